@@ -1,0 +1,96 @@
+"""What an algorithm is: a recipe of sampler, credit and loss; no trainer, no torch.
+
+`train.py` asks an algorithm four things and never which one it is. A new one is a file beside
+this one and a line in `registry.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field
+
+from coterie.credit import CREDIT, Credit
+from coterie.environment import Environment, Settings, Task
+from coterie.group import Collected, Group
+from coterie.play import Play
+from coterie.team import Team
+
+Surrogate = Literal["clip", "policy_gradient"]
+Denominator = Literal["tokens", "sequences"]
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What the learner minimises; see `learning/losses.py` for the formulas.
+
+    surrogate: clipped importance ratio, or plain policy gradient. epsilon, epsilon_high: the
+    ratio's bounds 1 - epsilon and 1 + epsilon_high. kl: weight of the k3 estimate of KL to the
+    starting weights; 0: no reference is kept. denominator: what a policy's sum is divided by,
+    counted over its whole optimizer step.
+    """
+
+    surrogate: Surrogate = "clip"
+    epsilon: float = 0.2
+    epsilon_high: float = 0.2
+    kl: float = 0.0
+    denominator: Denominator = "tokens"
+
+
+class Algorithm(Settings):
+    """A method: its fields are its settings, its methods are its paper."""
+
+    surrogate: Surrogate = "clip"
+    """clip: clipped importance ratio; policy_gradient: the same without ratio or clip."""
+    epsilon: float = Field(0.2, gt=0, lt=1)
+    """Lower clip: the ratio's bound is 1 - epsilon."""
+    epsilon_high: float | None = Field(None, gt=0)
+    """Upper clip: the bound is 1 + epsilon_high; none: as epsilon."""
+    kl: float = Field(0.0, ge=0)
+    """Weight of KL to the starting weights; 0 keeps no reference."""
+    denominator: Denominator = "tokens"
+    """The loss is a mean over all trained tokens of a policy's step, or over its sequences."""
+
+    @property
+    def loss(self) -> Loss:
+        """The record the learner reads."""
+        high = self.epsilon if self.epsilon_high is None else self.epsilon_high
+        return Loss(self.surrogate, self.epsilon, high, self.kl, self.denominator)
+
+    def inert(self) -> dict[str, str]:
+        """Clip bounds have no effect without a clip."""
+        if self.surrogate == "clip":
+            return {}
+        return dict.fromkeys(("epsilon", "epsilon_high"), "surrogate = 'policy_gradient' does not clip")
+
+    def check(self, environment: Environment, team: Team) -> None:
+        """Raises ConfigError where this method cannot train that team."""
+
+    async def collect(self, play: Play, task: Task) -> Collected:
+        """Plays a task: groups to learn from, and the committed episodes."""
+        raise NotImplementedError
+
+    def advantages(self, group: Group) -> tuple[float, ...]:
+        """One number a member."""
+        raise NotImplementedError
+
+    def select(self, groups: Sequence[Group]) -> Sequence[Group]:
+        """The groups of a step that are trained; all, unless a method chooses."""
+        return groups
+
+
+class GroupBaseline(Algorithm):
+    """What the group-relative methods share: how many replies, and how returns become credit."""
+
+    num_generations: int = Field(8, ge=2)
+    """Replies, or episodes, that are compared with each other."""
+    team_weight: float = Field(1.0, ge=0)
+    """Weight of team rewards beside local ones."""
+    credit: Credit = "standardize"
+    """How a group's returns become advantages."""
+
+    def advantages(self, group: Group) -> tuple[float, ...]:
+        """The chosen credit function of the group's returns."""
+        return tuple(CREDIT[self.credit](group.values))

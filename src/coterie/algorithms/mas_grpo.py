@@ -1,0 +1,24 @@
+"""MAS-GRPO: the naive baseline. Whole-team episodes of a task are compared with each other."""
+
+from __future__ import annotations
+
+from coterie.algorithms.base import GroupBaseline
+from coterie.environment import Task
+from coterie.group import Collected
+from coterie.play import Play
+from coterie.sampling.episodes import episodes
+
+
+class MASGRPO(GroupBaseline):
+    """GRPO over episodes of the whole team: one return for every sample of an episode.
+
+    What AT-GRPO's paper (arXiv:2510.11062) compares with, with correct accounting: all samples of
+    all roles and turns are trained, each once. Their prompts differ, which is its weakness: a
+    sample is credited with everything that happened in its episode, before it too.
+    """
+
+    async def collect(self, play: Play, task: Task) -> Collected:
+        """`num_generations` episodes of one task."""
+        return await episodes(
+            play, task, num_generations=self.num_generations, team_weight=self.team_weight
+        )

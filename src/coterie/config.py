@@ -1,0 +1,363 @@
+"""Configuration: TOML and dotted overrides become typed settings, once, at the door.
+
+A config has eight tables: environment, algorithm, team, policies, optimizer, engine, train and
+eval. Everything has a default; what is unknown, cannot work or has no effect in this run is
+refused with the file, the line and what to do, before any model is loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import Field, ValidationError
+
+from coterie.algorithms.base import Algorithm
+from coterie.environment import Environment, Settings
+from coterie.errors import ConfigError
+from coterie.learning.optimizer import OptimizerConfig
+from coterie.registry import ALGORITHMS, ENVIRONMENTS, find, nearest
+from coterie.team import Team
+
+S = TypeVar("S", bound=Settings)
+Device = Literal["auto", "cpu", "cuda", "mps"]
+SHARED = "team"
+"""The policy that plays every role where the config names none."""
+
+
+class PolicyConfig(Settings):
+    """Weights under training."""
+
+    model: str = "starter"
+    """The shipped starter, a folder, or a Hugging Face id of a causal language model."""
+    template: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    """Variables of the chat template, such as enable_thinking."""
+
+
+class EngineConfig(Settings):
+    """How replies are sampled."""
+
+    rows: int = Field(1024, ge=1)
+    """Samples decoded at once."""
+    max_tokens: int = Field(256, ge=1)
+    """Tokens of a reply where the environment sets no limit."""
+    call_timeout_s: float = Field(60.0, gt=0)
+    """Seconds that one scene.call may take."""
+
+
+class TrainConfig(Settings):
+    """The run."""
+
+    seed: int = Field(0, ge=0)
+    """Draws tasks and samples; two runs with one seed are equal."""
+    steps: int = Field(120, ge=1)
+    """Rollouts, each followed by an update."""
+    tasks_per_step: int = Field(16, ge=1)
+    """Tasks of one rollout."""
+    temperature: float = Field(1.0, gt=0)
+    """Of sampling and of the learner's log-probabilities alike."""
+    device: Device = "auto"
+    """auto: cuda, then mps, then cpu."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """What networks compute in; trained weights are float32."""
+    eval_every: int = Field(20, ge=1)
+    """Steps between validations; validation chooses the best checkpoint."""
+    eval_tasks: int = Field(200, ge=1)
+    """Validation tasks, always the same."""
+    checkpoint_every: int = Field(20, ge=1)
+    """Steps between checkpoints."""
+    keep_checkpoints: int = Field(2, ge=1)
+    """Latest checkpoints kept, beside the best."""
+    episodes_every: int = Field(20, ge=1)
+    """Steps between saved rollouts; the first and the last are always saved."""
+    max_dropped_share: float = Field(0.2, ge=0, le=1)
+    """Share of a step's tasks that may be lost to faults before the run stops."""
+
+
+class EvalConfig(Settings):
+    """How `coterie eval` and the final test measure."""
+
+    tasks: int = Field(1000, ge=1)
+    """Held-out tasks, always the same."""
+    temperature: float = Field(1.0, gt=0)
+    """Of sampled evaluation; plain evaluation is greedy."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Nucleus of sampled evaluation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A run, resolved. names: what environment and algorithm were called."""
+
+    environment: Environment
+    algorithm: Algorithm
+    team: Team
+    policies: Mapping[str, PolicyConfig]
+    optimizer: OptimizerConfig
+    engine: EngineConfig
+    train: TrainConfig
+    eval: EvalConfig
+    names: Mapping[str, str]
+
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """Everything resolved as plain data, without settings that have no effect."""
+        return {
+            "environment": {"name": self.names["environment"], **_effective(self.environment)},
+            "algorithm": {"name": self.names["algorithm"], **_effective(self.algorithm, self._idle_clip())},
+            "team": dict(self.team.roles),
+            "policies": {name: _effective(policy) for name, policy in self.policies.items()},
+            "optimizer": _effective(self.optimizer),
+            "engine": _effective(self.engine),
+            "train": _effective(self.train),
+            "eval": _effective(self.eval),
+        }
+
+    def toml(self) -> str:
+        """The resolved config as a TOML file that gives the same run."""
+        return to_toml(self.tables())
+
+    def _idle_clip(self) -> dict[str, str]:
+        if self.optimizer.updates_per_step > 1:
+            return {}
+        reason = "optimizer.updates_per_step = 1 keeps the ratio at 1, which is never clipped"
+        return dict.fromkeys(("epsilon", "epsilon_high"), reason)
+
+
+class Source:
+    """What a person wrote, and where: for messages."""
+
+    def __init__(self, data: dict[str, Any], places: Mapping[str, str]) -> None:
+        self.data = data
+        self._places = places
+
+    def place(self, path: str) -> str:
+        """`file:line: ` of a dotted key, of the nearest table above it, or nothing."""
+        while path:
+            if path in self._places:
+                return f"{self._places[path]}: "
+            path = path.rpartition(".")[0]
+        return ""
+
+
+def load_config(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Config:
+    """A resolved config.
+
+    Args: source: a TOML file, the name of an environment (all defaults), `file.py:Class`, or tables.
+        overrides: `train.steps=200`, values as in TOML; a bare word is a string.
+    Raises: ConfigError: one line that says where, what and what to do.
+    """
+    return resolve(_read(source, overrides))
+
+
+def resolve(source: Source) -> Config:
+    """Tables to typed settings, every check made."""
+    data = source.data
+    tables = ("environment", "algorithm", "team", "policies", "optimizer", "engine", "train", "eval")
+    for table, content in data.items():
+        if table not in tables:
+            raise ConfigError(f"{source.place(table)}unknown table '{table}'{nearest(table, tables)}")
+        if not isinstance(content, dict):
+            raise ConfigError(f"{source.place(table)}'{table}' is a table; write [{table}] and its keys below")
+    names: dict[str, str] = {}
+    environment = _named(source, "environment", ENVIRONMENTS, Environment, names, None)
+    algorithm = _named(source, "algorithm", ALGORITHMS, Algorithm, names, "at_grpo")
+    team = _team(source, environment)
+    policies = _policies(source, team)
+    config = Config(
+        environment=environment,
+        algorithm=algorithm,
+        team=team,
+        policies=policies,
+        optimizer=_settings(source, "optimizer", OptimizerConfig),
+        engine=_settings(source, "engine", EngineConfig),
+        train=_settings(source, "train", TrainConfig),
+        eval=_settings(source, "eval", EvalConfig),
+        names=names,
+    )
+    algorithm.check(environment, team)
+    for key, reason in config._idle_clip().items():
+        if key in algorithm.model_fields_set:
+            raise ConfigError(f"{source.place(f'algorithm.{key}')}algorithm.{key} has no effect: {reason}")
+    count = environment.count("train")
+    if count is not None and count < config.train.tasks_per_step:
+        raise ConfigError(
+            f"{source.place('train.tasks_per_step')}train.tasks_per_step = {config.train.tasks_per_step}, but the "
+            f"environment has {count} train tasks; lower it"
+        )
+    return config
+
+
+def _read(source: str | Path | Mapping[str, Any], overrides: Sequence[str]) -> Source:
+    places: dict[str, str] = {}
+    if isinstance(source, Mapping):
+        data = {table: dict(content) for table, content in source.items()}
+    elif str(source).endswith(".toml"):
+        path = Path(source)
+        try:
+            text = path.read_text(encoding="utf-8")
+            data = tomllib.loads(text)
+        except FileNotFoundError as error:
+            raise ConfigError(f"{path} does not exist; give a .toml file or the name of an environment") from error
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
+        places = {key: f"{path}:{line}" for key, line in _lines(text).items()}
+    else:
+        data = {"environment": {"name": str(source)}}
+    for override in overrides:
+        key, separator, value = override.partition("=")
+        parts = key.strip().split(".")
+        if not separator or len(parts) < 2 or not all(parts):
+            raise ConfigError(f"--set {override}: write it as table.key=value, for example train.steps=200")
+        table = data
+        for part in parts[:-1]:
+            table = table.setdefault(part, {})
+            if not isinstance(table, dict):
+                raise ConfigError(f"--set {override}: '{part}' is a value, not a table")
+        table[parts[-1]] = _value(value)
+        places[key.strip()] = f"--set {override}"
+    return Source(data, places)
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _lines(text: str) -> dict[str, int]:
+    """The line of every table and key, as far as a line-wise look can tell."""
+    lines: dict[str, int] = {}
+    table = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*\[([\w.\- \"]+)\]", line):
+            table = header[1].replace(" ", "").replace('"', "")
+            lines.setdefault(table, number)
+        elif key := re.match(r"\s*([\w.\-\"]+)\s*=", line):
+            name = key[1].replace('"', "")
+            lines.setdefault(f"{table}.{name}" if table else name, number)
+    return lines
+
+
+def _named(
+    source: Source, table: str, known: dict[str, str], base: type[S], names: dict[str, str], default: str | None
+) -> S:
+    content = dict(source.data.get(table, {}))
+    name = content.pop("name", default)
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"{source.place(f'{table}.name')}{table}.name is {name!r}; name one of {', '.join(known)}, or FILE.py:Class"
+        )
+    try:
+        found = find(table, name, known, base)
+    except ConfigError as error:
+        raise ConfigError(f"{source.place(f'{table}.name')}{error}") from error
+    names[table] = name
+    return _validated(source, table, found, content, known, base)
+
+
+def _settings(source: Source, table: str, kind: type[S]) -> S:
+    return _validated(source, table, kind, source.data.get(table, {}))
+
+
+def _validated(
+    source: Source,
+    path: str,
+    kind: type[S],
+    content: Mapping[str, Any],
+    known: Mapping[str, str] | None = None,
+    base: type[S] | None = None,
+) -> S:
+    try:
+        settings = kind(**content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = str(first["loc"][0]) if first["loc"] else ""
+        where = f"{path}.{key}" if key else path
+        if first["type"] == "extra_forbidden":
+            hint = nearest(key, kind.model_fields)
+            if not hint and known and base:
+                owners = [name for name in known if key in find(path, name, dict(known), base).model_fields]
+                hint = f"; it is a setting of {', '.join(owners)}" if owners else ""
+            raise ConfigError(
+                f"{source.place(where)}unknown key '{where}'{hint or '; known: ' + ', '.join(kind.model_fields)}"
+            ) from error
+        raise ConfigError(
+            f"{source.place(where)}{where} = {first['input']!r}: {_plain(first)}"
+        ) from error
+    for key, reason in settings.inert().items():
+        if key in settings.model_fields_set:
+            raise ConfigError(
+                f"{source.place(f'{path}.{key}')}{path}.{key} has no effect: {reason}; remove one of the two"
+            )
+    return settings
+
+
+def _plain(error: Any) -> str:
+    message = str(error["msg"])
+    return message[0].lower() + message[1:]
+
+
+def _team(source: Source, environment: Environment) -> Team:
+    roles = dict(source.data.get("team", {})) or dict.fromkeys(environment.roles, SHARED)
+    for role, policy in roles.items():
+        if role not in environment.roles:
+            raise ConfigError(
+                f"{source.place(f'team.{role}')}unknown role 'team.{role}'{nearest(role, environment.roles)}; "
+                f"the roles are {', '.join(environment.roles)}"
+            )
+        if not isinstance(policy, str):
+            raise ConfigError(f"{source.place(f'team.{role}')}team.{role} = {policy!r}: name a policy")
+    for role in environment.roles:
+        if role not in roles:
+            raise ConfigError(f"{source.place('team')}role '{role}' has no policy; add {role} = \"…\" under [team]")
+    return Team({role: roles[role] for role in environment.roles})
+
+
+def _policies(source: Source, team: Team) -> dict[str, PolicyConfig]:
+    written = dict(source.data.get("policies", {}))
+    if not source.data.get("team"):
+        written.setdefault(SHARED, {})
+    for name, content in written.items():
+        if not isinstance(content, dict):
+            raise ConfigError(f"{source.place(f'policies.{name}')}'policies.{name}' is a table: [policies.{name}]")
+        if name not in team.policies:
+            raise ConfigError(
+                f"{source.place(f'policies.{name}')}policy '{name}' plays no role{nearest(name, team.policies)}; "
+                "name it under [team], or remove it"
+            )
+    for role, policy in team.roles.items():
+        if policy not in written:
+            raise ConfigError(
+                f"{source.place(f'team.{role}')}role '{role}' is played by policy '{policy}', which is not defined; "
+                f"add [policies.{policy}] with model = \"starter\""
+            )
+    return {name: _validated(source, f"policies.{name}", PolicyConfig, written[name]) for name in team.policies}
+
+
+def _effective(settings: Settings, idle: Mapping[str, str] | None = None) -> dict[str, Any]:
+    left_out = {**settings.inert(), **(idle or {})}
+    return {key: value for key, value in settings.model_dump(mode="json").items() if key not in left_out}
+
+
+def to_toml(tables: Mapping[str, Any], path: str = "") -> str:
+    """Tables of numbers, strings, booleans and lists as TOML; None is left out."""
+    lines: list[str] = []
+    plain = {key: value for key, value in tables.items() if not isinstance(value, dict) and value is not None}
+    if path and (plain or not tables):
+        lines.append(f"[{path}]")
+    lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in plain.items()]
+    if lines:
+        lines.append("")
+    text = "\n".join(lines) + ("\n" if lines else "")
+    for key, value in tables.items():
+        if isinstance(value, dict) and (value or not path):
+            text += to_toml(value, f"{path}.{key}" if path else key)
+    return text
+
+

@@ -1,0 +1,302 @@
+"""The cursor: drives `play`, and takes it to the same place again.
+
+    cursor = Cursor(environment, task, seed)
+    point = await cursor.advance()     # the open decision point, or None for ever at the end
+    other = cursor.fork()              # the same log, the point unanswered
+    cursor.answer({"planner": reply})  # exactly the point's roles
+
+Fork is replay: a new coroutine is driven along the log and must say the same again, event for
+event; anything else is a broken contract. Replies and results of calls come from the log, so
+nothing outside ever runs twice.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from random import Random
+from typing import Any
+
+from coterie.environment import Environment, Task
+from coterie.episode import (
+    Answered,
+    Asked,
+    Called,
+    Ended,
+    Event,
+    Log,
+    Noted,
+    Point,
+    Returned,
+    Rewarded,
+    TurnBegan,
+    logged,
+)
+from coterie.errors import CallError, EnvError, Unavailable
+from coterie.scene import JSON, Effect, Prompt, Reply, Scene
+from coterie.seeds import seed_of
+
+Perform = Callable[[Callable[..., JSON], tuple[JSON, ...]], Awaitable[JSON]]
+"""Runs a call live; raises CallError or Unavailable."""
+
+
+class PlayBug(Exception):
+    """`play` raised: a bug in the environment. log: what led there; replaying it raises again."""
+
+    def __init__(self, message: str, log: Log) -> None:
+        super().__init__(message)
+        self.log = log
+
+
+async def perform_inline(function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
+    """Runs a call at once, without a time limit; what it raises becomes a CallError."""
+    try:
+        return function(*args)
+    except Unavailable:
+        raise
+    except Exception as error:  # whatever a tool raises is data for `play`
+        raise CallError(type(error).__name__, str(error)) from error
+
+
+@types.coroutine
+def _suspend(event: Asked | Called) -> Generator[Asked | Called, Any, Any]:
+    return (yield event)
+
+
+class Cursor:
+    """One branch of one episode."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        task: Task,
+        seed: int,
+        *,
+        id: str = "0",
+        perform: Perform = perform_inline,
+        recorded: tuple[Event, ...] = (),
+        parent: tuple[str, int] | None = None,
+    ) -> None:
+        """A cursor before the first event; with `recorded`, it replays those first.
+
+        Args: seed: the episode's chance. id: names the branch. parent: the log and point it forks from.
+        """
+        self.environment = environment
+        self.task = task
+        self.seed = seed
+        self.id = id
+        self._perform = perform
+        self._recorded = recorded
+        self._parent = parent
+        self._events: list[Event] = []
+        self._roles = frozenset(environment.roles)
+        self._spoke: dict[str, int] = {}
+        self._asked = -1
+        self._turn = -1
+        self._external = False
+        self._ended = False
+        self._function: Callable[..., JSON] | None = None
+        self._open: Point | None = None
+        self._answer: Answered | None = None
+        self._finished = False
+        self._rng = Random(seed)
+        self._coroutine: Coroutine[Any, Any, None] | None = None
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """Everything so far, from the episode's beginning."""
+        return tuple(self._events)
+
+    @property
+    def log(self) -> Log:
+        """The branch as a log; with a parent, only what came after the fork."""
+        events = self.events[len(self._recorded) :] if self._parent else self.events
+        return Log(self.id, self.task.id, self.seed, events, self._parent)
+
+    async def advance(self) -> Point | None:
+        """Plays on to the next decision point.
+
+        Returns: the open point, again if it is not answered yet; None at the end, for ever.
+        Raises: EnvError: the contract is broken. PlayBug: `play` raised. Unavailable: a call could
+            not be made.
+        """
+        if self._finished or (self._open is not None and self._answer is None):
+            return self._open
+        given: Any = None
+        if self._coroutine is None:
+            self._coroutine = self.environment.play(self.task, Scene(self, self._rng))
+        elif self._answer is not None:
+            given, self._answer, self._open = self._answer.replies, None, None
+        failure: CallError | None = None
+        while True:
+            try:
+                said = self._coroutine.throw(failure) if failure else self._coroutine.send(given)
+            except StopIteration:
+                return self._finish()
+            except (EnvError, Unavailable):
+                raise
+            except Exception as error:  # a bug in `play`, which stops the run with what led to it
+                raise PlayBug(f"play of task {self.task.id} raised {type(error).__name__}: {error}", self.log) from error
+            given = failure = None
+            if isinstance(said, Asked):
+                self._open = Point(self._asked, self._turn, f"{self.id}@{self._asked}", said, self._external)
+                return self._open
+            if not isinstance(said, Called):
+                raise EnvError(
+                    f"play of task {self.task.id} awaited something that is not the scene's; "
+                    "it may await scene.ask, scene.ask_all and scene.call only"
+                )
+            returned = await self._run_call(said)
+            self._events.append(returned)
+            if returned.error is None:
+                given = returned.value
+            else:
+                failure = CallError(*returned.error)
+
+    def answer(self, replies: Mapping[str, Reply], chance: int | None = None) -> None:
+        """Answers the open point.
+
+        Args: replies: exactly one for each role asked. chance: reseeds `scene.rng` from
+            (episode seed, point, chance); None leaves it, so siblings share their chance.
+        Raises: ValueError: no point is open, or the roles differ.
+        """
+        if self._open is None or self._answer is not None:
+            raise ValueError("no decision point is open")
+        if set(replies) != set(self._open.roles):
+            raise ValueError(f"asked {sorted(self._open.roles)}, answered {sorted(replies)}")
+        self._answer = Answered(dict(replies), chance)
+        self._events.append(self._answer)
+        self._apply(self._answer)
+
+    def fork(self, at: int | None = None, branch: str = "") -> Cursor:
+        """A cursor on the same log up to a decision point, which is unanswered.
+
+        Args: at: the point's number; None: the open one. branch: extends the id, so that what is
+            drawn on the fork is drawn by seeds of its own.
+        """
+        wanted = self._asked if at is None else at
+        asked = -1
+        for index, event in enumerate(self._events):
+            asked += isinstance(event, Asked)
+            if asked == wanted:
+                recorded = tuple(self._events[: index + 1])
+                return Cursor(
+                    self.environment,
+                    self.task,
+                    self.seed,
+                    id=f"{self.id}/{branch}",
+                    perform=self._perform,
+                    recorded=recorded,
+                    parent=(self.id, wanted),
+                )
+        raise ValueError(f"no decision point {wanted} in this episode")
+
+    # What the scene calls.
+
+    async def ask(
+        self, prompts: Mapping[str, Prompt], max_tokens: int | None, stop: tuple[str, ...]
+    ) -> Mapping[str, Reply]:
+        if not prompts or not self._roles.issuperset(prompts):
+            raise EnvError(f"play asked {sorted(prompts)}; the roles are {sorted(self._roles)}")
+        self._asked += 1
+        asked = Asked({role: logged(prompt) for role, prompt in prompts.items()}, max_tokens, stop)
+        self._say(asked)
+        replayed = self._next_recorded()
+        if replayed is None:
+            replies = await _suspend(asked)
+        else:
+            assert isinstance(replayed, Answered)
+            self._apply(replayed)
+            replies = replayed.replies
+        return replies
+
+    async def call(self, function: Callable[..., JSON], args: tuple[JSON, ...], effect: Effect) -> JSON:
+        called = Called(_name_of(function), _as_json(list(args), "arguments"), effect)
+        self._say(called)
+        self._external |= effect == "external"
+        replayed = self._next_recorded()
+        if replayed is None:
+            self._function = function
+            return await _suspend(called)
+        assert isinstance(replayed, Returned)
+        if replayed.error is not None:
+            raise CallError(*replayed.error)
+        return _as_json(replayed.value, "result")
+
+    def turn(self, number: int) -> None:
+        self._turn = number
+        self._say(TurnBegan(number))
+
+    def reward(self, role: str | None, value: float, name: str) -> None:
+        if not math.isfinite(value):
+            raise EnvError(f"the reward '{name}' of {role or 'the team'} is {value}; rewards must be finite")
+        if role is not None and role not in self._spoke:
+            raise EnvError(f"the reward '{name}' is for role '{role}', which has not spoken")
+        self._say(Rewarded(role, None if role is None else self._spoke[role], float(value), name))
+
+    def outcome(self, solved: bool, reason: str) -> None:
+        self._say(Ended(solved, reason))
+        self._ended = True
+
+    def metric(self, name: str, value: float) -> None:
+        self._say(Noted(name, float(value)))
+
+    # Behind them.
+
+    def _say(self, event: Event) -> None:
+        if self._ended and not isinstance(event, Noted | Rewarded):
+            raise EnvError(f"play goes on after the outcome with {event}; return after scene.succeed() or scene.fail()")
+        at = len(self._events)
+        if at < len(self._recorded) and self._recorded[at] != event:
+            raise EnvError(
+                f"play of task {self.task.id} is not deterministic: event {at} was {self._recorded[at]}, "
+                f"and is {event} when replayed; it may depend on its settings, task, scene.rng and the scene only"
+            )
+        self._events.append(event)
+
+    def _next_recorded(self) -> Event | None:
+        at = len(self._events)
+        if at == len(self._recorded) or at > len(self._recorded):
+            return None
+        self._events.append(self._recorded[at])
+        return self._recorded[at]
+
+    def _apply(self, answer: Answered) -> None:
+        for role in answer.replies:
+            self._spoke[role] = self._asked
+        if answer.chance is not None:
+            self._rng.seed(seed_of(self.seed, self._asked, answer.chance))
+
+    async def _run_call(self, called: Called) -> Returned:
+        assert self._function is not None
+        try:
+            return Returned(_as_json(await self._perform(self._function, tuple(called.args)), "result"))
+        except CallError as error:
+            return Returned(error=(error.kind, error.message))
+
+    def _finish(self) -> None:
+        self._finished = True
+        self._open = None
+        if len(self._events) < len(self._recorded):
+            raise EnvError(
+                f"play of task {self.task.id} is not deterministic: it ended before event "
+                f"{len(self._events)}, {self._recorded[len(self._events)]}, of the replayed log"
+            )
+        if not self._ended:
+            self._events.append(Ended(False, "not solved"))
+
+
+def _name_of(function: Callable[..., JSON]) -> str:
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "<object>")
+    if not module or "<" in name:
+        raise EnvError(f"scene.call needs a module-level function, not {name}")
+    return f"{module}:{name}"
+
+
+def _as_json(value: JSON, what: str) -> JSON:
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError) as error:
+        raise EnvError(f"{what} of scene.call must be JSON: {error}") from error

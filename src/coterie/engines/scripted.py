@@ -1,0 +1,64 @@
+"""The scripted engine: replies come from a function. For tests, debugging and demonstrations.
+
+Tokens are bytes, 256 ends a reply; every token has log-probability 0. Nothing is learned from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+
+from coterie.engines.base import Request
+from coterie.episode import LoggedPrompt, Sample, text_of
+
+Script = Callable[[str, str, Random], str]
+"""(role, prompt as text, chance) -> reply."""
+END = 256
+
+
+class ScriptedEngine:
+    """Answers by a script, the same for every policy."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.waves: list[list[Request]] = []
+        """Every wave it was sent, in order."""
+
+    @classmethod
+    def table(cls, replies: Mapping[str, str]) -> ScriptedEngine:
+        """An engine that always gives a role the same reply."""
+        return cls(lambda role, prompt, rng: replies[role])
+
+    def render(self, policy: str, prompt: LoggedPrompt) -> tuple[int, ...]:
+        """The prompt's UTF-8 bytes."""
+        return tuple(text_of(prompt).encode())
+
+    def context(self, policy: str) -> int:
+        """Without limit, in effect."""
+        return 1 << 30
+
+    async def generate(self, requests: Sequence[Request]) -> list[tuple[Sample, ...]]:
+        """The script's replies, cut at stop strings and `max_tokens` bytes."""
+        self.waves.append(list(requests))
+        return [tuple(self._sample(request, seed) for seed in request.seeds) for request in requests]
+
+    def _sample(self, request: Request, seed: int) -> Sample:
+        text = self.script(request.role, text_of(request.prompt), Random(seed))
+        for stop in request.stop:
+            text = text.split(stop)[0]
+        ids = text.encode()
+        cut = len(ids) >= request.max_tokens
+        ids = ids[: request.max_tokens]
+        completion = tuple(ids) if cut else (*ids, END)
+        return Sample(
+            role=request.role,
+            policy=request.policy,
+            version=0,
+            prompt_ids=request.prompt_ids,
+            completion_ids=completion,
+            logprobs=(0.0,) * len(completion),
+            finish="length" if cut else "stop",
+            text=ids.decode(errors="replace"),
+            seed=seed,
+            temperature=request.temperature,
+        )

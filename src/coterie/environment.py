@@ -1,0 +1,95 @@
+"""What a user writes: an `Environment`, and the `Task` it plays.
+
+An environment is a frozen record of settings with one coroutine, `play`. What `play` may
+use is in `scene.py`; how to prove that it keeps its contract is in `conformance.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import ClassVar, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict
+
+from coterie.scene import Prompt, Scene
+from coterie.seeds import seed_of
+
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = get_args(Split)
+
+
+class Settings(BaseModel):
+    """A frozen record of settings: unknown keys are errors, docstrings under fields are their help."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    def inert(self) -> dict[str, str]:
+        """Fields that have no effect next to the others, each with why: setting one is an error."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One problem. Environments subclass it with their own data, frozen and hashable.
+
+    id: names it in logs. split: train, validation or test. query: what memory looks up.
+    """
+
+    id: str
+    split: Split
+    query: str = ""
+
+
+def split_of(content: object) -> Split:
+    """The split a task's content belongs to: 80 % train, 10 % validation, 10 % test.
+
+    A generator draws until the content falls in the split that was asked for, so splits are
+    disjoint by content and train is unlimited.
+
+    Args: content: anything whose `repr` tells two contents apart, the same in every process.
+    """
+    bucket = seed_of("split", content) % 10
+    return "test" if bucket == 0 else "validation" if bucket == 1 else "train"
+
+
+class Environment(Settings):
+    """A team's world. Subclass it, name the roles, write `task` and `play`."""
+
+    roles: ClassVar[Sequence[str]]
+    """Who speaks; a property where settings decide."""
+    team_reward_range: ClassVar[tuple[float, float] | None] = None
+    """Bounds of one `team_reward`, checked by `coterie check` where given."""
+
+    def task(self, split: Split, index: int) -> Task:
+        """The task at a place of a split; pure, so that a run can be resumed exactly."""
+        raise NotImplementedError
+
+    def count(self, split: Split) -> int | None:
+        """How many tasks a split holds; None: unlimited."""
+        return None
+
+    async def play(self, task: Task, scene: Scene) -> None:
+        """One episode. Depends on settings, task, `scene.rng` and what the scene returned."""
+        raise NotImplementedError
+
+    def demonstrate(self, role: str, task: Task, prompt: Prompt, rng: Random) -> str:
+        """A reply worth imitating; optional, for `coterie sft` and `coterie check`."""
+        raise NotImplementedError(f"{type(self).__name__} has no demonstrate()")
+
+    def lessons(self, task: Task, rng: Random) -> Iterator[Lesson]:
+        """What `coterie sft` learns from a train task; optional, else it plays with `demonstrate`.
+
+        Write it to show states that the demonstrator's own play would not reach.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no lessons()")
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """One demonstration: a prompt of a role and the reply to imitate."""
+
+    role: str
+    prompt: str
+    reply: str

@@ -1,0 +1,69 @@
+"""What can go wrong, and whose it is.
+
+    CoterieError
+    ├── ConfigError       (ValueError)       a setting a person wrote
+    ├── EnvError          (RuntimeError)     an environment breaks its contract
+    ├── RolloutError      (RuntimeError)     too much of a step was lost to faults
+    ├── GroupError        (ValueError)       samples that may not be compared
+    ├── CheckpointError   (OSError)          a run folder or checkpoint cannot be used
+    └── UpdateError       (ArithmeticError)  an update went wrong; weights are untouched
+
+    Unavailable                              infrastructure: retried, then its branch is dropped by name
+    CallError                                what `scene.call` ran has failed: `play` decides
+
+The command line turns a CoterieError into one line and exit code 2; anything else is a bug
+and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+
+class CoterieError(Exception):
+    """Something a person can mend; the message says where, what was found and what to do."""
+
+
+class ConfigError(CoterieError, ValueError):
+    """A configuration that cannot be read or cannot work."""
+
+
+class EnvError(CoterieError, RuntimeError):
+    """An environment broke the contract of `play`."""
+
+
+class RolloutError(CoterieError, RuntimeError):
+    """A rollout lost more branches than the run allows."""
+
+
+class GroupError(CoterieError, ValueError):
+    """Samples were grouped that may not be compared."""
+
+
+class CheckpointError(CoterieError, OSError):
+    """A run folder or a checkpoint is missing, partial, corrupt or in use."""
+
+
+class UpdateError(CoterieError, ArithmeticError):
+    """An update produced numbers that are not finite; no weight has moved."""
+
+
+class Unavailable(Exception):
+    """Infrastructure is not there just now (an engine, a sandbox); never the model's fault.
+
+    Args: stage: where it happened, a short name that metrics count under `rollout/dropped/<stage>`.
+    """
+
+    def __init__(self, stage: str, message: str) -> None:
+        super().__init__(message)
+        self.stage = stage
+
+
+class CallError(Exception):
+    """A function that `scene.call` ran has failed; the same in a replay.
+
+    Args: kind: the exception's class name, or "timeout". message: its text.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(f"{kind}: {message}")
+        self.kind = kind
+        self.message = message

@@ -1,0 +1,128 @@
+"""Plain evaluation: every role answers once, no tree, no prefix chosen by reward."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from coterie.engines.base import Engine
+from coterie.environment import Environment, Split
+from coterie.episode import Ended, Log
+from coterie.errors import ConfigError, Unavailable
+from coterie.play import Play, Sampling
+from coterie.team import Team
+
+Z95 = 1.959964
+"""The 97.5 % point of the normal distribution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What a team achieves on tasks of a split.
+
+    success: share solved; success_low, success_high: its 95 % interval (Wilson), over tasks.
+    turns: mean turns used, `turn_limit` where unsolved. rewards: mean of an episode, by role and
+    "team". outcomes: how often each ending came. dropped: episodes lost to faults; they count as
+    not solved.
+    """
+
+    split: Split
+    tasks: int
+    sampled: int
+    success: float
+    success_low: float
+    success_high: float
+    turns: float
+    rewards: dict[str, float]
+    truncated: dict[str, float]
+    outcomes: dict[str, int]
+    dropped: int
+    solved: tuple[bool, ...]
+
+
+def wilson(share: float, trials: int) -> tuple[float, float]:
+    """The 95 % Wilson interval of a share.
+
+    Args: share: successes / trials, or a mean over trials of values in [0, 1]. trials: at least 1.
+    """
+    middle = share + Z95**2 / (2 * trials)
+    half = Z95 * math.sqrt(share * (1 - share) / trials + Z95**2 / (4 * trials**2))
+    scale = 1 + Z95**2 / trials
+    return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
+
+
+def evaluate_team(
+    environment: Environment,
+    team: Team,
+    engine: Engine,
+    *,
+    split: Split = "validation",
+    tasks: int = 200,
+    sampled: int = 0,
+    sampling: Sampling = Sampling(),  # noqa: B008  (frozen)
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Evaluation:
+    """Plays the first `tasks` tasks of a split.
+
+    Args: sampled: episodes a task at the sampling's temperature; 0: one, greedy. seed: of sampling.
+        progress: called with (tasks done, tasks).
+    Raises: ConfigError: the split has fewer tasks.
+    """
+    count = environment.count(split)
+    if count is not None and count < tasks:
+        raise ConfigError(f"the {split} split has {count} tasks, not {tasks}; set eval.tasks = {count}")
+    if not sampled:
+        sampling = Sampling(0.0, 1.0, sampling.max_tokens, sampling.call_timeout_s)
+    play = Play(environment, team, engine, seed=seed, step=-1, sampling=sampling)
+    episodes = max(1, sampled)
+    logs: list[Log | None] = []
+    chunk = max(1, 1000 // episodes)
+    for start in range(0, tasks, chunk):
+        indices = range(start, min(tasks, start + chunk))
+        logs += asyncio.run(_play_all(play, split, indices, episodes))
+        if progress:
+            progress(indices.stop, tasks)
+    return _summary(split, tasks, sampled, logs, play)
+
+
+async def _play_all(play: Play, split: Split, indices: range, episodes: int) -> list[Log | None]:
+    async def one(index: int, episode: int) -> Log:
+        cursor = play.start(play.environment.task(split, index), episode)
+        await play.run(cursor)
+        return cursor.log
+
+    played = await play.together(*(one(index, episode) for index in indices for episode in range(episodes)))
+    return [None if isinstance(log, Unavailable) else log for log in played]
+
+
+def _summary(split: Split, tasks: int, sampled: int, logs: list[Log | None], play: Play) -> Evaluation:
+    kept = [log for log in logs if log is not None]
+    limit = max((log.turns for log in kept), default=0)
+    solved = [log is not None and log.solved for log in logs]
+    success = sum(solved) / len(solved)
+    low, high = wilson(success, tasks)
+    outcomes: dict[str, int] = {"dropped": len(logs) - len(kept)} if len(kept) < len(logs) else {}
+    rewards: dict[str, float] = {}
+    for log in kept:
+        ending = log.outcome or Ended(False, "not solved")
+        outcomes[ending.reason] = outcomes.get(ending.reason, 0) + 1
+        for name, total in log.rewards().items():
+            rewards[name] = rewards.get(name, 0.0) + total / len(kept)
+    budget = play.budget
+    return Evaluation(
+        split=split,
+        tasks=tasks,
+        sampled=sampled,
+        success=success,
+        success_low=low,
+        success_high=high,
+        turns=sum(log.turns if log is not None and log.solved else limit for log in logs) / len(logs),
+        rewards=rewards,
+        truncated={role: budget.truncated[role] / budget.replies[role] for role in sorted(budget.replies)},
+        outcomes=outcomes,
+        dropped=len(logs) - len(kept),
+        solved=tuple(solved),
+    )

@@ -1,0 +1,116 @@
+"""A policy's experience as rows, and rows as packed micro-batches. No torch.
+
+Everything that a gradient depends on is fixed here, before anything is split: a row carries its
+advantage and the weight of each of its tokens, 1 / (the step's count). So the gradient cannot
+depend on micro-batches, order or padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from coterie.algorithms.base import Denominator
+from coterie.team import Graded
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Row:
+    """One completion to train.
+
+    rollout_logprobs: of the distribution it was sampled from, one a token. token_weight: what each
+    of its tokens' losses is multiplied by. group: names it in errors.
+    """
+
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    rollout_logprobs: tuple[float, ...]
+    advantage: float
+    token_weight: float
+    temperature: float
+    group: str
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of prompt and completion."""
+        return len(self.prompt_ids) + len(self.completion_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Rows that share a prefix, laid out as prefix, then each row's rest.
+
+    shared: tokens of the prefix. At least one prompt token of each row stays outside it, so that a
+    completion's first token is predicted inside the row's own segment.
+    """
+
+    shared: int
+    rows: tuple[Row, ...]
+
+    @property
+    def tokens(self) -> int:
+        """Length of the layout."""
+        return self.shared + sum(row.tokens - self.shared for row in self.rows)
+
+
+def rows_of(graded: Sequence[Graded], denominator: Denominator) -> list[Row]:
+    """Rows of one policy and one optimizer step.
+
+    The loss is sum over rows and tokens of token_weight x token loss, where token_weight is
+    group weight / N with N the trained tokens ("tokens"), or group weight / (B x row length) with
+    B the trained rows ("sequences"). Rows of groups without spread are not among them and not counted.
+    """
+    tokens = sum(len(one.sample.completion_ids) for one in graded)
+    return [
+        Row(
+            prompt_ids=one.sample.prompt_ids,
+            completion_ids=one.sample.completion_ids,
+            rollout_logprobs=one.sample.logprobs,
+            advantage=one.advantage,
+            token_weight=one.weight
+            / (tokens if denominator == "tokens" else len(graded) * len(one.sample.completion_ids)),
+            temperature=one.sample.temperature,
+            group=one.group,
+        )
+        for one in graded
+    ]
+
+
+def pack(rows: Sequence[Row], longest: int) -> list[Pack]:
+    """Rows whose prompts begin alike, together; each distinct prompt is computed once.
+
+    A row joins when at least half of its prompt is shared and the layout stays within `longest`
+    tokens: attention in a pack grows with its square. Independent of the order of `rows`.
+    """
+    packs: list[Pack] = []
+    for row in sorted(rows):
+        if packs:
+            last = packs[-1]
+            shared = min(last.shared, _common(last.rows[0].prompt_ids, row.prompt_ids), len(row.prompt_ids) - 1)
+            joined = Pack(shared, (*last.rows, row))
+            if 2 * shared >= len(row.prompt_ids) and joined.tokens <= min(longest, last.tokens + row.tokens):
+                packs[-1] = joined
+                continue
+        packs.append(Pack(len(row.prompt_ids) - 1, (row,)))
+    return packs
+
+
+def microbatches(packs: Sequence[Pack], tokens_per_microbatch: int) -> list[list[Pack]]:
+    """Packs of like length together, so that rows x longest stays within the budget.
+
+    A pack longer than the budget is alone in its micro-batch.
+    """
+    batches: list[list[Pack]] = []
+    for one in sorted(packs, key=lambda item: (item.tokens, item.rows)):
+        if batches and (len(batches[-1]) + 1) * one.tokens <= tokens_per_microbatch:
+            batches[-1].append(one)
+        else:
+            batches.append([one])
+    return batches
+
+
+def _common(left: tuple[int, ...], right: tuple[int, ...]) -> int:
+    """Length of the common prefix."""
+    if left == right:
+        return len(left)
+    return next((at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))

@@ -1,0 +1,51 @@
+"""The distribution a policy samples from: one function, used by the engine and the learner.
+
+If the two differed by a temperature or by one forbidden id, every importance ratio would be off.
+"""
+
+from __future__ import annotations
+
+import torch
+
+
+def log_distribution(logits: torch.Tensor, temperature: torch.Tensor | float, vocabulary: int) -> torch.Tensor:
+    """Natural log-probabilities of log_softmax(logits / temperature), in float32.
+
+    Args: logits: (..., V), any float type. temperature: above 0; a number, or (..., 1). vocabulary:
+        ids from here on are padding of the embedding and get probability 0.
+    Returns: (..., V) float32.
+    """
+    logits = logits.float()
+    if vocabulary < logits.shape[-1]:
+        padding = torch.arange(logits.shape[-1], device=logits.device) >= vocabulary
+        logits = logits.masked_fill(padding, float("-inf"))
+    return torch.log_softmax(logits / temperature, dim=-1)
+
+
+def nucleus(logprobs: torch.Tensor, top_p: float) -> torch.Tensor:
+    """The distribution kept by top-p, renormalised: the fewest tokens whose probabilities reach top_p.
+
+    Args: logprobs: (B, V). top_p: in (0, 1]; 1 returns the input.
+    Returns: (B, V), -inf outside the nucleus.
+    Source: arXiv:1904.09751.
+    """
+    if top_p >= 1:
+        return logprobs
+    ordered, index = logprobs.sort(dim=-1, descending=True)
+    before = ordered.exp().cumsum(dim=-1) - ordered.exp()
+    outside = torch.zeros_like(logprobs, dtype=torch.bool).scatter(-1, index, before >= top_p)
+    return torch.log_softmax(logprobs.masked_fill(outside, float("-inf")), dim=-1)
+
+
+def inverse_cdf(logprobs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+    """One id a row: the first whose cumulated probability exceeds that row's uniform number.
+
+    A row's choice depends on its own number alone, so a sample can be drawn again without the
+    others of its wave.
+
+    Args: logprobs: (B, V). uniform: (B,) in [0, 1), float64.
+    Returns: (B,) int64.
+    """
+    cumulated = logprobs.double().exp().cumsum(dim=-1)
+    threshold = uniform[:, None] * cumulated[:, -1:]
+    return (cumulated <= threshold).sum(dim=-1)

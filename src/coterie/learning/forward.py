@@ -1,0 +1,122 @@
+"""The shared-prefix forward: log-probabilities of packed rows, without padding them apart.
+
+A pack is one row of the network: the shared prefix, then each row's segment. A float mask lets a
+segment see the prefix and itself; position ids restart after the prefix. Works with gradient
+checkpointing and any attention that takes a 4-D mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from coterie.learning.batch import Pack, Row
+from coterie.learning.distribution import log_distribution
+from coterie.models import Model
+
+HEAD_CHUNK = 4096
+"""Tokens whose logits are in memory at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A micro-batch as tensors. B packs, T longest, N trained tokens.
+
+    predictor: flat index into (B x T) of the position that predicts each trained token.
+    """
+
+    ids: torch.Tensor  # (B, T)
+    positions: torch.Tensor  # (B, T)
+    segments: torch.Tensor  # (B, T), 0 prefix, 1… rows, -1 padding
+    predictor: torch.Tensor  # (N,)
+    targets: torch.Tensor  # (N,)
+    rows: tuple[Row, ...]
+
+    def spread(self, values: Sequence[float], device: torch.device) -> torch.Tensor:
+        """One number a row, repeated for each of its trained tokens, (N,) float32."""
+        lengths = torch.tensor([len(row.completion_ids) for row in self.rows])
+        return torch.tensor(values, dtype=torch.float32).repeat_interleave(lengths).to(device)
+
+
+def lay_out(packs: Sequence[Pack]) -> Layout:
+    """Lays packs out side by side, padded to the longest."""
+    longest = max(pack.tokens for pack in packs)
+    ids, positions, segments, predictor, targets = [], [], [], [], []
+    for index, pack in enumerate(packs):
+        line = list(pack.rows[0].prompt_ids[: pack.shared])
+        place, segment = list(range(pack.shared)), [0] * pack.shared
+        for number, row in enumerate(pack.rows, 1):
+            rest = row.prompt_ids[pack.shared :] + row.completion_ids
+            first = index * longest + len(line) + len(row.prompt_ids) - pack.shared - 1
+            predictor += range(first, first + len(row.completion_ids))
+            targets += row.completion_ids
+            line += rest
+            place += range(pack.shared, pack.shared + len(rest))
+            segment += [number] * len(rest)
+        padding = longest - len(line)
+        ids.append(line + [0] * padding)
+        positions.append(place + [0] * padding)
+        segments.append(segment + [-1] * padding)
+    return Layout(
+        *(torch.tensor(table) for table in (ids, positions, segments, predictor, targets)),
+        rows=tuple(row for pack in packs for row in pack.rows),
+    )
+
+
+def attention_mask(segments: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The additive mask of a layout: a token sees the prefix and its own segment, up to itself.
+
+    Args: segments: (B, T). Returns: (B, 1, T, T) of dtype, 0 or its least number. A bool mask would
+    be added as 0 and 1 by eager attention.
+    """
+    length = segments.shape[1]
+    queries, keys = segments[:, :, None], segments[:, None, :]
+    seen = ((keys == 0) | (keys == queries)) & torch.ones(
+        length, length, dtype=torch.bool, device=segments.device
+    ).tril()
+    mask = torch.zeros(seen.shape, dtype=dtype, device=segments.device).masked_fill(~seen, torch.finfo(dtype).min)
+    return mask[:, None]
+
+
+def logprobs_and_entropy(model: Model, layout: Layout, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probability of each trained token, and the entropy where it was sampled.
+
+    Args: dtype: what the network computes in; float32, or bfloat16 by autocast.
+    Returns: logprobs (N,) float32 with gradient, entropy (N,) float32 nats without.
+    """
+    device = model.device
+    mask = attention_mask(layout.segments.to(device), dtype)
+    with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
+        hidden = model.hidden(
+            layout.ids.to(device),
+            attention_mask=mask,
+            position_ids=layout.positions.to(device),
+        )
+        states = hidden.flatten(0, 1)[layout.predictor.to(device)]  # (N, H)
+        targets = layout.targets.to(device)
+        temperatures = layout.spread([row.temperature for row in layout.rows], device)
+        chunks = [
+            _head(model, *chunk)
+            for chunk in zip(*(t.split(HEAD_CHUNK) for t in (states, targets, temperatures)), strict=True)
+        ]
+    return torch.cat([logprobs for logprobs, _ in chunks]), torch.cat([entropy for _, entropy in chunks])
+
+
+def _head(
+    model: Model, states: torch.Tensor, targets: torch.Tensor, temperatures: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """One chunk; its logits are made again in the backward pass instead of being kept."""
+
+    def compute(states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        distribution = log_distribution(model.head(states), temperatures[:, None], model.vocabulary)
+        with torch.no_grad():
+            kept = distribution[:, : model.vocabulary]
+            entropy = -(kept.exp() * kept).sum(dim=-1)
+        return distribution.gather(-1, targets[:, None])[:, 0], entropy
+
+    if len(states) < HEAD_CHUNK:
+        return compute(states)
+    return checkpoint(compute, states, use_reentrant=False)  # pyright: ignore[reportReturnType]

@@ -1,0 +1,231 @@
+"""The local learner: optimizer steps for each policy from its own rows.
+
+One AdamW a policy, stepped only when the policy had rows, clipped by its own norm. All gradients
+of an update are checked before any weight moves.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import torch
+
+from coterie.algorithms.base import Loss
+from coterie.errors import UpdateError
+from coterie.learning.batch import Pack, Row, microbatches, pack, rows_of
+from coterie.learning.forward import lay_out, logprobs_and_entropy
+from coterie.learning.losses import clip_share, kl_k3, token_losses
+from coterie.learning.optimizer import OptimizerConfig, learning_rate
+from coterie.models import Model
+from coterie.seeds import seed_of
+from coterie.team import Graded
+
+PACK_PER_WIDTH = 4
+"""A pack may have this many tokens for each hidden unit: beyond, its attention costs more than it saves."""
+
+
+@dataclass(slots=True)
+class Trainee:
+    """A policy under training: its model, optimizer and, where the loss asks for one, a reference."""
+
+    model: Model
+    optimizer: torch.optim.Optimizer
+    reference: Model | None
+
+
+class Learner:
+    """Trains the policies of a team.
+
+    Args: models: by policy; they are changed in place. total_steps: what the schedule runs over.
+        dtype: what the networks compute in; weights are float32 always.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, Model],
+        loss: Loss,
+        config: OptimizerConfig,
+        total_steps: int,
+        *,
+        seed: int = 0,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.loss = loss
+        self.config = config
+        self.total_steps = total_steps
+        self._seed = seed
+        self._dtype = dtype
+        self.trainees = {name: self._trainee(model) for name, model in models.items()}
+
+    def _trainee(self, model: Model) -> Trainee:
+        if self.config.checkpointing:
+            model.net.gradient_checkpointing_enable()
+        reference = None
+        if self.loss.kl:
+            reference = copy.copy(model)
+            reference.net = copy.deepcopy(model.net).requires_grad_(False)
+        optimizer = torch.optim.AdamW(
+            model.net.parameters(),
+            lr=self.config.lr,
+            betas=self.config.betas,
+            weight_decay=self.config.weight_decay,
+        )
+        return Trainee(model, optimizer, reference)
+
+    def update(self, experience: Mapping[str, Sequence[Graded]], step: int) -> dict[str, dict[str, float]]:
+        """One rollout's optimizer steps, for every policy that has rows.
+
+        Returns: metrics by policy; a policy without rows has none and is bit-identical afterwards.
+        Raises: UpdateError: a loss or gradient is not finite; the weights of this optimizer step are
+            untouched, for all policies.
+        """
+        totals: dict[str, _Totals] = {}
+        parts = {name: self._parts(graded, step) for name, graded in experience.items() if graded}
+        lr = learning_rate(self.config, step, self.total_steps)
+        for number in range(self.config.updates_per_step):
+            ready: list[str] = []
+            for name, shares in parts.items():
+                if shares[number]:
+                    rows = rows_of(shares[number], self.loss.denominator)
+                    totals.setdefault(name, _Totals()).norms.append(self._gradient(name, rows, step, totals[name]))
+                    ready.append(name)
+            for name in ready:
+                optimizer = self.trainees[name].optimizer
+                for group in optimizer.param_groups:
+                    group["lr"] = lr
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+        return {name: {**total.metrics(), "lr": lr} for name, total in totals.items()}
+
+    def state(self, name: str) -> dict[str, Any]:
+        """The optimizer's state of a policy, for a checkpoint."""
+        return self.trainees[name].optimizer.state_dict()
+
+    def load(self, name: str, state: dict[str, Any]) -> None:
+        """Takes the optimizer's state of a policy back."""
+        self.trainees[name].optimizer.load_state_dict(state)
+
+    def _parts(self, graded: Sequence[Graded], step: int) -> list[list[Graded]]:
+        """The step's groups, shuffled and dealt out to its optimizer steps; a group stays whole."""
+        groups: dict[str, list[Graded]] = {}
+        for one in graded:
+            groups.setdefault(one.group, []).append(one)
+        names = sorted(groups)
+        Random(seed_of("updates", self._seed, step)).shuffle(names)
+        count = self.config.updates_per_step
+        return [[one for name in names[part::count] for one in groups[name]] for part in range(count)]
+
+    def _gradient(self, name: str, rows: Sequence[Row], step: int, totals: _Totals) -> float:
+        """Accumulates a policy's gradient, clips it and returns its norm before."""
+        trainee = self.trainees[name]
+        net = trainee.model.net
+        for batch in self.microbatches(name, rows):
+            loss = self._backward(trainee, batch, totals)
+            if not math.isfinite(loss):
+                self._refuse(name, rows, step)
+        norm = float(torch.nn.utils.clip_grad_norm_(net.parameters(), self.config.clip_norm))
+        if not math.isfinite(norm):
+            self._refuse(name, rows, step)
+        return norm
+
+    def microbatches(self, name: str, rows: Sequence[Row]) -> list[list[Pack]]:
+        """How a policy's rows are packed and split."""
+        width = self.trainees[name].model.net.config.get_text_config().hidden_size
+        budget = self.config.tokens_per_microbatch
+        return microbatches(pack(rows, min(budget, PACK_PER_WIDTH * width)), budget)
+
+    def _backward(self, trainee: Trainee, batch: Sequence[Pack], totals: _Totals) -> float:
+        layout = lay_out(batch)
+        device = trainee.model.device
+        if self.config.checkpointing:
+            trainee.model.net.train()  # layers checkpoint in training mode only; dropout is off
+        logprobs, entropy = logprobs_and_entropy(trainee.model, layout, self._dtype)
+        trainee.model.net.eval()
+        old = torch.tensor([value for row in layout.rows for value in row.rollout_logprobs], device=device)
+        advantages = layout.spread([row.advantage for row in layout.rows], device)
+        weights = layout.spread([row.token_weight for row in layout.rows], device)
+        reference = None
+        if trainee.reference is not None:
+            with torch.no_grad():
+                reference, _ = logprobs_and_entropy(trainee.reference, layout, self._dtype)
+        loss = (weights * token_losses(self.loss, logprobs, old, advantages, reference)).sum()
+        loss.backward()
+        totals.add(self.loss, loss, logprobs.detach(), old, advantages, entropy, reference, len(layout.rows))
+        return float(loss.detach())
+
+    def _refuse(self, name: str, rows: Sequence[Row], step: int) -> None:
+        """Finds the group that spoils the update, clears all gradients and stops."""
+        net = self.trainees[name].model.net
+        spoilt = "no single group"
+        for group in sorted({row.group for row in rows}):
+            net.zero_grad(set_to_none=True)
+            mine = [row for row in rows if row.group == group]
+            losses = [self._backward(self.trainees[name], batch, _Totals()) for batch in self.microbatches(name, mine)]
+            gradients = [weight.grad for weight in net.parameters() if weight.grad is not None]
+            if not all(map(math.isfinite, losses)) or not all(bool(g.isfinite().all()) for g in gradients):
+                spoilt = f"group {group}"
+                break
+        for trainee in self.trainees.values():
+            trainee.model.net.zero_grad(set_to_none=True)
+        raise UpdateError(
+            f"step {step}: the update of policy '{name}' is not finite, in {spoilt}; the weights are as before it. "
+            "Lower optimizer.lr, or look at the group with: coterie play RUN --step STEP --tree"
+        )
+
+
+class _Totals:
+    """Sums of a policy's step, and the metrics made of them."""
+
+    def __init__(self) -> None:
+        self.norms: list[float] = []
+        self.tokens = 0
+        self.sequences = 0
+        self.loss = 0.0
+        self.sums: dict[str, float] = {}
+        self.peaks: dict[str, float] = {}
+
+    def add(
+        self,
+        loss: Loss,
+        total: torch.Tensor,
+        logprobs: torch.Tensor,
+        old: torch.Tensor,
+        advantages: torch.Tensor,
+        entropy: torch.Tensor,
+        reference: torch.Tensor | None,
+        sequences: int,
+    ) -> None:
+        self.loss += float(total.detach())
+        self.sequences += sequences
+        difference = (logprobs - old).abs()
+        each = {
+            "entropy": entropy,
+            "ratio": (logprobs - old).exp(),
+            "mismatch": difference,
+            "clip_share": clip_share(logprobs, old, advantages, loss).float()
+            if loss.surrogate == "clip"
+            else torch.zeros(1),
+        }
+        if reference is not None:
+            each["kl_k3"] = kl_k3(logprobs, reference)
+        for name, values in each.items():
+            self.sums[name] = self.sums.get(name, 0.0) + float(values.sum())
+        self.tokens += len(logprobs)
+        self.peaks["mismatch_max"] = max(self.peaks.get("mismatch_max", 0.0), float(difference.max()))
+
+    def metrics(self) -> dict[str, float]:
+        """Means over the step's trained tokens; the norm is the mean over its optimizer steps."""
+        means = {name: total / self.tokens for name, total in self.sums.items()}
+        return {
+            "loss": self.loss,
+            "grad_norm": sum(self.norms) / len(self.norms),
+            "trained_tokens": self.tokens,
+            "trained_sequences": self.sequences,
+            **means,
+            **self.peaks,
+        }

@@ -1,0 +1,118 @@
+"""Models and tokenizers: loaded from a folder or by Hugging Face id, saved as ordinary folders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
+from coterie.errors import ConfigError
+
+STARTER = "starter"
+"""The name of the small model that is shipped."""
+
+
+@dataclass(slots=True)
+class Model:
+    """A causal language model with its tokenizer, ready to sample and to train.
+
+    stop_ids: tokens that end a reply. vocabulary: ids from here on are padding of the embedding:
+    they have no text and are never sampled. context: tokens of prompt and reply together.
+    """
+
+    net: PreTrainedModel
+    tokenizer: Any
+    stop_ids: frozenset[int]
+    vocabulary: int
+    context: int
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        return self.net.device
+
+    def hidden(self, ids: torch.Tensor, **inputs: Any) -> torch.Tensor:
+        """Last hidden states (B, T, H); `head` turns them into logits."""
+        return self.net.base_model(input_ids=ids, use_cache=False, **inputs).last_hidden_state
+
+    def head(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits of hidden states."""
+        return self.net.get_output_embeddings()(hidden)
+
+
+def load_model(source: str, *, device: str = "cpu", where: str = "model") -> Model:
+    """A model in float32, in evaluation mode (no dropout).
+
+    Args: source: a folder, a Hugging Face id, or "starter". where: names the setting in errors.
+    Raises: ConfigError: nothing loadable is there, or it is not a causal language model with a
+        chat template.
+    """
+    folder = starter_folder() if source == STARTER else Path(source)
+    name = str(folder) if folder.exists() else source
+    if folder.is_dir() and not (folder / "config.json").exists():
+        raise ConfigError(f"{where} = '{source}': this folder holds no model (config.json is missing)")
+    try:
+        net = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        reason = str(error).strip().split("\n")[0][:160]
+        raise ConfigError(
+            f"{where} = '{source}': no causal language model could be loaded from there; "
+            f"give 'starter', a folder or a Hugging Face id ({reason})"
+        ) from error
+    return prepare(net.to(device), tokenizer, where)
+
+
+def prepare(net: PreTrainedModel, tokenizer: Any, where: str = "model") -> Model:
+    """A network and a tokenizer as a Model.
+
+    Raises: ConfigError: no chat template, no stop token, or a head that `Model.head` would miss.
+    """
+    if not tokenizer.chat_template:
+        raise ConfigError(f"{where}: the tokenizer has no chat template; use an instruct model")
+    stop = net.generation_config.eos_token_id if net.generation_config else None
+    ends = {*(stop if isinstance(stop, list) else [stop]), tokenizer.eos_token_id} - {None}
+    if not ends:
+        raise ConfigError(f"{where}: neither tokenizer nor generation_config names an end-of-turn token")
+    net.eval()
+    model = Model(
+        net=net,
+        tokenizer=tokenizer,
+        stop_ids=frozenset(ends),
+        vocabulary=min(len(tokenizer), net.get_output_embeddings().weight.shape[0]),
+        context=net.config.get_text_config().max_position_embeddings,
+    )
+    _check_head(model, where)
+    return model
+
+
+@torch.no_grad()
+def _check_head(model: Model, where: str) -> None:
+    """Logits are taken in chunks by `Model.head`; a network that does more to them is refused."""
+    probe = torch.arange(4, device=model.device)[None]
+    whole = model.net(input_ids=probe, use_cache=False).logits.float()
+    if not torch.allclose(model.head(model.hidden(probe)).float(), whole, atol=1e-4, rtol=1e-4):
+        raise ConfigError(
+            f"{where}: {type(model.net).__name__} changes its logits after the output layer; it is not supported"
+        )
+
+
+def save_model(model: Model, folder: Path) -> None:
+    """Writes an ordinary Hugging Face folder."""
+    model.net.save_pretrained(folder)
+    model.tokenizer.save_pretrained(folder)
+
+
+def starter_folder() -> Path:
+    """Where the shipped starter lies."""
+    return Path(str(resources.files("coterie") / "starter"))
+
+
+def parameters(net: nn.Module) -> int:
+    """How many numbers a network has, tied ones once."""
+    return sum(parameter.numel() for parameter in net.parameters())

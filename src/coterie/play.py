@@ -1,0 +1,263 @@
+"""Play: what samplers are given. It starts cursors, asks the team and goes wide.
+
+Behind it stands the front, which gathers questions into waves. A wave leaves when every live
+branch waits for the engine, and is ordered by key; so what is computed together, and with it
+every floating-point result, is the same in every run. Exact resume depends on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from coterie.cursor import Cursor
+from coterie.engines.base import Engine, Request
+from coterie.environment import Environment, Task
+from coterie.episode import Point, Sample
+from coterie.errors import CallError, ConfigError, Unavailable
+from coterie.scene import JSON
+from coterie.seeds import seed_of
+from coterie.team import Team
+
+T = TypeVar("T")
+Samples = tuple[Sample, ...]
+RETRIES = 2
+"""How often a faulty wave or call is tried again before its branches are dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How replies are drawn. temperature: 0 takes the most likely token. top_p: 1 for all of it.
+
+    max_tokens: of one reply where the environment sets no limit. call_timeout_s: of one `scene.call`.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    max_tokens: int = 256
+    call_timeout_s: float = 60.0
+
+
+@dataclass(slots=True)
+class Budget:
+    """What a rollout cost: the counters every comparison uses."""
+
+    prompt_tokens: int = 0
+    sampled_tokens: int = 0
+    engine_calls: int = 0
+    truncated: Counter[str] = field(default_factory=Counter[str])
+    replies: Counter[str] = field(default_factory=Counter[str])
+    dropped: Counter[str] = field(default_factory=Counter[str])
+
+
+class Front:
+    """Gathers questions into waves. One for a rollout."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.budget = Budget()
+        self._live = 1
+        self._waiting: list[tuple[tuple[Request, ...], asyncio.Future[list[Samples]]]] = []
+        self._wave: asyncio.Task[None] | None = None
+
+    async def ask(self, requests: tuple[Request, ...]) -> list[Samples]:
+        """The samples of one branch's requests, when their wave has been answered. Raises: Unavailable."""
+        future: asyncio.Future[list[Samples]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((requests, future))
+        self._leave_if_full()
+        return await future
+
+    async def together(self, branches: tuple[Coroutine[Any, Any, T], ...]) -> list[T | Unavailable]:
+        """Runs branches side by side; one that meets a fault is counted and gives it back."""
+        if not branches:
+            return []
+        left = len(branches)
+        self._live += left - 1
+
+        async def run(branch: Coroutine[Any, Any, T]) -> T | Unavailable:
+            nonlocal left
+            try:
+                return await branch
+            except Unavailable as fault:
+                self.budget.dropped[fault.stage] += 1
+                return fault
+            finally:
+                left -= 1
+                if left:  # the last one hands its place back to the parent
+                    self._live -= 1
+                    self._leave_if_full()
+
+        return await asyncio.gather(*(run(branch) for branch in branches))
+
+    def _leave_if_full(self) -> None:
+        if self._wave is None and self._waiting and len(self._waiting) == self._live:
+            self._wave = asyncio.create_task(self._send())
+
+    async def _send(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        wave = sorted((request for requests, _ in waiting for request in requests), key=lambda request: request.key)
+        try:
+            answers = await self._answer(wave)
+        except BaseException as error:  # a bug in the engine: those who wait raise it
+            for _, future in waiting:
+                future.set_exception(error)
+            return
+        self._wave = None
+        for requests, future in waiting:
+            given = [answers[request.key] for request in requests]
+            fault = next((answer for answer in given if isinstance(answer, Unavailable)), None)
+            if fault is not None:
+                future.set_exception(Unavailable(fault.stage, str(fault)))
+            else:
+                future.set_result([answer for answer in given if not isinstance(answer, Unavailable)])
+
+    async def _answer(self, wave: list[Request]) -> dict[object, Samples | Unavailable]:
+        answers: dict[object, Samples | Unavailable] = {}
+        for policy in sorted({request.policy for request in wave}):
+            mine = [request for request in wave if request.policy == policy]
+            try:
+                given = await self._generate(mine)
+            except Unavailable as fault:
+                answers.update((request.key, fault) for request in mine)
+                continue
+            for request, samples in zip(mine, given, strict=True):
+                self._count(request, samples)
+                answers[request.key] = samples
+        return answers
+
+    async def _generate(self, requests: list[Request]) -> list[Samples]:
+        for _ in range(RETRIES):
+            try:
+                self.budget.engine_calls += 1
+                return await self.engine.generate(requests)
+            except Unavailable:
+                continue
+        return await self.engine.generate(requests)
+
+    def _count(self, request: Request, samples: Samples) -> None:
+        self.budget.prompt_tokens += len(request.prompt_ids)
+        self.budget.sampled_tokens += sum(len(sample.completion_ids) for sample in samples)
+        self.budget.replies[request.role] += len(samples)
+        self.budget.truncated[request.role] += sum(sample.finish == "length" for sample in samples)
+
+
+class Play:
+    """One rollout's play: environment, team, front and seeds."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        team: Team,
+        engine: Engine,
+        *,
+        seed: int,
+        step: int = 0,
+        sampling: Sampling = Sampling(),  # noqa: B008  (frozen)
+    ) -> None:
+        """Args: seed: the run's. step: whose rollout this is; both enter every sample's seed."""
+        self.environment = environment
+        self.team = team
+        self.sampling = sampling
+        self._seed = seed
+        self._step = step
+        self._front = Front(engine)
+
+    @property
+    def budget(self) -> Budget:
+        """What the rollout has cost so far."""
+        return self._front.budget
+
+    def start(self, task: Task, episode: int = 0) -> Cursor:
+        """A cursor before an episode of a task; equal numbers give equal chance."""
+        return Cursor(
+            self.environment,
+            task,
+            seed_of("episode", self._seed, self._step, task.id, episode),
+            id=str(episode),
+            perform=self._perform,
+        )
+
+    def key(self, cursor: Cursor, point: Point, role: str) -> tuple[str, int, str, str]:
+        """What names a place where samples are drawn: (task, episode, path, role)."""
+        return (cursor.task.id, int(cursor.id.split("/")[0]), point.path, role)
+
+    async def ask(
+        self, cursor: Cursor, point: Point, draws: int = 1, *, temperature: float | None = None
+    ) -> dict[str, Samples]:
+        """Each role's replies at an open point.
+
+        Args: draws: samples a role. temperature: instead of the run's.
+        Raises: Unavailable: the engine failed, retries included. ConfigError: the prompt does not fit.
+        """
+        requests = tuple(self._request(cursor, point, role, draws, temperature) for role in point.roles)
+        return dict(zip(point.roles, await self._front.ask(requests), strict=True))
+
+    async def run(
+        self, cursor: Cursor, until: Callable[[Point], bool] | None = None
+    ) -> list[tuple[int, Sample]]:
+        """Plays on with the current team to the end, or to the first point where `until` holds.
+
+        Returns: what it drew, with the number of the point; the log is the cursor's.
+        """
+        drawn: list[tuple[int, Sample]] = []
+        while (point := await cursor.advance()) is not None and not (until and until(point)):
+            answers = await self.ask(cursor, point)
+            drawn += [(point.index, sample) for (sample,) in answers.values()]
+            cursor.answer({role: sample.reply() for role, (sample,) in answers.items()})
+        return drawn
+
+    async def together(self, *branches: Coroutine[Any, Any, T]) -> list[T | Unavailable]:
+        """Runs branches side by side, the only way to go wide.
+
+        Returns: a result for each; one that met a fault is counted as dropped and gives the fault.
+        """
+        return await self._front.together(branches)
+
+    def _request(
+        self, cursor: Cursor, point: Point, role: str, draws: int, temperature: float | None
+    ) -> Request:
+        policy = self.team.roles[role]
+        engine = self._front.engine
+        prompt_ids = engine.render(policy, point.asked.prompts[role])
+        max_tokens = point.asked.max_tokens or self.sampling.max_tokens
+        context = engine.context(policy)
+        if len(prompt_ids) + max_tokens > context:
+            raise ConfigError(
+                f"the prompt of role '{role}' has {len(prompt_ids)} tokens and its reply may have {max_tokens}, but "
+                f"policy '{policy}' has a context of {context}; shorten the prompt or lower max_tokens"
+            )
+        key = self.key(cursor, point, role)
+        return Request(
+            key=key,
+            policy=policy,
+            role=role,
+            prompt=point.asked.prompts[role],
+            prompt_ids=prompt_ids,
+            seeds=tuple(seed_of("sample", self._seed, self._step, *key, draw) for draw in range(draws)),
+            temperature=self.sampling.temperature if temperature is None else temperature,
+            top_p=self.sampling.top_p,
+            max_tokens=max_tokens,
+            stop=point.asked.stop,
+        )
+
+    async def _perform(self, function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
+        for _ in range(RETRIES):
+            try:
+                return await self._call(function, args)
+            except Unavailable:
+                continue
+        return await self._call(function, args)
+
+    async def _call(self, function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
+        limit = self.sampling.call_timeout_s
+        try:
+            return await asyncio.wait_for(asyncio.to_thread(function, *args), timeout=limit)
+        except Unavailable:
+            raise
+        except TimeoutError as error:
+            raise CallError("timeout", f"no result after {limit} s") from error
+        except Exception as error:  # whatever a tool raises is data for `play`
+            raise CallError(type(error).__name__, str(error)) from error

@@ -1,0 +1,140 @@
+"""Tree sampling: one spine; at each point K draws, each valued under a horizon, one committed.
+
+A continuation played to value a candidate is thrown away, and the next group is drawn afresh:
+keeping the winner's would favour candidates whose continuation was lucky. What the paper
+(arXiv:2510.11062, Alg. 1) leaves open and this decides: how far a candidate's reward reaches
+(`horizon`), and what happens where roles speak at once (`joint`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+from coterie.cursor import Cursor
+from coterie.environment import Task
+from coterie.episode import Horizon, Point, Sample, Value, check_seen, value
+from coterie.errors import Unavailable
+from coterie.group import Collected, Group, Key, Member
+from coterie.play import Play
+from coterie.seeds import seed_of
+
+Commit = Literal["greedy", "random"]
+Joint = Literal["aligned", "per_role"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Branch:
+    """A joint answer that is tried. draws: which of its draws each role answers with."""
+
+    draws: dict[str, int]
+    credits: tuple[str, ...]
+    """Roles whose candidate this branch values."""
+
+
+async def tree(
+    play: Play,
+    task: Task,
+    *,
+    num_generations: int,
+    horizon: Horizon,
+    team_weight: float,
+    commit: Commit,
+    joint: Joint = "aligned",
+) -> Collected:
+    """Groups of `num_generations` replies at every point of one episode, and its committed log.
+
+    Args: horizon, team_weight: how a candidate is valued, see `episode.value`. commit: the story
+        goes on with the best valid candidate, or with any. joint: where roles speak at once,
+        branch k answers with every role's k-th draw ("aligned"), or role i's candidates are tried
+        against the partners' draw 0 ("per_role").
+    Returns: one group a point and role; candidates lost to faults are missing from their group.
+    """
+    spine = play.start(task)
+    groups: list[Group] = []
+    while (point := await spine.advance()) is not None:
+        draws = await play.ask(spine, point, 1 if point.after_external else num_generations)
+        if point.after_external:
+            play.budget.dropped["after_external"] += len(point.roles)
+            spine.answer({role: samples[0].reply() for role, samples in draws.items()})
+            continue
+        branches = _branches(point.roles, num_generations, joint)
+        values = await play.together(
+            *(_try(play, spine, point, branch, draws, number, horizon, team_weight) for number, branch in enumerate(branches))
+        )
+        valid = [index for index, outcome in enumerate(values) if not isinstance(outcome, Unavailable)]
+        if not valid:
+            raise Unavailable("point", f"no candidate at {point.path} could be valued")
+        rng = Random(seed_of("commit", *play.key(spine, point, "")))
+        scores = {index: _score(values[index]) for index in valid}
+        best = max(scores.values()) if commit == "greedy" else None
+        committed = rng.choice([index for index in valid if best is None or scores[index] == best])
+        for role in point.roles:
+            groups += _group(play, spine, point, role, draws[role], branches, values, committed)
+        spine.answer({role: draws[role][draw].reply() for role, draw in branches[committed].draws.items()})
+    check_seen(spine.events, horizon)
+    return Collected(tuple(groups), (spine.log,))
+
+
+def _branches(roles: Sequence[str], draws: int, joint: Joint) -> list[_Branch]:
+    if joint == "aligned" or len(roles) == 1:
+        return [_Branch(dict.fromkeys(roles, draw), tuple(roles)) for draw in range(draws)]
+    first = _Branch(dict.fromkeys(roles, 0), tuple(roles))
+    return [first] + [
+        _Branch(dict.fromkeys(roles, 0) | {role: draw}, (role,)) for role in roles for draw in range(1, draws)
+    ]
+
+
+async def _try(
+    play: Play,
+    spine: Cursor,
+    point: Point,
+    branch: _Branch,
+    draws: dict[str, tuple[Sample, ...]],
+    number: int,
+    horizon: Horizon,
+    team_weight: float,
+) -> dict[str, Value]:
+    """The value of one joint answer for every role that speaks, on a fork that is thrown away."""
+    fork = spine.fork(branch=f"{point.index}.{number}")
+    await fork.advance()
+    fork.answer({role: draws[role][draw].reply() for role, draw in branch.draws.items()})
+
+    def closed(other: Point) -> bool:
+        return horizon == "point" or (horizon == "turn" and other.turn != point.turn)
+
+    await play.run(fork, until=closed)
+    return {role: value(fork.events, point.index, role, horizon, team_weight) for role in point.roles}
+
+
+def _score(values: dict[str, Value] | Unavailable) -> float:
+    assert not isinstance(values, Unavailable)
+    return sum(value.total for value in values.values())
+
+
+def _group(
+    play: Play,
+    spine: Cursor,
+    point: Point,
+    role: str,
+    draws: tuple[Sample, ...],
+    branches: Sequence[_Branch],
+    values: Sequence[dict[str, Value] | Unavailable],
+    committed: int,
+) -> list[Group]:
+    """The role's group at this point; none when faults left fewer than two candidates."""
+    members: list[Member] = []
+    chosen: int | None = None
+    for index, (branch, outcome) in enumerate(zip(branches, values, strict=True)):
+        if role not in branch.credits or isinstance(outcome, Unavailable):
+            continue
+        if branch.draws[role] == branches[committed].draws[role]:
+            chosen = len(members)
+        earned = outcome[role]
+        members.append(Member((draws[branch.draws[role]],), (earned.total,), earned.parts))
+    if len(members) < 2:
+        play.budget.dropped["lone"] += len(members)
+        return []
+    return [Group(Key(*play.key(spine, point, role)), "prompt", tuple(members), committed=chosen)]

@@ -1,0 +1,127 @@
+"""What an environment is written against: `Scene` and `Reply`.
+
+An environment's `play` is a coroutine that a cursor drives by hand: `ask`, `ask_all` and
+`call` stop it until an answer comes, everything else is noted at once. The scene knows
+nothing of policies, groups or training. How it is driven, forked and replayed: `cursor.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Literal, Protocol, TypedDict
+
+Finish = Literal["stop", "length"]
+Effect = Literal["none", "external"]
+JSON = Any
+"""None, bool, int, float, str, and lists and string-keyed dicts of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What one role said.
+
+    role: who. text: its words, without the stop string. finish: "stop" (it ended by itself)
+    or "length" (it was cut). ids: the sampled tokens without the stop token, so that its own
+    words come back to it as it sampled them. policy: whose ids they are.
+    """
+
+    role: str
+    text: str
+    finish: Finish = "stop"
+    ids: tuple[int, ...] = ()
+    policy: str = ""
+
+
+class Message(TypedDict):
+    """One chat message; a role's own earlier words may be the `Reply` itself."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | Reply
+
+
+Prompt = str | Sequence[Message]
+
+
+class Stage(Protocol):
+    """What stands behind a scene: the cursor."""
+
+    async def ask(
+        self, prompts: Mapping[str, Prompt], max_tokens: int | None, stop: tuple[str, ...]
+    ) -> Mapping[str, Reply]: ...
+    async def call(self, function: Callable[..., JSON], args: tuple[JSON, ...], effect: Effect) -> JSON: ...
+    def turn(self, number: int) -> None: ...
+    def reward(self, role: str | None, value: float, name: str) -> None: ...
+    def outcome(self, solved: bool, reason: str) -> None: ...
+    def metric(self, name: str, value: float) -> None: ...
+
+
+class Scene:
+    """The one thing `play` talks to."""
+
+    __slots__ = ("_in_turn", "_stage", "rng")
+
+    def __init__(self, stage: Stage, rng: Random) -> None:
+        self._stage = stage
+        self._in_turn = False
+        self.rng = rng
+        """The only source of chance; a sampler may reseed it between decisions."""
+
+    async def ask(
+        self, role: str, prompt: Prompt, *, max_tokens: int | None = None, stop: Sequence[str] = ()
+    ) -> Reply:
+        """One role speaks.
+
+        Args: prompt: a string (one user message) or chat messages. max_tokens: a limit on the
+            reply's tokens; None: the engine's. stop: strings that end the reply, left out of its text.
+        """
+        return (await self._stage.ask({role: prompt}, max_tokens, tuple(stop)))[role]
+
+    async def ask_all(
+        self, prompts: Mapping[str, Prompt], *, max_tokens: int | None = None, stop: Sequence[str] = ()
+    ) -> Mapping[str, Reply]:
+        """Roles speak at once; none sees another's reply."""
+        return await self._stage.ask(prompts, max_tokens, tuple(stop))
+
+    async def call(self, function: Callable[..., JSON], *args: JSON, effect: Effect = "none") -> JSON:
+        """Runs something outside: a sandbox, a retrieval, a service.
+
+        Args: function: module-level; its result depends on its arguments alone. args: JSON.
+            effect: "external" when it changes the world; points after it are never branched.
+        Returns: the function's result as JSON, the same live and replayed.
+        Raises: CallError: it failed or took too long; Unavailable never reaches `play`.
+        """
+        return await self._stage.call(function, args, effect)
+
+    def turns(self, limit: int) -> Iterator[int]:
+        """0, 1, … limit - 1, each marked in the log; does not nest."""
+        if self._in_turn:
+            raise ValueError("scene.turns does not nest: use one loop of turns, and plain loops inside")
+        self._in_turn = True
+        try:
+            for number in range(limit):
+                self._stage.turn(number)
+                yield number
+        finally:
+            self._in_turn = False
+
+    def reward(self, role: str, value: float, name: str = "local") -> None:
+        """A local reward, bound to that role's latest sample."""
+        self._stage.reward(role, value, name)
+
+    def team_reward(self, value: float, name: str = "team") -> None:
+        """A reward of the whole team, bound to no sample."""
+        self._stage.reward(None, value, name)
+
+    def succeed(self) -> None:
+        """The task is solved; nothing may be asked afterwards."""
+        self._stage.outcome(True, "solved")
+
+    def fail(self, reason: str) -> None:
+        """The task is not solved, and why; nothing may be asked afterwards."""
+        self._stage.outcome(False, reason)
+
+    def metric(self, name: str, value: float) -> None:
+        """A number worth a curve."""
+        self._stage.metric(name, value)

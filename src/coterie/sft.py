@@ -1,0 +1,202 @@
+"""Builds a starter: a small model trained on an environment's demonstrations.
+
+A starter is an ordinary Hugging Face folder: Qwen3 shape, byte-level BPE tokenizer with a chat
+template, trained with the same learner that trains teams (an advantage of 1 makes the policy
+gradient the likelihood's).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from coterie.algorithms.base import Loss
+from coterie.cursor import Cursor
+from coterie.environment import Environment, Lesson, Settings
+from coterie.episode import Sample
+from coterie.errors import ConfigError
+from coterie.learning.learner import Learner
+from coterie.learning.optimizer import OptimizerConfig
+from coterie.models import Model, load_model, prepare, save_model
+from coterie.rendering import Renderer
+from coterie.scene import Reply
+from coterie.seeds import seed_of
+from coterie.team import Graded
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}{{ '\\n' }}{{ message['content'] }}"
+    "<|im_end|>{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant{{ '\\n' }}{% endif %}"
+)
+PAD, START, END = "<|pad|>", "<|im_start|>", "<|im_end|>"
+
+
+class SFTConfig(Settings):
+    """How a starter is made."""
+
+    steps: int = Field(1000, ge=1)
+    """Optimizer steps."""
+    tasks_per_step: int = Field(32, ge=1)
+    """Train tasks whose demonstrations make one step."""
+    lr: float = Field(3e-3, gt=0)
+    """Peak learning rate; it rises over 50 steps and falls linearly to 0."""
+    seed: int = Field(0, ge=0)
+    """Draws weights, tasks and demonstrations."""
+    hidden_size: int = Field(128, ge=8)
+    """Width of a new model."""
+    layers: int = Field(4, ge=1)
+    """Layers of a new model."""
+    heads: int = Field(4, ge=1)
+    """Attention heads of a new model."""
+    vocabulary: int = Field(512, ge=260)
+    """Tokens of a new tokenizer, at most."""
+    context: int = Field(1024, ge=16)
+    """Longest sequence of a new model, tokens."""
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    """What training computes in; weights are float32."""
+
+
+def sft(
+    environment: Environment,
+    out: Path,
+    config: SFTConfig,
+    *,
+    source: str | None = None,
+    progress: Callable[[int, float], None] | None = None,
+) -> Model:
+    """Trains a starter on demonstrations and saves it.
+
+    Args: out: a folder that does not exist. source: a model to go on from; None: a new one.
+        progress: called with (step, loss) after each step.
+    Raises: ConfigError: the folder exists, or the environment has no demonstrations.
+    """
+    if out.exists():
+        raise ConfigError(f"{out} exists; choose another folder, or remove it")
+    model = load_model(source) if source else new_model(environment, config)
+    render = Renderer(model.tokenizer, "starter")
+    learner = Learner(
+        {"starter": model},
+        Loss(surrogate="policy_gradient"),
+        OptimizerConfig(lr=config.lr, warmup_steps=min(50, config.steps // 4), weight_decay=0.01),
+        config.steps,
+        dtype=getattr(torch, config.dtype),
+    )
+    for step in range(config.steps):
+        graded = [
+            _graded(lesson, model, render)
+            for index in range(config.tasks_per_step)
+            for lesson in lessons(environment, config.seed, step * config.tasks_per_step + index)
+        ]
+        metrics = learner.update({"starter": graded}, step)
+        if progress:
+            progress(step, metrics["starter"]["loss"])
+    out.parent.mkdir(parents=True, exist_ok=True)
+    save_model(model, out)
+    return model
+
+
+def lessons(environment: Environment, seed: int, index: int) -> Iterator[Lesson]:
+    """The demonstrations of one train task.
+
+    Raises: ConfigError: the environment has neither `lessons` nor `demonstrate`.
+    """
+    rng = Random(seed_of("sft", seed, index))
+    task = environment.task("train", (seed << 32) + index)
+    try:
+        if type(environment).lessons is not Environment.lessons:
+            yield from environment.lessons(task, rng)
+        else:
+            yield from asyncio.run(_played(environment, Cursor(environment, task, rng.getrandbits(63)), rng))
+    except NotImplementedError as error:
+        raise ConfigError(f"{error}; write it to say what a starter should imitate") from error
+
+
+async def _played(environment: Environment, cursor: Cursor, rng: Random) -> list[Lesson]:
+    """An episode in which every role does as demonstrated."""
+    shown: list[Lesson] = []
+    while (point := await cursor.advance()) is not None:
+        replies: dict[str, Reply] = {}
+        for role, prompt in point.asked.prompts.items():
+            if not isinstance(prompt, str):
+                raise ConfigError("sft learns from prompts that are strings; write lessons() for chats")
+            shown.append(Lesson(role, prompt, environment.demonstrate(role, cursor.task, prompt, rng)))
+            replies[role] = Reply(role, shown[-1].reply)
+        cursor.answer(replies)
+    return shown
+
+
+def new_model(environment: Environment, config: SFTConfig) -> Model:
+    """An untrained model of Qwen3 shape, with a tokenizer made from the environment's own texts."""
+    texts = [
+        text
+        for index in range(200)
+        for lesson in lessons(environment, config.seed, index)
+        for text in (f"user\n{lesson.prompt}\nassistant\nsystem\n", lesson.reply)
+    ]
+    tokenizer = new_tokenizer(texts, config.vocabulary)
+    torch.manual_seed(config.seed)
+    net = Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=-(-len(tokenizer) // 64) * 64,
+            hidden_size=config.hidden_size,
+            intermediate_size=3 * config.hidden_size,
+            num_hidden_layers=config.layers,
+            num_attention_heads=config.heads,
+            num_key_value_heads=config.heads,
+            head_dim=config.hidden_size // config.heads,
+            max_position_embeddings=config.context,
+            tie_word_embeddings=True,
+            pad_token_id=tokenizer.pad_token_id,
+            bos_token_id=None,
+            eos_token_id=tokenizer.eos_token_id,
+        )
+    )
+    return prepare(net, tokenizer)
+
+
+def new_tokenizer(texts: list[str], vocabulary: int) -> Any:
+    """A byte-level BPE tokenizer: lossless, never unknown; a word with its leading space is one piece."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(  # pyright: ignore[reportAttributeAccessIssue]
+        [
+            pre_tokenizers.Split(Regex(r" ?[^\s]+|\s"), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()  # pyright: ignore[reportAttributeAccessIssue]
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[PAD, START, END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, clean_up_tokenization_spaces=False
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
+def _graded(lesson: Lesson, model: Model, render: Renderer) -> Graded:
+    """A lesson as experience: its reply and the stop token, with an advantage of 1."""
+    reply = model.tokenizer.encode(lesson.reply, add_special_tokens=False, split_special_tokens=True)
+    completion = (*reply, model.tokenizer.eos_token_id)
+    sample = Sample(
+        role=lesson.role,
+        policy="starter",
+        version=0,
+        prompt_ids=render(lesson.prompt),
+        completion_ids=completion,
+        logprobs=(0.0,) * len(completion),
+        finish="stop",
+        text=lesson.reply,
+    )
+    return Graded(sample, 1.0, 1.0, lesson.role)

@@ -1,0 +1,64 @@
+"""The team: which role is played by which policy, and which sample trains which policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from coterie.episode import Sample
+from coterie.errors import ConfigError, GroupError
+from coterie.group import Group
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """Roles and the policy that plays each.
+
+    Raises: ConfigError: it has no role.
+    """
+
+    roles: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        if not self.roles:
+            raise ConfigError("a team needs at least one role")
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """Every policy once, in order of name."""
+        return tuple(sorted(set(self.roles.values())))
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """A sample with what it is trained with: the group's weight and its member's advantage."""
+
+    sample: Sample
+    advantage: float
+    weight: float
+    group: str
+
+
+def route(
+    team: Team, groups: Sequence[Group], advantages: Sequence[Sequence[float]]
+) -> dict[str, list[Graded]]:
+    """Each policy's experience: exactly the samples of the roles it plays, each once.
+
+    Groups without spread are left out: their advantages are zero. Order is the groups'.
+
+    Args: advantages: for each group, one number a member.
+    Returns: for every policy of the team, its graded samples, possibly none.
+    Raises: GroupError: a sample was drawn from another policy than its role's.
+    """
+    routed: dict[str, list[Graded]] = {policy: [] for policy in team.policies}
+    for group, credits in zip(groups, advantages, strict=True):
+        if len(credits) != len(group.members):
+            raise GroupError(f"group {group.key}: {len(group.members)} members, {len(credits)} advantages")
+        if not any(credits):
+            continue
+        for member, credit in zip(group.members, credits, strict=True):
+            for sample in member.samples:
+                if team.roles.get(sample.role) != sample.policy:
+                    raise GroupError(f"group {group.key}: role {sample.role} was played by {sample.policy}")
+                routed[sample.policy].append(Graded(sample, credit, group.weight, "/".join(map(str, group.key))))
+    return routed
