@@ -90,6 +90,31 @@ class EvalConfig(Settings):
     """Nucleus of sampled evaluation."""
 
 
+class SFTConfig(Settings):
+    """How a starter is made."""
+
+    steps: int = Field(1000, ge=1)
+    """Optimizer steps."""
+    tasks_per_step: int = Field(32, ge=1)
+    """Train tasks whose demonstrations make one step."""
+    lr: float = Field(3e-3, gt=0)
+    """Peak learning rate; it rises over 50 steps and falls linearly to 0."""
+    seed: int = Field(0, ge=0)
+    """Draws weights, tasks and demonstrations."""
+    hidden_size: int = Field(128, ge=8)
+    """Width of a new model."""
+    layers: int = Field(4, ge=1)
+    """Layers of a new model."""
+    heads: int = Field(4, ge=1)
+    """Attention heads of a new model."""
+    vocabulary: int = Field(512, ge=260)
+    """Tokens of a new tokenizer, at most."""
+    context: int = Field(1024, ge=16)
+    """Longest sequence of a new model, tokens."""
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    """What training computes in; weights are float32."""
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """A run, resolved. names: what environment and algorithm were called."""
@@ -152,6 +177,16 @@ def load_config(source: str | Path | Mapping[str, Any], overrides: Sequence[str]
     Raises: ConfigError: one line that says where, what and what to do.
     """
     return resolve(_read(source, overrides))
+
+
+def load_sft(environment: str, overrides: Sequence[str] = ()) -> tuple[Environment, SFTConfig]:
+    """An environment and how its starter is made; the tables are environment and sft."""
+    source = _read(environment, overrides)
+    for table in source.data:
+        if table not in ("environment", "sft"):
+            raise ConfigError(f"{source.place(table)}unknown table '{table}'{nearest(table, ('environment', 'sft'))}")
+    world = _named(source, "environment", ENVIRONMENTS, Environment, {}, None)
+    return world, _settings(source, "sft", SFTConfig)
 
 
 def resolve(source: Source) -> Config:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers.utils.logging import disable_progress_bar
 
 from coterie.errors import ConfigError
+
+disable_progress_bar()  # loading is quick or shown by the caller
 
 STARTER = "starter"
 """The name of the small model that is shipped."""
@@ -35,6 +38,11 @@ class Model:
     def device(self) -> torch.device:
         """Where its weights are."""
         return self.net.device
+
+    @property
+    def size(self) -> int:
+        """How many parameters it has, tied ones once."""
+        return sum(parameter.numel() for parameter in self.net.parameters())
 
     def hidden(self, ids: torch.Tensor, **inputs: Any) -> torch.Tensor:
         """Last hidden states (B, T, H); `head` turns them into logits."""
@@ -80,6 +88,7 @@ def prepare(net: PreTrainedModel, tokenizer: Any, where: str = "model") -> Model
     if not ends:
         raise ConfigError(f"{where}: neither tokenizer nor generation_config names an end-of-turn token")
     net.eval()
+    _disable_dropout(net)
     model = Model(
         net=net,
         tokenizer=tokenizer,
@@ -89,6 +98,15 @@ def prepare(net: PreTrainedModel, tokenizer: Any, where: str = "model") -> Model
     )
     _check_head(model, where)
     return model
+
+
+def _disable_dropout(net: PreTrainedModel) -> None:
+    """What is trained must be what was sampled: no dropout, in training mode either."""
+    for module in net.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        if hasattr(module, "attention_dropout"):
+            module.attention_dropout = 0.0
 
 
 @torch.no_grad()
@@ -113,6 +131,13 @@ def starter_folder() -> Path:
     return Path(str(resources.files("coterie") / "starter"))
 
 
-def parameters(net: nn.Module) -> int:
-    """How many numbers a network has, tied ones once."""
-    return sum(parameter.numel() for parameter in net.parameters())
+def memory_text(sources: Mapping[str, str]) -> str:
+    """A line a policy: parameters, and the memory that training takes, as TOML comments.
+
+    Weights, gradient and AdamW's two averages in float32 are 16 bytes a parameter; activations come on top.
+    """
+    lines: list[str] = []
+    for name, source in sources.items():
+        size = load_model(source, where=f"policies.{name}.model").size
+        lines.append(f"# policy {name}: {size / 1e6:.2f} million parameters, {16 * size / 2**30:.2f} GiB and activations")
+    return "\n".join(lines)

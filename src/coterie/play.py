@@ -8,6 +8,8 @@ every floating-point result, is the same in every run. Exact resume depends on i
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -48,6 +50,7 @@ class Budget:
     prompt_tokens: int = 0
     sampled_tokens: int = 0
     engine_calls: int = 0
+    engine_s: float = 0.0
     truncated: Counter[str] = field(default_factory=Counter[str])
     replies: Counter[str] = field(default_factory=Counter[str])
     dropped: Counter[str] = field(default_factory=Counter[str])
@@ -130,12 +133,17 @@ class Front:
 
     async def _generate(self, requests: list[Request]) -> list[Samples]:
         for _ in range(RETRIES):
-            try:
-                self.budget.engine_calls += 1
-                return await self.engine.generate(requests)
-            except Unavailable:
-                continue
-        return await self.engine.generate(requests)
+            with contextlib.suppress(Unavailable):
+                return await self._call(requests)
+        return await self._call(requests)
+
+    async def _call(self, requests: list[Request]) -> list[Samples]:
+        began = time.perf_counter()
+        self.budget.engine_calls += 1
+        try:
+            return await self.engine.generate(requests)
+        finally:
+            self.budget.engine_s += time.perf_counter() - began
 
     def _count(self, request: Request, samples: Samples) -> None:
         self.budget.prompt_tokens += len(request.prompt_ids)
@@ -245,10 +253,8 @@ class Play:
 
     async def _perform(self, function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
         for _ in range(RETRIES):
-            try:
+            with contextlib.suppress(Unavailable):
                 return await self._call(function, args)
-            except Unavailable:
-                continue
         return await self._call(function, args)
 
     async def _call(self, function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:

@@ -30,8 +30,19 @@ ENGINES = {
     "transformers": "coterie.engines.transformers:TransformersEngine",
     "scripted": "coterie.engines.scripted:ScriptedEngine",
 }
+KINDS = {"environments": ENVIRONMENTS, "algorithms": ALGORITHMS, "engines": ENGINES}
 
 S = TypeVar("S", bound=Settings)
+
+
+def summary(kind: str) -> dict[str, str]:
+    """The names of a kind, each with the first line of its docstring."""
+    lines: dict[str, str] = {}
+    for name, home in KINDS[kind].items():
+        module, _, attribute = home.partition(":")
+        doc = getattr(importlib.import_module(module), attribute).__doc__ or ""
+        lines[name] = doc.strip().splitlines()[0]
+    return lines
 
 
 def find(kind: str, name: str, table: dict[str, str], base: type[S]) -> type[S]:

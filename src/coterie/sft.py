@@ -11,16 +11,16 @@ import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from pydantic import Field
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from coterie.algorithms.base import Loss
+from coterie.config import SFTConfig
 from coterie.cursor import Cursor
-from coterie.environment import Environment, Lesson, Settings
+from coterie.environment import Environment, Lesson
 from coterie.episode import Sample
 from coterie.errors import ConfigError
 from coterie.learning.learner import Learner
@@ -36,31 +36,6 @@ CHAT_TEMPLATE = (
     "<|im_end|>{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant{{ '\\n' }}{% endif %}"
 )
 PAD, START, END = "<|pad|>", "<|im_start|>", "<|im_end|>"
-
-
-class SFTConfig(Settings):
-    """How a starter is made."""
-
-    steps: int = Field(1000, ge=1)
-    """Optimizer steps."""
-    tasks_per_step: int = Field(32, ge=1)
-    """Train tasks whose demonstrations make one step."""
-    lr: float = Field(3e-3, gt=0)
-    """Peak learning rate; it rises over 50 steps and falls linearly to 0."""
-    seed: int = Field(0, ge=0)
-    """Draws weights, tasks and demonstrations."""
-    hidden_size: int = Field(128, ge=8)
-    """Width of a new model."""
-    layers: int = Field(4, ge=1)
-    """Layers of a new model."""
-    heads: int = Field(4, ge=1)
-    """Attention heads of a new model."""
-    vocabulary: int = Field(512, ge=260)
-    """Tokens of a new tokenizer, at most."""
-    context: int = Field(1024, ge=16)
-    """Longest sequence of a new model, tokens."""
-    dtype: Literal["float32", "bfloat16"] = "bfloat16"
-    """What training computes in; weights are float32."""
 
 
 def sft(

@@ -6,6 +6,7 @@ from typing import Literal
 
 from coterie.algorithms.base import GroupBaseline
 from coterie.environment import Task
+from coterie.episode import Horizon
 from coterie.group import Collected
 from coterie.play import Play
 from coterie.sampling.tree import Commit, Joint, tree
@@ -29,6 +30,11 @@ class ATGRPO(GroupBaseline):
     """The story goes on with the best valid candidate, or with a random one."""
     joint: Joint = "aligned"
     """Where roles speak at once: k-th replies together, or one role's against the partners' first."""
+
+    @property
+    def reach(self) -> Horizon:
+        """The horizon."""
+        return self.horizon
 
     async def collect(self, play: Play, task: Task) -> Collected:
         """The tree of one task."""

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from coterie.credit import CREDIT, Credit
 from coterie.environment import Environment, Settings, Task
+from coterie.episode import Horizon
 from coterie.group import Collected, Group
 from coterie.play import Play
 from coterie.team import Team
@@ -64,6 +65,11 @@ class Algorithm(Settings):
         if self.surrogate == "clip":
             return {}
         return dict.fromkeys(("epsilon", "epsilon_high"), "surrogate = 'policy_gradient' does not clip")
+
+    @property
+    def reach(self) -> Horizon:
+        """How far a local reward may come after its reply and still be counted."""
+        return "episode"
 
     def check(self, environment: Environment, team: Team) -> None:
         """Raises ConfigError where this method cannot train that team."""

@@ -1,0 +1,63 @@
+# `make help` lists what there is. Everything runs in .venv, which `make setup` makes.
+PYTHON ?= python3
+BIN := .venv/bin
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup: .venv/ready ## make .venv with tested versions
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: setup ## train the demo team: minutes on two cores
+	$(BIN)/coterie bench demo
+
+fmt: setup ## format and mend what can be mended
+	$(BIN)/ruff check --fix-only --quiet src tests
+	$(BIN)/ruff format --quiet src tests
+
+lint: setup types ## ruff, pyright, import-linter
+	$(BIN)/ruff format --check --quiet src tests
+	$(BIN)/ruff check --quiet src tests
+	$(BIN)/lint-imports --no-cache
+
+types: setup ## pyright
+	$(BIN)/pyright
+
+test: setup ## the tests: CPU, offline, about two minutes
+	$(BIN)/pytest -n 2
+
+test-slow: setup ## the claims that take longer: learning, the demo's numbers
+	$(BIN)/pytest -m slow
+
+test-gpu: setup ## what needs a CUDA device
+	$(BIN)/pytest -m gpu
+
+check: lint test test-slow ## all that CI does
+
+smoke: setup ## train 20 steps, fail unless the team's success rises
+	$(BIN)/coterie bench smoke
+
+bench: setup ## every benchmark of the docs
+	@for name in rollout update step startup memory; do echo "== $$name"; $(BIN)/coterie bench $$name; done
+
+starter: setup ## rebuild the shipped starter (about 25 minutes)
+	rm -rf build/careful build/starter
+	$(BIN)/coterie sft plan_path --out build/careful --set environment.naive=0.0 --set sft.steps=1300
+	$(BIN)/coterie sft plan_path --out build/starter --model build/careful --set sft.steps=120 --set sft.lr=1e-3
+	rm -rf src/coterie/starter
+	cp -r build/starter src/coterie/starter
+
+docs: setup ## regenerate docs/config.md
+	$(BIN)/coterie bench config_docs
+
+clean: ## remove what was built
+	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis
+
+.PHONY: help setup demo fmt lint types test test-slow test-gpu check smoke bench starter docs clean

@@ -1,0 +1,71 @@
+"""Coterie trains teams of language-model agents with reinforcement learning.
+
+The public names are those in `__all__`; everything else may move. They are imported when first
+used, so that reading an environment or asking for help needs no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from coterie.algorithms.base import Algorithm
+    from coterie.api import evaluate, load
+    from coterie.config import load_config
+    from coterie.conformance import check
+    from coterie.environment import Environment, Lesson, Task, split_of
+    from coterie.errors import CallError, CoterieError, Unavailable
+    from coterie.scene import Reply, Scene
+    from coterie.seeds import seed_of
+    from coterie.sft import sft
+    from coterie.train import train
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Algorithm": "coterie.algorithms.base",
+    "CallError": "coterie.errors",
+    "CoterieError": "coterie.errors",
+    "Environment": "coterie.environment",
+    "Lesson": "coterie.environment",
+    "Reply": "coterie.scene",
+    "Scene": "coterie.scene",
+    "Task": "coterie.environment",
+    "Unavailable": "coterie.errors",
+    "check": "coterie.conformance",
+    "evaluate": "coterie.api",
+    "load": "coterie.api",
+    "load_config": "coterie.config",
+    "seed_of": "coterie.seeds",
+    "sft": "coterie.sft",
+    "split_of": "coterie.environment",
+    "train": "coterie.train",
+}
+__all__ = [
+    "Algorithm",
+    "CallError",
+    "CoterieError",
+    "Environment",
+    "Lesson",
+    "Reply",
+    "Scene",
+    "Task",
+    "Unavailable",
+    "check",
+    "evaluate",
+    "load",
+    "load_config",
+    "seed_of",
+    "sft",
+    "split_of",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'coterie' has no attribute '{name}'")
+    found = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = found  # also over the submodule of the same name
+    return found

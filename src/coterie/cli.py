@@ -1,0 +1,234 @@
+"""The command line: each verb parses, calls one function of the library and prints.
+
+Nothing heavy is imported before it is needed: `coterie --help` must answer at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+import typer
+
+from coterie.errors import CoterieError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Trains teams of language-model agents. Begin with: coterie train plan_path",
+)
+Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one setting; may be repeated.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+
+
+@app.command()
+def train(
+    config: Annotated[str | None, typer.Argument(metavar="CONFIG", help="A TOML file, an environment's name, or FILE.py:Class.")] = None,
+    sets: Sets = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder to make; default: under runs/.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="A run folder to go on with.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved config and what it needs; train nothing.")] = False,
+) -> None:
+    """Train a team: coterie train plan_path --set train.steps=200"""
+    from coterie.config import load_config
+    from coterie.errors import ConfigError
+
+    if config is None and resume is None:
+        raise ConfigError("say what to train: a TOML file, an environment such as plan_path, or --resume RUN")
+    if resume is not None and out is not None:
+        raise ConfigError("--resume goes on in its own folder; leave --out away")
+    if resume is not None and config is None:
+        from coterie.runs import Run
+
+        Run.open(resume)
+        config = str(resume / "config.toml")
+    resolved = load_config(str(config), sets or ())
+    if dry_run:
+        from coterie.models import memory_text
+
+        typer.echo(resolved.toml() + memory_text({name: policy.model for name, policy in resolved.policies.items()}))
+        return
+    from coterie.display import TrainingDisplay
+    from coterie.train import train as run_training
+
+    console = _console()
+    with TrainingDisplay(console) as display:
+        run = run_training(resolved, out, resume=resume, watch=display)
+    console.print(f"done: {run.folder}\nmeasure it on held-out tasks: coterie eval {run.folder}", soft_wrap=True)
+
+
+@app.command(name="eval")
+def evaluate(
+    run: RunFolder,
+    split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
+    step: Annotated[int | None, typer.Option(help="Which checkpoint; default: the best by validation.")] = None,
+    tasks: Annotated[int | None, typer.Option(min=1, help="How many tasks; default: eval.tasks.")] = None,
+    sampled: Annotated[int, typer.Option(min=0, help="Episodes a task at eval.temperature; 0: one, greedy.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a run's team on held-out tasks, without a tree: coterie eval RUN --split test"""
+    from coterie.environment import SPLITS
+    from coterie.errors import ConfigError
+    from coterie.registry import nearest
+
+    if split not in SPLITS:
+        raise ConfigError(f"--split {split}: unknown{nearest(split, SPLITS)}; the splits are {', '.join(SPLITS)}")
+    from coterie.api import evaluate as measure
+
+    console = _console(stderr=True)
+    with console.status("playing") as status:
+        found = measure(
+            run, split, step=step, tasks=tasks, sampled=sampled,  # pyright: ignore[reportArgumentType]
+            progress=lambda done, total: status.update(f"played {done} of {total} tasks"),
+        )  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps({key: value for key, value in dataclasses.asdict(found).items() if key != "solved"}))
+        return
+    how = f"{found.sampled} sampled episodes a task" if found.sampled else "greedy"
+    typer.echo(f"{found.split}: {found.success:.3f} solved, 95 % interval {found.success_low:.3f} to {found.success_high:.3f}")
+    typer.echo(f"{found.tasks} tasks, {how}, {found.turns:.2f} turns a task (the unsolved at the limit)")
+    for name, value in found.rewards.items():
+        cut = f", {found.truncated[name]:.1%} of replies cut" if name in found.truncated else ""
+        typer.echo(f"  {name}: reward {value:+.3f} an episode{cut}")
+    typer.echo("  endings: " + ", ".join(f"{reason} {count}" for reason, count in sorted(found.outcomes.items())))
+
+
+@app.command()
+def play(
+    run: RunFolder,
+    step: Annotated[int | None, typer.Option(help="With --tree: a saved rollout; else which checkpoint plays.")] = None,
+    task: Annotated[int, typer.Option(min=0, help="Which task: its place in the rollout or in the split.")] = 0,
+    tree: Annotated[bool, typer.Option("--tree", help="Show a training tree: prompts, replies, values, advantages.")] = False,
+    split: Annotated[str, typer.Option(help="train, validation or test.")] = "validation",
+    temperature: Annotated[float, typer.Option(min=0, help="0 is greedy.")] = 0.0,
+    seat: Annotated[str | None, typer.Option("--as", metavar="ROLE", help="Take a role yourself.")] = None,
+) -> None:
+    """Watch one episode, or a training tree: coterie play RUN --step 40 --tree"""
+    from coterie.errors import ConfigError
+    from coterie.runs import Run
+    from coterie.trees import log_text, tree_text
+
+    if tree:
+        opened = Run.open(run)
+        if step is None:
+            raise ConfigError("--tree shows a saved rollout: say which with --step; metrics.jsonl has the steps")
+        played = opened.episodes(step)
+        if task >= len(played):
+            raise ConfigError(f"step {step} played {len(played)} tasks; --task is 0 to {len(played) - 1}")
+        typer.echo(tree_text(played[task]))
+        return
+    from coterie.api import load
+
+    def ask(prompt: str) -> str:
+        typer.echo(prompt)
+        return typer.prompt(f"{seat}", default="", show_default=False)
+
+    loaded = load(run, step)
+    log = loaded.play(split, task, temperature=temperature, seats={seat: ask} if seat else None)  # pyright: ignore[reportArgumentType]
+    typer.echo(log_text(log))
+
+
+@app.command()
+def sft(
+    environment: Annotated[str, typer.Argument(metavar="ENV", help="An environment's name or FILE.py:Class.")],
+    out: Annotated[Path, typer.Option(help="The model folder to make.")],
+    model: Annotated[str | None, typer.Option(help="A model to go on from; default: a new small one.")] = None,
+    sets: Sets = None,
+) -> None:
+    """Build a starter from demonstrations: coterie sft plan_path --out my_starter --set sft.steps=500"""
+    from coterie.config import load_sft
+    from coterie.display import step_progress
+    from coterie.sft import sft as build
+
+    world, config = load_sft(environment, sets or ())
+    console = _console()
+    console.print(f"writing to {out}", soft_wrap=True)
+    with step_progress(console, config.steps) as progress:
+        built = build(world, out, config, source=model, progress=progress)
+    console.print(f"done: {out}, {built.size / 1e6:.2f} million parameters", soft_wrap=True)
+
+
+@app.command(name="list")
+def list_names(
+    kind: Annotated[str | None, typer.Argument(help="environments, algorithms or engines.")] = None, as_json: AsJson = False
+) -> None:
+    """List what there is: coterie list algorithms"""
+    from coterie.errors import ConfigError
+    from coterie.registry import KINDS, nearest, summary
+
+    if kind is not None and kind not in KINDS:
+        raise ConfigError(f"unknown list '{kind}'{nearest(kind, KINDS)}; there are {', '.join(KINDS)}")
+    found = {name: summary(name) for name in ([kind] if kind else KINDS)}
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    for name, entries in found.items():
+        typer.echo(name)
+        for entry, text in entries.items():
+            typer.echo(f"  {entry:14} {text}")
+
+
+@app.command()
+def check(
+    target: Annotated[str, typer.Argument(metavar="ENV|CONFIG", help="An environment's name, FILE.py:Class, or a TOML file.")],
+    sets: Sets = None,
+    tasks: Annotated[int, typer.Option(min=1, help="Tasks of each split to play.")] = 3,
+    as_json: AsJson = False,
+) -> None:
+    """Prove that an environment keeps its contract: coterie check my_env.py:MyEnv"""
+    from coterie.config import load_config
+    from coterie.conformance import check as prove
+
+    config = load_config(target, sets or ())
+    report = prove(config.environment, tasks=tasks, horizon=config.algorithm.reach)
+    if as_json:
+        typer.echo(json.dumps({"ok": report.ok, "findings": [dataclasses.asdict(one) for one in report.findings]}))
+    else:
+        typer.echo(str(report))
+    raise typer.Exit(0 if report.ok else 1)
+
+
+@app.command()
+def bench(
+    name: Annotated[str, typer.Argument(help="rollout, update, step, startup, memory or plan_path.")], as_json: AsJson = False
+) -> None:
+    """Measure: every figure in the docs comes from here: coterie bench rollout"""
+    from coterie.bench import run_bench
+
+    figures: dict[str, Any] = run_bench(name, say=None if as_json else lambda line: typer.echo(line, err=True))
+    typer.echo(json.dumps(figures) if as_json else "\n".join(f"{key}: {value}" for key, value in figures.items()))
+
+
+def _console(stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False)
+
+
+def main() -> None:
+    """The entry point: a person's mistake is one line and exit code 2, a bug keeps its traceback."""
+    try:
+        sys.exit(app(standalone_mode=False) or 0)
+    except CoterieError as error:
+        typer.echo(f"coterie: {error}", err=True)
+        sys.exit(2)
+    except click.ClickException as error:
+        typer.echo(f"coterie: {error.format_message()}; see coterie --help", err=True)
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt) as stopped:
+        typer.echo(f"\ncoterie: {stopped.__cause__ or stopped or 'interrupted'}", err=True)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""A team made of real weights: models, engine and learner, built from a config or a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from coterie.config import Config
+from coterie.engines.transformers import TransformersEngine
+from coterie.errors import CheckpointError, ConfigError
+from coterie.learning.learner import Learner
+from coterie.models import Model, load_model, save_model
+from coterie.play import Sampling
+
+
+class Crew:
+    """The policies of a run, ready to play and, once `learner` is asked for, to learn."""
+
+    def __init__(self, config: Config, checkpoint: Path | None = None) -> None:
+        """Loads every policy's model; with a checkpoint, its weights.
+
+        Raises: ConfigError: a model or device is not there. CheckpointError: shapes differ.
+        """
+        self.config = config
+        self.dtype: torch.dtype = getattr(torch, config.train.dtype)
+        device = pick_device(config.train.device)
+        self.models: dict[str, Model] = {}
+        for name, policy in config.policies.items():
+            model = load_model(policy.model, device=device, where=f"policies.{name}.model")
+            self.models[name] = model
+        self._checkpoint = checkpoint
+        self._learner: Learner | None = None
+        if checkpoint is not None:
+            self._learner = self.learner  # a reference for KL is taken from the weights the run began with
+            for name in self.models:
+                self._restore(name, checkpoint)
+        self.engine = TransformersEngine(
+            self.models,
+            dtype=self.dtype,
+            rows=config.engine.rows,
+            template={name: policy.template for name, policy in config.policies.items()},
+        )
+
+    @property
+    def learner(self) -> Learner:
+        """The learner of all policies, made when first asked for."""
+        if self._learner is None:
+            self._learner = Learner(
+                self.models,
+                self.config.algorithm.loss,
+                self.config.optimizer,
+                self.config.train.steps,
+                seed=self.config.train.seed,
+                dtype=self.dtype,
+            )
+        return self._learner
+
+    def sampling(self, temperature: float, top_p: float = 1.0) -> Sampling:
+        """How replies are drawn in this run."""
+        engine = self.config.engine
+        return Sampling(temperature, top_p, engine.max_tokens, engine.call_timeout_s)
+
+    def sync(self, version: int) -> None:
+        """The engine takes over every policy's weights."""
+        for name in self.models:
+            self.engine.sync(name, version)
+
+    def write(self, folder: Path) -> None:
+        """Weights as ordinary model folders, optimizers beside them."""
+        for name, model in self.models.items():
+            save_model(model, folder / "policies" / name)
+            (folder / "optimizers").mkdir(exist_ok=True)
+            torch.save(self.learner.state(name), folder / "optimizers" / f"{name}.pt")
+
+    def _restore(self, name: str, folder: Path) -> None:
+        model = self.models[name]
+        saved = load_model(str(folder / "policies" / name), device=str(model.device), where=f"policy {name}")
+        try:
+            model.net.load_state_dict(saved.net.state_dict())
+        except RuntimeError as error:
+            raise CheckpointError(
+                f"{folder / 'policies' / name} has other shapes than policies.{name}.model of its config; "
+                "the model it started from has changed"
+            ) from error
+        self.learner.load(name, torch.load(folder / "optimizers" / f"{name}.pt", weights_only=True))
+
+
+def pick_device(wanted: str) -> str:
+    """The device a setting stands for. Raises: ConfigError: it is not there."""
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if wanted == "auto":
+        return next(name for name, available in there.items() if available)
+    if not there[wanted]:
+        raise ConfigError(f"train.device = '{wanted}', but there is no such device here; use 'auto' or 'cpu'")
+    return wanted

@@ -1,0 +1,206 @@
+"""The training loop: one step, seen whole. No algorithm, environment or model is named here."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from coterie.config import Config, load_config
+from coterie.crew import Crew
+from coterie.cursor import PlayBug
+from coterie.environment import Environment
+from coterie.episode import LOGS
+from coterie.errors import CheckpointError, RolloutError, Unavailable
+from coterie.evaluate import evaluate_team
+from coterie.metrics import add_budget, evaluation_metrics, policy_metrics, rollout_metrics
+from coterie.play import Play
+from coterie.runs import Played, Progress, Run, new_folder
+from coterie.seeds import seed_of
+from coterie.team import route
+
+Watch = Callable[[Run, Config, Mapping[str, float]], None]
+"""Called with every line of metrics."""
+
+
+def train(
+    config: Config | str | Path | Mapping[str, Any],
+    out: str | Path | None = None,
+    *,
+    resume: str | Path | None = None,
+    watch: Watch | None = None,
+) -> Run:
+    """Trains a team; returns its run folder.
+
+    Args: config: settings, or what `load_config` takes. out: a folder that does not exist; None:
+        under runs/. resume: a run folder to go on with; its config must be this one.
+    Raises: CoterieError: one line that says what to do. KeyboardInterrupt: after saving.
+    """
+    config = config if isinstance(config, Config) else load_config(config)
+    run, crew, progress = _continue(Path(resume), config) if resume else _begin(out, config)
+    settings, algorithm = config.train, config.algorithm
+    with run.locked(), _interruptible() as interrupted:
+        if not resume:
+            _report(run, config, watch, {"step": 0, **_validate(crew, progress)})
+            _save(run, crew, progress)
+        for step in range(progress.step, settings.steps):
+            began = time.perf_counter()
+            play = Play(config.environment, config.team, crew.engine, seed=settings.seed, step=step,
+                        sampling=crew.sampling(settings.temperature))  # fmt: skip
+            collected = _rollout(run, config, play, step)
+            groups = algorithm.select([group for one in collected for group in one.collected.groups])
+            sampled = time.perf_counter()
+            experience = route(config.team, groups, [algorithm.advantages(group) for group in groups])
+            learned = crew.learner.update(experience, step)
+            crew.sync(step + 1)
+            progress.step = step + 1
+            add_budget(progress.budget, play.budget, learned)
+            updated = time.perf_counter()
+            line = {"step": step + 1, **rollout_metrics(collected, play.budget), **policy_metrics(learned)}
+            line |= {f"budget/{name}": count for name, count in progress.budget.items()}
+            last = step + 1 == settings.steps
+            best = progress.best_step
+            if last or (step + 1) % settings.eval_every == 0:
+                line |= _validate(crew, progress)
+            if step == 0 or last or (step + 1) % settings.episodes_every == 0:
+                run.save_episodes(step + 1, collected)
+            line |= _times(began, sampled, updated, play)
+            _report(run, config, watch, line)
+            if last or interrupted() or best != progress.best_step or (step + 1) % settings.checkpoint_every == 0:
+                _save(run, crew, progress)
+            if interrupted() and not last:
+                raise KeyboardInterrupt(f"stopped after step {step + 1}; go on with: coterie train --resume {run.folder}")
+    return run
+
+
+def task_index(environment: Environment, seed: int, position: int, tasks_per_step: int) -> int:
+    """Which train task stands at a position of a run: fresh ones for ever, or shuffled epochs.
+
+    An epoch is whole steps long, so no step holds a task twice.
+    """
+    count = environment.count("train")
+    if count is None:
+        return (seed << 32) + position
+    epoch, place = divmod(position, count - count % tasks_per_step)
+    order = list(range(count))
+    Random(seed_of("epoch", seed, epoch)).shuffle(order)
+    return order[place]
+
+
+def _begin(out: str | Path | None, config: Config) -> tuple[Run, Crew, Progress]:
+    folder = Path(out) if out else new_folder(config.names["environment"])
+    if folder.exists():
+        raise CheckpointError(f"{folder} exists; choose another folder with --out, or go on with --resume {folder}")
+    crew = Crew(config)
+    return Run.create(folder, config), crew, Progress()
+
+
+def _continue(folder: Path, config: Config) -> tuple[Run, Crew, Progress]:
+    run = Run.open(folder)
+    theirs, ours = run.config.tables(), config.tables()
+    for table in theirs:
+        for key in {**theirs[table], **ours[table]}:
+            if theirs[table].get(key) != ours[table].get(key):
+                raise CheckpointError(
+                    f"{folder} was run with {table}.{key} = {theirs[table].get(key)!r}, not {ours[table].get(key)!r}; "
+                    "a run goes on with its own config: leave the setting out, or start a new run"
+                )
+    checkpoint, progress = run.read_checkpoint()
+    crew = Crew(config, checkpoint)
+    crew.sync(progress.step)
+    run.rewind(progress.step)
+    return run, crew, progress
+
+
+def _rollout(run: Run, config: Config, play: Play, step: int) -> list[Played]:
+    """Plays the step's tasks with the algorithm's sampler."""
+    settings = config.train
+    indices = [
+        task_index(config.environment, settings.seed, step * settings.tasks_per_step + place, settings.tasks_per_step)
+        for place in range(settings.tasks_per_step)
+    ]
+
+    async def collect() -> list[Played]:
+        tasks = [config.environment.task("train", index) for index in indices]
+        outcomes = await play.together(*(config.algorithm.collect(play, task) for task in tasks))
+        kept = [(i, one) for i, one in zip(indices, outcomes, strict=True) if not isinstance(one, Unavailable)]
+        if len(outcomes) - len(kept) > settings.max_dropped_share * len(outcomes):
+            raise RolloutError(
+                f"step {step + 1} lost {len(outcomes) - len(kept)} of {len(outcomes)} tasks to faults "
+                f"({dict(play.budget.dropped)}); go on with: coterie train --resume {run.folder}"
+            )
+        return [
+            Played("train", index, one, tuple(tuple(config.algorithm.advantages(group)) for group in one.groups))
+            for index, one in kept
+        ]
+
+    try:
+        return asyncio.run(collect())
+    except PlayBug as bug:
+        file = run.folder / "bug.json"
+        file.write_bytes(LOGS.dump_json(bug.log))
+        bug.add_note(f"What led there is in {file}.")
+        raise
+
+
+def _validate(crew: Crew, progress: Progress) -> dict[str, float]:
+    """Plain greedy success on the validation tasks; the best so far is remembered."""
+    config, began = crew.config, time.perf_counter()
+    evaluation = evaluate_team(
+        config.environment, config.team, crew.engine, split="validation", tasks=config.train.eval_tasks,
+        sampling=crew.sampling(1.0),
+    )  # fmt: skip
+    if evaluation.success > progress.best_success:
+        progress.best_step, progress.best_success = progress.step, evaluation.success
+    return {**evaluation_metrics(evaluation), "time/eval": time.perf_counter() - began}
+
+
+def _save(run: Run, crew: Crew, progress: Progress) -> None:
+    run.save_checkpoint(progress, crew.write, crew.config.train.keep_checkpoints)
+
+
+def _report(run: Run, config: Config, watch: Watch | None, line: Mapping[str, float]) -> None:
+    run.log(line)
+    if watch:
+        watch(run, config, line)
+
+
+def _times(began: float, sampled: float, updated: float, play: Play) -> dict[str, float]:
+    """Seconds of this step, and tokens sampled a second of rollout."""
+    rollout = sampled - began
+    return {
+        "time/rollout": rollout,
+        "time/engine": play.budget.engine_s,
+        "time/update": updated - sampled,
+        "time/step": time.perf_counter() - began,
+        "time/tokens_per_s": play.budget.sampled_tokens / rollout,
+    }
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C once: finish the step, save and stop. Twice: stop now, as of the last checkpoint."""
+    pressed = False
+
+    def press(*_: object) -> None:
+        nonlocal pressed
+        if pressed:
+            raise KeyboardInterrupt("stopped at once")
+        pressed = True
+
+    try:
+        before = signal.signal(signal.SIGINT, press)
+    except ValueError:  # not the main thread: Ctrl-C is not ours
+        yield lambda: False
+        return
+    try:
+        yield lambda: pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+

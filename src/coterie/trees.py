@@ -1,0 +1,83 @@
+"""A training tree and an episode as text: prompts, replies, values, advantages, what was committed.
+
+What a model wrote is shown as text: control characters are made visible, nothing is interpreted.
+"""
+
+from __future__ import annotations
+
+from coterie.episode import Answered, Asked, Ended, Log, Rewarded, TurnBegan, text_of
+from coterie.group import Group
+from coterie.runs import Played
+
+
+def plain(text: str) -> str:
+    """Text that is safe on a terminal: control and format characters are written out."""
+    return "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in text)
+
+
+def tree_text(played: Played) -> str:
+    """One task of a saved rollout: at each point the prompt, and each group's members.
+
+    A `*` marks the committed member; `a` is the advantage, `r` the return with its parts.
+    """
+    lines: list[str] = []
+    for log in played.collected.logs:
+        lines.append(f"task {log.task}, episode {log.id}: {'solved' if log.solved else 'not solved'}, {log.turns} turns")
+        asked = -1
+        for event in log.events:
+            if isinstance(event, TurnBegan):
+                lines.append(f"turn {event.number}")
+            elif isinstance(event, Asked):
+                asked += 1
+                path = f"{log.id}@{asked}"
+                for role, prompt in event.prompts.items():
+                    lines.append(f"  point {asked}, {role} is asked")
+                    lines += _indented(text_of(prompt), "    | ")
+                    for group, credits in zip(played.collected.groups, played.advantages, strict=True):
+                        if group.key.path == path and group.key.role == role:
+                            lines += _members(group, credits)
+            elif isinstance(event, Ended):
+                lines.append(f"  {event.reason}")
+    for group, credits in zip(played.collected.groups, played.advantages, strict=True):
+        if group.scope == "task":
+            lines.append(f"episodes of task {group.key.task}, compared as wholes")
+            lines += _members(group, credits)
+    return "\n".join(lines)
+
+
+def log_text(log: Log) -> str:
+    """One episode: who was asked what, said what and earned what."""
+    lines: list[str] = []
+    for event in log.events:
+        match event:
+            case TurnBegan():
+                lines.append(f"turn {event.number}")
+            case Asked():
+                for role, prompt in event.prompts.items():
+                    lines.append(f"  {role} is asked")
+                    lines += _indented(text_of(prompt), "    | ")
+            case Answered():
+                for role, reply in event.replies.items():
+                    cut = " (cut)" if reply.finish == "length" else ""
+                    lines += _indented(reply.text, f"  {role}{cut}: ")
+            case Rewarded():
+                lines.append(f"  {event.name} reward {event.value:+.3f} for {event.role or 'the team'}")
+            case Ended():
+                lines.append(f"{'solved' if event.solved else 'not solved'}: {event.reason}")
+            case _:
+                lines.append(f"  {plain(str(event))}")
+    return "\n".join(lines)
+
+
+def _members(group: Group, credits: tuple[float, ...]) -> list[str]:
+    lines: list[str] = []
+    for index, (member, credit) in enumerate(zip(group.members, credits, strict=True)):
+        parts = ", ".join(f"{name} {value:+.2f}" for name, value in sorted(member.parts.items()))
+        text = " / ".join(sample.text for sample in member.samples)
+        mark = "*" if index == group.committed else " "
+        lines.append(f"    {mark} a {credit:+.3f}  r {member.value:+.3f} ({parts})  {plain(text)!r}")
+    return lines
+
+
+def _indented(text: str, first: str) -> list[str]:
+    return [first + line for line in plain(text).split("\n")]

@@ -1,0 +1,227 @@
+"""An episode is a log; a branch is a replay."""
+
+import asyncio
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.cursor import Cursor, PlayBug
+from coterie.episode import LOGS, Asked, Rewarded, Returned
+from coterie.errors import EnvError
+from coterie.scene import Reply, Scene
+from tests.toys import CALLS, Looping, Sequential, Simultaneous, Tools, Toy, run
+
+TOYS = [Sequential(), Simultaneous(), Looping(), Tools()]
+
+
+def drive(cursor: Cursor, seed: int = 0, points: int | None = None, chance: int | None = None) -> Cursor:
+    rng = Random(seed)
+
+    async def go() -> None:
+        while (point := await cursor.advance()) is not None and (points is None or point.index < points):
+            cursor.answer({role: Reply(role, str(rng.randint(0, 5))) for role in point.roles}, chance)
+
+    asyncio.run(go())
+    return cursor
+
+
+def fresh(environment: Toy) -> Cursor:
+    return Cursor(environment, environment.task("train", 1), seed=7)
+
+
+@pytest.mark.parametrize("environment", TOYS, ids=lambda toy: type(toy).__name__)
+@given(seed=st.integers(0, 1000), data=st.data())
+def test_a_fork_answered_alike_gives_the_same_log(environment, seed, data):
+    whole = drive(fresh(environment), seed)
+    points = sum(isinstance(event, Asked) for event in whole.events)
+    at = data.draw(st.integers(0, points - 1))
+    rng = Random(seed)
+    for _ in range(at):
+        for _ in range(len(environment.roles) if isinstance(environment, Simultaneous) else 1):
+            rng.randint(0, 5)
+    fork = whole.fork(at)
+
+    async def go() -> None:
+        while (point := await fork.advance()) is not None:
+            fork.answer({role: Reply(role, str(rng.randint(0, 5))) for role in point.roles})
+
+    asyncio.run(go())
+    assert fork.events == whole.events
+    assert whole.events[: -len(fork.log.events)] + fork.log.events == whole.events
+
+
+@pytest.mark.parametrize("environment", TOYS, ids=lambda toy: type(toy).__name__)
+def test_logs_survive_json(environment):
+    log = drive(fresh(environment)).log
+    assert LOGS.validate_json(LOGS.dump_json(log)) == log
+
+
+def test_a_replay_never_runs_a_call_again():
+    cursor = drive(fresh(Tools()))
+    before = len(CALLS)
+    fork = cursor.fork(1)
+    run(fork.advance())
+    assert len(CALLS) == before
+    assert [event for event in fork.events if isinstance(event, Returned)] == [
+        event for event in cursor.events if isinstance(event, Returned)
+    ]
+
+
+def test_a_failing_call_reaches_play_alike_live_and_replayed():
+    events = drive(fresh(Tools())).events
+    failed = [event for event in events if isinstance(event, Returned) and event.error]
+    assert failed[0].error == ("ZeroDivisionError", "by design")
+
+
+def test_points_after_an_external_effect_are_marked():
+    cursor = fresh(Tools(effect="external"))
+    first = run(cursor.advance())
+    cursor.answer({"a": Reply("a", "1")})
+    second = run(cursor.advance())
+    assert (first.after_external, second.after_external) == (False, True)
+    fork = cursor.fork()
+    assert run(fork.advance()).after_external
+
+
+def test_forks_do_not_touch_each_other_or_the_spine():
+    spine = fresh(Sequential())
+    run(spine.advance())
+    forks = [spine.fork(branch=str(number)) for number in range(3)]
+    prompts = []
+    for number, fork in enumerate(forks):
+        run(fork.advance())
+        fork.answer({"a": Reply("a", str(number))})
+        prompts.append(run(fork.advance()).asked.prompts["b"])
+    assert prompts == ["b 0: a0", "b 0: a1", "b 0: a2"]
+    assert run(spine.advance()).asked.prompts == {"a": "a 0: "}
+
+
+def test_fresh_chance_reseeds_and_equal_chance_repeats():
+    logs = [drive(fresh(Looping()), 3, chance=chance).events for chance in (None, 1, 2, 1)]
+    prompts = [[event.prompts["a"] for event in log if isinstance(event, Asked)] for log in logs]
+    assert prompts[0][0] == prompts[1][0]
+    assert len({tuple(one[1:3]) for one in prompts[:3]}) == 3
+    assert logs[1] == logs[3]
+
+
+def test_answers_must_be_for_exactly_the_roles_asked():
+    cursor = fresh(Simultaneous())
+    run(cursor.advance())
+    with pytest.raises(ValueError, match="asked"):
+        cursor.answer({"a": Reply("a", "1")})
+
+
+def test_at_the_end_advance_gives_none_for_ever():
+    cursor = drive(fresh(Sequential()))
+    assert run(cursor.advance()) is None
+    assert run(cursor.advance()) is None
+
+
+class Forgetful(Toy):
+    """Depends on a global."""
+
+    async def play(self, task, scene: Scene) -> None:
+        CALLS.append(0)
+        await scene.ask("a", f"seen {len(CALLS)} times")
+        await scene.ask("a", "again")
+
+
+def test_a_replay_that_differs_names_the_first_event():
+    cursor = drive(fresh(Forgetful()))
+    with pytest.raises(EnvError, match="event 0 was .*seen"):
+        run(cursor.fork(1).advance())
+
+
+def broken(body):
+    class Broken(Toy):
+        async def play(self, task, scene: Scene) -> None:
+            await body(scene)
+
+    return Broken()
+
+
+async def _foreign(scene):
+    await asyncio.sleep(0)
+
+
+async def _stranger(scene):
+    await scene.ask("nobody", "hello")
+
+
+async def _early_reward(scene):
+    scene.reward("a", 1.0)
+
+
+async def _nan(scene):
+    scene.team_reward(float("nan"))
+
+
+async def _after_end(scene):
+    scene.succeed()
+    await scene.ask("a", "still there?")
+
+
+async def _local_function(scene):
+    await scene.call(lambda: 1)
+
+
+async def _not_json(scene):
+    await scene.call(len, {1, 2})
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (_foreign, "not the scene's"),
+        (_stranger, "the roles are"),
+        (_early_reward, "has not spoken"),
+        (_nan, "must be finite"),
+        (_after_end, "after the outcome"),
+        (_local_function, "module-level"),
+        (_not_json, "must be JSON"),
+    ],
+)
+def test_a_broken_contract_is_named(body, message):
+    with pytest.raises(EnvError, match=message):
+        drive(fresh(broken(body)))
+
+
+def test_an_exception_out_of_play_is_a_bug_with_its_log():
+    async def crash(scene):
+        await scene.ask("a", "one")
+        raise KeyError("oops")
+
+    with pytest.raises(PlayBug, match="KeyError") as caught:
+        drive(fresh(broken(crash)))
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert len(caught.value.log.events) == 2
+
+
+def test_a_reward_is_bound_to_the_latest_sample_of_its_role():
+    rewards = [event for event in drive(fresh(Sequential())).events if isinstance(event, Rewarded) and event.role]
+    assert [(event.role, event.point) for event in rewards] == [("a", 0), ("b", 1), ("a", 2), ("b", 3)]
+
+
+def test_messages_are_copied_so_that_play_may_go_on_changing_its_list():
+    async def grow(scene):
+        messages = [{"role": "user", "content": "one"}]
+        reply = await scene.ask("a", messages)
+        messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": "two"}]
+        await scene.ask("a", messages)
+
+    cursor = drive(fresh(broken(grow)))
+    sizes = [len(event.prompts["a"]) for event in cursor.events if isinstance(event, Asked)]
+    assert sizes == [1, 3]
+    assert LOGS.validate_json(LOGS.dump_json(cursor.log)) == cursor.log
+
+
+def test_turns_do_not_nest():
+    async def nest(scene):
+        for _ in scene.turns(2):
+            for _ in scene.turns(2):
+                await scene.ask("a", "x")
+
+    with pytest.raises(PlayBug, match="does not nest"):
+        drive(fresh(broken(nest)))

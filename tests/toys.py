@@ -1,0 +1,198 @@
+"""Toy environments, a tiny random model and the scripted team that tests share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from random import Random
+from typing import Any, ClassVar
+
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from coterie.engines.scripted import ScriptedEngine
+from coterie.environment import Environment, Split, Task
+from coterie.models import Model, prepare
+from coterie.play import Play, Sampling
+from coterie.scene import Scene
+from coterie.sft import new_tokenizer
+from coterie.team import Team
+
+
+@dataclass(frozen=True, slots=True)
+class Number(Task):
+    number: int = 0
+
+
+class Toy(Environment):
+    """Tasks are numbers."""
+
+    roles: ClassVar = ("a", "b")
+    max_turns: int = 2
+
+    def task(self, split: Split, index: int) -> Number:
+        offset = {"train": 0, "validation": 1, "test": 2}[split]
+        return Number(f"{split}-{index}", split, number=3 * index + offset)
+
+
+class Sequential(Toy):
+    """a then b each turn; the prompt shows everything said; a reply is worth its number."""
+
+    async def play(self, task: Number, scene: Scene) -> None:
+        said: list[str] = []
+        for turn in scene.turns(self.max_turns):
+            for role in ("a", "b"):
+                reply = await scene.ask(role, f"{role} {turn}: {' '.join(said)}")
+                said.append(f"{role}{reply.text}")
+                scene.reward(role, worth(reply.text))
+            scene.team_reward(sum(worth(word[1:]) for word in said) / 10)
+        scene.succeed()
+
+
+class Simultaneous(Toy):
+    """Both speak at once; the team earns 1 when they agree."""
+
+    async def play(self, task: Number, scene: Scene) -> None:
+        said = ""
+        for turn in scene.turns(self.max_turns):
+            replies = await scene.ask_all({"a": f"a {turn} {said}", "b": f"b {turn} {said}"})
+            said = " ".join(reply.text for reply in replies.values())
+            for role, reply in replies.items():
+                scene.reward(role, worth(reply.text))
+            scene.team_reward(float(replies["a"].text == replies["b"].text))
+        scene.succeed()
+
+
+class Looping(Toy):
+    """Asks until the reply is 0 or ten have come; chance is drawn on the way; ends by itself."""
+
+    async def play(self, task: Number, scene: Scene) -> None:
+        for _ in range(10):
+            reply = await scene.ask("a", f"{task.number} {scene.rng.randrange(1000)}")
+            scene.metric("length", len(reply.text))
+            if reply.text == "0":
+                break
+
+
+def double(number: int) -> int:
+    CALLS.append(number)
+    return 2 * number
+
+
+def fail(number: int) -> int:
+    CALLS.append(number)
+    raise ZeroDivisionError("by design")
+
+
+CALLS: list[int] = []
+
+
+class Tools(Toy):
+    """Calls outside: one that works, one that fails; results reach the prompt."""
+
+    effect: str = "none"
+
+    async def play(self, task: Number, scene: Scene) -> None:
+        from coterie import CallError
+
+        first = await scene.ask("a", "start")
+        found = await scene.call(double, int(worth(first.text)), effect=self.effect)  # pyright: ignore[reportArgumentType]
+        try:
+            await scene.call(fail, found)
+        except CallError as error:
+            second = await scene.ask("b", f"{found} {error}")
+            scene.reward("b", worth(second.text))
+        scene.succeed()
+
+
+class Agree(Toy):
+    """A bandit for two: a is rewarded for an even token, b for matching it, the team for both."""
+
+    max_turns: int = 1
+
+    async def play(self, task: Number, scene: Scene) -> None:
+        for _ in scene.turns(1):
+            first = await scene.ask("a", "pick", max_tokens=1)
+            scene.reward("a", parity(first.text))
+            second = await scene.ask("b", f"match {int(parity(first.text))}", max_tokens=1)
+            scene.reward("b", float(parity(second.text) == parity(first.text)))
+            both = parity(first.text) == 1 == parity(second.text)
+            scene.team_reward(float(both))
+            if both:
+                scene.succeed()
+
+
+def parity(text: str) -> float:
+    return float(sum(text.encode()) % 2 == 0)
+
+
+def worth(text: str) -> float:
+    return float(text) if text.strip().lstrip("-").isdigit() else 0.0
+
+
+TEAM = Team({"a": "pa", "b": "pb"})
+
+
+def counting(low: int = 0, high: int = 9) -> Callable[[str, str, Random], str]:
+    """A script that says a random number, by the sample's own seed."""
+    return lambda role, prompt, rng: str(rng.randint(low, high))
+
+
+def scripted(environment: Environment, script: Any = None, team: Team = TEAM, **kwargs: Any) -> Play:
+    return Play(environment, team, ScriptedEngine(script or counting()), seed=kwargs.pop("seed", 0), **kwargs)
+
+
+def run(coroutine: Any) -> Any:
+    return asyncio.run(coroutine)
+
+
+def one(play: Play, coroutine: Any) -> Any:
+    """Runs one branch the way the loop does."""
+
+    async def wrapped() -> Any:
+        (result,) = await play.together(coroutine)
+        return result
+
+    return asyncio.run(wrapped())
+
+
+TEXTS = ("user\npick\nassistant\nsystem\n", "match 0 1", "go a1 b2 c3 d4", "here a1 goal f6 proposal: # # #")
+
+
+@lru_cache(maxsize=8)
+def tokenizer(vocabulary: int = 320) -> Any:
+    return new_tokenizer(list(TEXTS) * 3, vocabulary)
+
+
+def tiny(
+    seed: int = 0, *, hidden: int = 32, layers: int = 2, vocabulary: int = 320, scale: float = 1.0, context: int = 512
+) -> Model:
+    """A random network of Qwen3 shape. scale: of its weights; above 1 its distribution is far from flat."""
+    torch.manual_seed(seed)
+    words = tokenizer(vocabulary)
+    net = Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=-(-len(words) // 64) * 64,
+            hidden_size=hidden,
+            intermediate_size=2 * hidden,
+            num_hidden_layers=layers,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=hidden // 2,
+            max_position_embeddings=context,
+            tie_word_embeddings=True,
+            pad_token_id=words.pad_token_id,
+            bos_token_id=None,
+            eos_token_id=words.eos_token_id,
+        )
+    )
+    with torch.no_grad():
+        for parameter in net.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(scale)
+    return prepare(net, words)
+
+
+GREEDY = Sampling(temperature=0.0)
