@@ -64,7 +64,7 @@ class Learner:
 
     def _trainee(self, model: Model) -> Trainee:
         if self.config.checkpointing:
-            model.net.gradient_checkpointing_enable()
+            model.net.activation_checkpointing_enable()
         reference = None
         if self.loss.kl:
             reference = copy.copy(model)

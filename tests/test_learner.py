@@ -1,0 +1,261 @@
+"""The update: its gradient, its denominators, and whose weights it moves."""
+
+import copy
+import math
+from random import Random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coterie.algorithms.base import Loss
+from coterie.episode import Sample
+from coterie.errors import UpdateError
+from coterie.learning.batch import Row, microbatches, pack, rows_of
+from coterie.learning.learner import Learner, _Totals
+from coterie.learning.optimizer import OptimizerConfig, learning_rate
+from coterie.team import Graded
+from tests.toys import tiny
+
+END = 2
+
+
+def sample(prompt, completion, logprobs=None, policy="p", temperature=1.0) -> Sample:
+    return Sample("a", policy, 0, tuple(prompt), tuple(completion), tuple(logprobs or [-1.0] * len(completion)), "stop", "", temperature=temperature)
+
+
+def experience(seed: int = 0, groups: int = 3, size: int = 4, prompt: int = 7, longest: int = 6, temperature: float = 1.0) -> list[Graded]:
+    """Groups with prompts of different length, completions of different length, an advantage each."""
+    rng = Random(seed)
+    graded = []
+    for number in range(groups):
+        ids = [rng.randrange(3, 250) for _ in range(prompt + number)]
+        for _ in range(size):
+            reply = [rng.randrange(3, 250) for _ in range(rng.randrange(0, longest))] + [END]
+            old = [-5.0 + rng.random() for _ in reply]
+            graded.append(Graded(sample(ids, reply, old, temperature=temperature), rng.uniform(-2, 2), 1.0, f"g{number}"))
+    return graded
+
+
+def learner(model=None, loss=Loss(), **config) -> Learner:  # noqa: B008
+    return Learner({"p": model or tiny()}, loss, OptimizerConfig(**{"lr": 1e-3, "clip_norm": 1e9, **config}), 10)
+
+
+def gradient(learner: Learner, rows: list[Row]) -> torch.Tensor:
+    net = learner.trainees["p"].model.net
+    net.zero_grad(set_to_none=True)
+    for batch in learner.microbatches("p", rows):
+        learner._backward(learner.trainees["p"], batch, _Totals())
+    return torch.cat([weight.grad.flatten() for weight in net.parameters() if weight.grad is not None])
+
+
+def reference_gradient(model, rows: list[Row], loss: Loss) -> torch.Tensor:
+    """Row by row, the plain way: the whole sequence, no packing, no mask, the formula written out."""
+    net = copy.deepcopy(model.net)
+    total = torch.zeros(())
+    for row in rows:
+        ids = torch.tensor([row.prompt_ids + row.completion_ids])
+        logits = net(input_ids=ids, use_cache=False).logits[0].float() / row.temperature
+        logits[:, model.vocabulary :] = float("-inf")
+        logprobs = torch.log_softmax(logits, -1)
+        for at, (token, old) in enumerate(zip(row.completion_ids, row.rollout_logprobs, strict=True)):
+            new = logprobs[len(row.prompt_ids) + at - 1, token]
+            ratio = torch.exp(new - old)
+            clipped = ratio.clamp(1 - loss.epsilon, 1 + loss.epsilon_high)
+            total = total - row.token_weight * torch.minimum(ratio * row.advantage, clipped * row.advantage)
+    total.backward()
+    return torch.cat([weight.grad.flatten() for weight in net.parameters() if weight.grad is not None])
+
+
+def relative(left: torch.Tensor, right: torch.Tensor) -> float:
+    return float((left - right).norm() / right.norm())
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_the_shared_prefix_gradient_equals_row_by_row(checkpointing, temperature):
+    rows = rows_of(experience(temperature=temperature), "tokens")
+    trainer = learner(tiny(scale=3.0), checkpointing=checkpointing)
+    expected = reference_gradient(trainer.trainees["p"].model, rows, trainer.loss)
+    assert relative(gradient(trainer, rows), expected) < 1e-5
+
+
+def test_eager_attention_gives_the_same_gradient():
+    rows = rows_of(experience(), "tokens")
+    model = tiny(scale=3.0)
+    expected = reference_gradient(model, rows, Loss())
+    model.net.set_attn_implementation("eager")
+    assert relative(gradient(learner(model), rows), expected) < 1e-5
+
+
+def test_prompts_that_begin_alike_share_their_beginning():
+    rng = Random(1)
+    start = [rng.randrange(3, 250) for _ in range(12)]
+    graded = [
+        Graded(sample(start + [rng.randrange(3, 250) for _ in range(4)], [7, 8, END]), rng.uniform(-1, 1), 1.0, f"g{n}")
+        for n in range(5)
+    ]
+    rows = rows_of(graded, "tokens")
+    packs = pack(rows, 1000)
+    assert [(one.shared, len(one.rows)) for one in packs] == [(12, 5)]
+    assert packs[0].tokens == 12 + 5 * (4 + 3)
+    trainer = learner(tiny(scale=3.0))
+    expected = reference_gradient(trainer.trainees["p"].model, rows, trainer.loss)
+    assert relative(gradient(trainer, rows), expected) < 1e-5
+
+
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 99), budget=st.sampled_from([1, 30, 61, 200, 10_000]), data=st.data())
+def test_gradient_does_not_depend_on_micro_batch_order_or_padding(seed, budget, data):
+    rows = rows_of(experience(seed), "tokens")
+    model = tiny(scale=3.0)
+    whole = gradient(learner(model), rows)
+    order = data.draw(st.permutations(rows))
+    assert relative(gradient(learner(model, tokens_per_microbatch=budget), list(order)), whole) < 1e-5
+
+
+@given(seed=st.integers(0, 999), budget=st.integers(1, 300), longest=st.integers(1, 300))
+def test_packing_keeps_every_row_once_and_its_first_token_predictable(seed, budget, longest):
+    rows = rows_of(experience(seed), "tokens")
+    packs = pack(rows, longest)
+    batches = microbatches(packs, budget)
+    assert sorted(row for batch in batches for one in batch for row in one.rows) == sorted(rows)
+    for one in packs:
+        prompts = [row.prompt_ids for row in one.rows]
+        assert all(prompt[: one.shared] == prompts[0][: one.shared] for prompt in prompts)
+        assert all(one.shared < len(prompt) for prompt in prompts)
+        assert len(one.rows) == 1 or one.tokens <= longest
+    for batch in batches:
+        assert len(batch) == 1 or len(batch) * max(one.tokens for one in batch) <= budget
+
+
+# 3 + 1 = 4 trained tokens: 1/4 each; by sequences: 1/(2 x 3) = 1/6 and 1/(2 x 1) = 1/2
+def test_token_weights_by_hand():
+    graded = [Graded(sample([5], [6, 7, END]), 1.0, 1.0, "g"), Graded(sample([5], [END]), -1.0, 1.0, "g")]
+    assert [row.token_weight for row in rows_of(graded, "tokens")] == [0.25, 0.25]
+    assert [row.token_weight for row in rows_of(graded, "sequences")] == pytest.approx([1 / 6, 1 / 2])
+
+
+def test_the_denominator_is_counted_per_policy():
+    graded = experience()
+    models = {"p": tiny(1), "q": tiny(2)}
+    both = Learner(models, Loss(), OptimizerConfig(lr=1e-3), 10)
+    other = [Graded(sample([9, 9], [5] * 40 + [END], policy="q"), 1.0, 1.0, "h")]
+    alone = Learner({"p": tiny(1)}, Loss(), OptimizerConfig(lr=1e-3), 10)
+    left = both.update({"p": graded, "q": other}, 0)["p"]
+    right = alone.update({"p": graded}, 0)["p"]
+    assert left == right
+
+
+def test_a_policy_moves_by_its_own_rows_only_and_is_bit_identical_without_any():
+    models = {"p": tiny(1), "q": tiny(2)}
+    before = {name: copy.deepcopy(model.net.state_dict()) for name, model in models.items()}
+    team = Learner(models, Loss(), OptimizerConfig(lr=1e-3, weight_decay=0.1), 10)
+    team.update({"p": experience(), "q": []}, 0)
+    team.update({"p": experience(1), "q": []}, 1)
+    assert all(torch.equal(value, before["q"][key]) for key, value in models["q"].net.state_dict().items())
+    assert any(not torch.equal(value, before["p"][key]) for key, value in models["p"].net.state_dict().items())
+
+
+def test_before_the_first_update_the_ratio_is_one_and_kl_to_the_start_is_zero():
+    model = tiny(scale=3.0)
+    rows = experience()
+    probe = learner(model)
+    (batch,) = probe.microbatches("p", rows_of(rows, "tokens"))
+    from coterie.learning.forward import lay_out, logprobs_and_entropy
+
+    layout = lay_out(batch)
+    logprobs = iter(logprobs_and_entropy(model, layout, torch.float32)[0].tolist())
+    graded = [
+        Graded(sample(row.prompt_ids, row.completion_ids, [next(logprobs) for _ in row.completion_ids]), row.advantage, 1.0, row.group)
+        for row in layout.rows
+    ]
+    metrics = learner(model, Loss(kl=0.1)).update({"p": graded}, 0)["p"]
+    assert metrics["ratio"] == pytest.approx(1.0, rel=0, abs=1e-5)
+    assert metrics["clip_share"] == 0.0
+    assert metrics["kl_k3"] == pytest.approx(0.0, rel=0, abs=1e-6)
+    assert metrics["mismatch_max"] < 1e-4
+
+
+def test_kl_holds_the_policy_back():
+    far = {}
+    for weight in (0.0, 5.0):
+        trainer = learner(tiny(scale=3.0), Loss(surrogate="policy_gradient", kl=weight), schedule="constant")
+        start = copy.deepcopy(trainer.trainees["p"].model.net.state_dict())
+        for step in range(8):
+            trainer.update({"p": experience()}, step)
+        moved = trainer.trainees["p"].model.net.state_dict()
+        far[weight] = sum(float((moved[key] - start[key]).norm()) for key in start)
+    assert far[5.0] < far[0.0]
+
+
+@pytest.mark.parametrize("kind", ["advantage", "weights"])
+def test_a_nan_stops_with_step_policy_and_group_and_moves_no_weight(kind):
+    models = {"p": tiny(1), "q": tiny(2)}
+    team = Learner(models, Loss(), OptimizerConfig(), 10)
+    graded = experience()
+    if kind == "advantage":
+        graded[5] = Graded(graded[5].sample, float("nan"), 1.0, graded[5].group)
+    else:
+        graded[5] = Graded(sample(graded[5].sample.prompt_ids, [7, END], [-1e5, -1.0]), 1e30, 1.0, "g1")
+    before = {name: copy.deepcopy(model.net.state_dict()) for name, model in models.items()}
+    other = [Graded(one.sample, one.advantage, 1.0, one.group) for one in experience(3)]
+    with pytest.raises(UpdateError, match="step 4: the update of policy 'q' is not finite, in group g1"):
+        team.update({"p": other, "q": graded}, 4)
+    for name, model in models.items():
+        assert all(torch.equal(value, before[name][key]) for key, value in model.net.state_dict().items())
+        assert all(weight.grad is None for weight in model.net.parameters())
+
+
+def test_masked_and_unsampled_tokens_get_no_gradient_and_the_end_token_does():
+    """D20: where pad equals end-of-text, the end was never trained."""
+    model = tiny(scale=3.0)
+    model.tokenizer.pad_token_id = END
+    rows = rows_of([Graded(sample([5, 6, 7], [END]), 1.0, 1.0, "g")], "tokens")
+    trainer = learner(model, Loss(surrogate="policy_gradient"))
+    assert float(gradient(trainer, rows).norm()) > 0
+    rows = rows_of([Graded(sample([5, 6, 7], [9, END]), 0.0, 1.0, "g")], "tokens")
+    assert float(gradient(trainer, rows).norm()) == 0
+
+
+def test_updates_per_step_keeps_groups_whole_and_trains_each_once():
+    trainer = learner(updates_per_step=3)
+    graded = experience(groups=7)
+    parts = trainer._parts(graded, 0)
+    assert sorted(len({one.group for one in part}) for part in parts) == [2, 2, 3]
+    assert sorted(one.group for part in parts for one in part) == sorted(one.group for one in graded)
+    assert trainer._parts(list(reversed(graded)), 0)[0][0].group == parts[0][0].group
+    assert any(trainer._parts(graded, step) != parts for step in range(1, 5))
+    assert trainer.update({"p": graded}, 0)["p"]["trained_sequences"] == len(graded)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+def test_the_rate_rises_over_the_warm_up_and_never_again(schedule):
+    """D15: the published schedule went up and down for ever."""
+    config = OptimizerConfig(lr=1.0, warmup_steps=5, schedule=schedule, min_lr_share=0.1 if schedule != "constant" else 0.0)
+    rates = [learning_rate(config, step, 50) for step in range(50)]
+    assert rates[:5] == sorted(rates[:5])
+    assert rates[5] == pytest.approx(1.0)
+    assert rates[5:] == sorted(rates[5:], reverse=True)
+    assert all(0 < rate <= 1 for rate in rates)
+
+
+# linear, 4 steps, no warm-up: 1, 3/4, 2/4, 1/4
+def test_a_linear_schedule_by_hand():
+    config = OptimizerConfig(lr=2.0)
+    assert [learning_rate(config, step, 4) for step in range(4)] == [2.0, 1.5, 1.0, 0.5]
+
+
+def test_a_schedule_needs_a_positive_total():
+    with pytest.raises(ValueError, match="positive"):
+        learning_rate(OptimizerConfig(), 0, -1)
+
+
+def test_entropy_of_a_flat_distribution_is_its_logarithm():
+    model = tiny()
+    with torch.no_grad():
+        for weight in model.net.parameters():
+            weight.zero_()
+    metrics = learner(model).update({"p": experience()}, 0)["p"]
+    assert metrics["entropy"] == pytest.approx(math.log(model.vocabulary), rel=0, abs=1e-4)
