@@ -55,7 +55,7 @@ starter: setup ## rebuild the shipped starter (about 25 minutes)
 	cp -r build/starter src/coterie/starter
 
 docs: setup ## regenerate docs/config.md
-	$(BIN)/coterie bench config_docs
+	$(BIN)/python -m coterie.reference > docs/config.md
 
 clean: ## remove what was built
 	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis

@@ -16,7 +16,8 @@ def test_one_success_in_four_earns_three_times_what_each_failure_loses():
     assert standardize([1.0, 0.0, 0.0, 0.0]) == pytest.approx([1.5, -0.5, -0.5, -0.5], rel=0, abs=1e-5)
 
 
-# team (1,1,0,0) + local (1,0,1,0) = (2,1,1,0); mean 1; squares 1+0+0+1 = 2; sample sqrt(2/3) = .8165, population sqrt(1/2) = .7071
+# team (1,1,0,0) + local (1,0,1,0) = (2,1,1,0); mean 1; squares 1+0+0+1 = 2;
+# deviation: of the sample sqrt(2/3) = .8165, of the population sqrt(1/2) = .7071
 def test_the_worked_example_of_the_specification():
     assert standardize([2.0, 1.0, 1.0, 0.0]) == pytest.approx([1.224745, 0, 0, -1.224745], rel=0, abs=1e-5)
     assert standardize_population([2.0, 1.0, 1.0, 0.0]) == pytest.approx([1.414214, 0, 0, -1.414214], rel=0, abs=1e-5)
@@ -62,7 +63,9 @@ def test_equal_returns_give_exactly_zero(name, value, size):
 def test_permuting_members_permutes_advantages(name, data, values):
     order = data.draw(st.permutations(range(len(values))))
     credited = CREDIT[name](values)
-    assert CREDIT[name]([values[at] for at in order]) == pytest.approx([credited[at] for at in order], rel=1e-9, abs=1e-9)
+    assert CREDIT[name]([values[at] for at in order]) == pytest.approx(
+        [credited[at] for at in order], rel=1e-9, abs=1e-9
+    )
 
 
 @pytest.mark.parametrize("name", BASELINES)

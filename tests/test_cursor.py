@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.cursor import Cursor, PlayBug
-from coterie.episode import LOGS, Asked, Rewarded, Returned
+from coterie.episode import LOGS, Asked, Returned, Rewarded
 from coterie.errors import EnvError
 from coterie.scene import Reply, Scene
 from tests.toys import CALLS, Looping, Sequential, Simultaneous, Tools, Toy, run
@@ -130,7 +130,7 @@ class Forgetful(Toy):
 
 def test_a_replay_that_differs_names_the_first_event():
     cursor = drive(fresh(Forgetful()))
-    with pytest.raises(EnvError, match="event 0 was .*seen"):
+    with pytest.raises(EnvError, match=r"event 0 was .*seen"):
         run(cursor.fork(1).advance())
 
 

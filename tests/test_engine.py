@@ -12,7 +12,18 @@ from tests.toys import run, tiny
 
 
 def request(prompt, seeds, *, key=0, temperature=1.0, top_p=1.0, max_tokens=12, stop=()):
-    return Request((f"t{key}", 0, "0@0", "a"), "p", "a", "x", tuple(prompt), tuple(seeds), temperature, top_p, max_tokens, tuple(stop))
+    return Request(
+        (f"t{key}", 0, "0@0", "a"),
+        "p",
+        "a",
+        "x",
+        tuple(prompt),
+        tuple(seeds),
+        temperature,
+        top_p,
+        max_tokens,
+        tuple(stop),
+    )
 
 
 def prompts(count: int, ragged: bool = True) -> list[list[int]]:
@@ -130,7 +141,9 @@ def test_nucleus_by_hand():
 
 def test_top_p_reports_the_renormalised_distribution():
     model = tiny(scale=6.0)
-    (answers,) = run(TransformersEngine({"p": model}).generate([request(prompts(1)[0], range(64), top_p=0.5, max_tokens=1)]))
+    (answers,) = run(
+        TransformersEngine({"p": model}).generate([request(prompts(1)[0], range(64), top_p=0.5, max_tokens=1)])
+    )
     logits = model.net(input_ids=torch.tensor([prompts(1)[0]]), use_cache=False).logits[:, -1]
     exact = nucleus(log_distribution(logits, 1.0, model.vocabulary), 0.5)[0]
     for sample in answers:

@@ -22,10 +22,22 @@ END = 2
 
 
 def sample(prompt, completion, logprobs=None, policy="p", temperature=1.0) -> Sample:
-    return Sample("a", policy, 0, tuple(prompt), tuple(completion), tuple(logprobs or [-1.0] * len(completion)), "stop", "", temperature=temperature)
+    return Sample(
+        "a",
+        policy,
+        0,
+        tuple(prompt),
+        tuple(completion),
+        tuple(logprobs or [-1.0] * len(completion)),
+        "stop",
+        "",
+        temperature=temperature,
+    )
 
 
-def experience(seed: int = 0, groups: int = 3, size: int = 4, prompt: int = 7, longest: int = 6, temperature: float = 1.0) -> list[Graded]:
+def experience(
+    seed: int = 0, groups: int = 3, size: int = 4, prompt: int = 7, longest: int = 6, temperature: float = 1.0
+) -> list[Graded]:
     """Groups with prompts of different length, completions of different length, an advantage each."""
     rng = Random(seed)
     graded = []
@@ -34,7 +46,9 @@ def experience(seed: int = 0, groups: int = 3, size: int = 4, prompt: int = 7, l
         for _ in range(size):
             reply = [rng.randrange(3, 250) for _ in range(rng.randrange(0, longest))] + [END]
             old = [-5.0 + rng.random() for _ in reply]
-            graded.append(Graded(sample(ids, reply, old, temperature=temperature), rng.uniform(-2, 2), 1.0, f"g{number}"))
+            graded.append(
+                Graded(sample(ids, reply, old, temperature=temperature), rng.uniform(-2, 2), 1.0, f"g{number}")
+            )
     return graded
 
 
@@ -168,7 +182,12 @@ def test_before_the_first_update_the_ratio_is_one_and_kl_to_the_start_is_zero():
     layout = lay_out(batch)
     logprobs = iter(logprobs_and_entropy(model, layout, torch.float32)[0].tolist())
     graded = [
-        Graded(sample(row.prompt_ids, row.completion_ids, [next(logprobs) for _ in row.completion_ids]), row.advantage, 1.0, row.group)
+        Graded(
+            sample(row.prompt_ids, row.completion_ids, [next(logprobs) for _ in row.completion_ids]),
+            row.advantage,
+            1.0,
+            row.group,
+        )
         for row in layout.rows
     ]
     metrics = learner(model, Loss(kl=0.1)).update({"p": graded}, 0)["p"]
@@ -233,7 +252,9 @@ def test_updates_per_step_keeps_groups_whole_and_trains_each_once():
 @pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
 def test_the_rate_rises_over_the_warm_up_and_never_again(schedule):
     """D15: the published schedule went up and down for ever."""
-    config = OptimizerConfig(lr=1.0, warmup_steps=5, schedule=schedule, min_lr_share=0.1 if schedule != "constant" else 0.0)
+    config = OptimizerConfig(
+        lr=1.0, warmup_steps=5, schedule=schedule, min_lr_share=0.1 if schedule != "constant" else 0.0
+    )
     rates = [learning_rate(config, step, 50) for step in range(50)]
     assert rates[:5] == sorted(rates[:5])
     assert rates[5] == pytest.approx(1.0)

@@ -38,7 +38,11 @@ def test_a_roles_own_words_come_back_as_the_ids_it_sampled():
     split = tuple(words.encode("g", add_special_tokens=False) + words.encode("o", add_special_tokens=False))
     assert split != tuple(words.encode("go", add_special_tokens=False))
     render = Renderer(words, "p")
-    prompt = (ChatMessage("user", "x"), ChatMessage("assistant", Reply("a", "go", ids=split, policy="p")), ChatMessage("user", "y"))
+    prompt = (
+        ChatMessage("user", "x"),
+        ChatMessage("assistant", Reply("a", "go", ids=split, policy="p")),
+        ChatMessage("user", "y"),
+    )
     rendered = render(prompt)
     at = rendered.index(split[0])
     assert rendered[at : at + 2] == split

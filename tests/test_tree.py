@@ -40,9 +40,7 @@ def test_eight_tasks_and_four_draws_give_sixteen_groups_a_turn_each_of_one_task(
 
     async def collect():
         tasks = [environment.task("train", index) for index in range(8)]
-        return await play.together(
-            *(ATGRPO(num_generations=4).collect(play, task) for task in tasks)
-        )
+        return await play.together(*(ATGRPO(num_generations=4).collect(play, task) for task in tasks))
 
     groups = [group for found in run(collect()) for group in found.groups]
     assert len(groups) == 16
@@ -134,7 +132,8 @@ def test_every_generated_reply_is_trained_once_or_was_a_continuation():
                 reply = await scene.ask("a", "x")
                 scene.reward("a", worth(reply.text))
                 if reply.text == "9":
-                    return scene.succeed()
+                    scene.succeed()
+                    return
 
     for index in range(12):
         play, found = grow(StopsEarly(), index=index, num_generations=6)
@@ -317,9 +316,7 @@ def test_looping_environments_without_turns_are_sampled_too():
 
 def test_the_log_says_what_the_committed_episode_earned():
     _, found = grow(Sequential(max_turns=2))
-    local = sum(
-        event.value for event in found.logs[0].events if isinstance(event, Rewarded) and event.role == "a"
-    )
+    local = sum(event.value for event in found.logs[0].events if isinstance(event, Rewarded) and event.role == "a")
     assert found.logs[0].rewards()["a"] == local
 
 
@@ -329,5 +326,3 @@ def test_a_sample_can_be_drawn_again_alone():
         for member in group.members:
             (sample,) = member.samples
             assert sample.text == counting()(sample.role, "", Random(sample.seed))
-
-

@@ -129,7 +129,7 @@ def parity(text: str) -> float:
 
 
 def worth(text: str) -> float:
-    return float(text) if text.strip().lstrip("-").isdigit() else 0.0
+    return float(text) if text.isascii() and text.isdigit() and len(text) < 12 else 0.0
 
 
 TEAM = Team({"a": "pa", "b": "pb"})

@@ -26,18 +26,24 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Trains teams of language-model agents. Begin with: coterie train plan_path",
 )
-Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one setting; may be repeated.")]
+Sets = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one setting; may be repeated.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
 @app.command()
 def train(
-    config: Annotated[str | None, typer.Argument(metavar="CONFIG", help="A TOML file, an environment's name, or FILE.py:Class.")] = None,
+    config: Annotated[
+        str | None, typer.Argument(metavar="CONFIG", help="A TOML file, an environment's name, or FILE.py:Class.")
+    ] = None,
     sets: Sets = None,
     out: Annotated[Path | None, typer.Option(help="The run folder to make; default: under runs/.")] = None,
     resume: Annotated[Path | None, typer.Option(help="A run folder to go on with.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved config and what it needs; train nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the resolved config and what it needs; train nothing.")
+    ] = False,
 ) -> None:
     """Train a team: coterie train plan_path --set train.steps=200"""
     from coterie.config import load_config
@@ -95,7 +101,9 @@ def evaluate(
         typer.echo(json.dumps({key: value for key, value in dataclasses.asdict(found).items() if key != "solved"}))
         return
     how = f"{found.sampled} sampled episodes a task" if found.sampled else "greedy"
-    typer.echo(f"{found.split}: {found.success:.3f} solved, 95 % interval {found.success_low:.3f} to {found.success_high:.3f}")
+    typer.echo(
+        f"{found.split}: {found.success:.3f} solved, 95 % interval {found.success_low:.3f} to {found.success_high:.3f}"
+    )
     typer.echo(f"{found.tasks} tasks, {how}, {found.turns:.2f} turns a task (the unsolved at the limit)")
     for name, value in found.rewards.items():
         cut = f", {found.truncated[name]:.1%} of replies cut" if name in found.truncated else ""
@@ -108,7 +116,9 @@ def play(
     run: RunFolder,
     step: Annotated[int | None, typer.Option(help="With --tree: a saved rollout; else which checkpoint plays.")] = None,
     task: Annotated[int, typer.Option(min=0, help="Which task: its place in the rollout or in the split.")] = 0,
-    tree: Annotated[bool, typer.Option("--tree", help="Show a training tree: prompts, replies, values, advantages.")] = False,
+    tree: Annotated[
+        bool, typer.Option("--tree", help="Show a training tree: prompts, replies, values, advantages.")
+    ] = False,
     split: Annotated[str, typer.Option(help="train, validation or test.")] = "validation",
     temperature: Annotated[float, typer.Option(min=0, help="0 is greedy.")] = 0.0,
     seat: Annotated[str | None, typer.Option("--as", metavar="ROLE", help="Take a role yourself.")] = None,
@@ -160,7 +170,8 @@ def sft(
 
 @app.command(name="list")
 def list_names(
-    kind: Annotated[str | None, typer.Argument(help="environments, algorithms or engines.")] = None, as_json: AsJson = False
+    kind: Annotated[str | None, typer.Argument(help="environments, algorithms or engines.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """List what there is: coterie list algorithms"""
     from coterie.errors import ConfigError
@@ -180,7 +191,9 @@ def list_names(
 
 @app.command()
 def check(
-    target: Annotated[str, typer.Argument(metavar="ENV|CONFIG", help="An environment's name, FILE.py:Class, or a TOML file.")],
+    target: Annotated[
+        str, typer.Argument(metavar="ENV|CONFIG", help="An environment's name, FILE.py:Class, or a TOML file.")
+    ],
     sets: Sets = None,
     tasks: Annotated[int, typer.Option(min=1, help="Tasks of each split to play.")] = 3,
     as_json: AsJson = False,
@@ -200,7 +213,8 @@ def check(
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="rollout, update, step, startup, memory or plan_path.")], as_json: AsJson = False
+    name: Annotated[str, typer.Argument(help="rollout, update, step, startup, memory or plan_path.")],
+    as_json: AsJson = False,
 ) -> None:
     """Measure: every figure in the docs comes from here: coterie bench rollout"""
     from coterie.bench import run_bench

@@ -72,7 +72,7 @@ class TrainConfig(Settings):
     checkpoint_every: int = Field(20, ge=1)
     """Steps between checkpoints."""
     keep_checkpoints: int = Field(2, ge=1)
-    """Latest checkpoints kept, beside the best."""
+    """Latest checkpoints kept, beside the start and the best."""
     episodes_every: int = Field(20, ge=1)
     """Steps between saved rollouts; the first and the last are always saved."""
     max_dropped_share: float = Field(0.2, ge=0, le=1)
@@ -133,7 +133,7 @@ class Config:
         """Everything resolved as plain data, without settings that have no effect."""
         return {
             "environment": {"name": self.names["environment"], **_effective(self.environment)},
-            "algorithm": {"name": self.names["algorithm"], **_effective(self.algorithm, self._idle_clip())},
+            "algorithm": {"name": self.names["algorithm"], **_effective(self.algorithm, self.idle_clip())},
             "team": dict(self.team.roles),
             "policies": {name: _effective(policy) for name, policy in self.policies.items()},
             "optimizer": _effective(self.optimizer),
@@ -146,7 +146,8 @@ class Config:
         """The resolved config as a TOML file that gives the same run."""
         return to_toml(self.tables())
 
-    def _idle_clip(self) -> dict[str, str]:
+    def idle_clip(self) -> dict[str, str]:
+        """Clip bounds that cannot matter, with why."""
         if self.optimizer.updates_per_step > 1:
             return {}
         reason = "optimizer.updates_per_step = 1 keeps the ratio at 1, which is never clipped"
@@ -161,10 +162,11 @@ class Source:
         self._places = places
 
     def place(self, path: str) -> str:
-        """`file:line: ` of a dotted key, of the nearest table above it, or nothing."""
+        """`file:line: ` of a dotted key, else of a key in it, else of the table around it, or nothing."""
         while path:
-            if path in self._places:
-                return f"{self._places[path]}: "
+            inside = (place for key, place in self._places.items() if f"{key}.".startswith(f"{path}."))
+            if found := self._places.get(path) or next(inside, ""):
+                return f"{found}: "
             path = path.rpartition(".")[0]
         return ""
 
@@ -214,8 +216,11 @@ def resolve(source: Source) -> Config:
         eval=_settings(source, "eval", EvalConfig),
         names=names,
     )
-    algorithm.check(environment, team)
-    for key, reason in config._idle_clip().items():
+    try:
+        algorithm.check(environment, team)
+    except ConfigError as error:
+        raise ConfigError(f"{source.place('algorithm.name')}{error}") from error
+    for key, reason in config.idle_clip().items():
         if key in algorithm.model_fields_set:
             raise ConfigError(f"{source.place(f'algorithm.{key}')}algorithm.{key} has no effect: {reason}")
     count = environment.count("train")
@@ -248,7 +253,7 @@ def _read(source: str | Path | Mapping[str, Any], overrides: Sequence[str]) -> S
         parts = key.strip().split(".")
         if not separator or len(parts) < 2 or not all(parts):
             raise ConfigError(f"--set {override}: write it as table.key=value, for example train.steps=200")
-        table = data
+        table: Any = data
         for part in parts[:-1]:
             table = table.setdefault(part, {})
             if not isinstance(table, dict):
@@ -315,16 +320,12 @@ def _validated(
         key = str(first["loc"][0]) if first["loc"] else ""
         where = f"{path}.{key}" if key else path
         if first["type"] == "extra_forbidden":
-            hint = nearest(key, kind.model_fields)
-            if not hint and known and base:
-                owners = [name for name in known if key in find(path, name, dict(known), base).model_fields]
-                hint = f"; it is a setting of {', '.join(owners)}" if owners else ""
+            owners = [name for name in known or () if base and key in find(path, name, dict(known or {}), base).model_fields]
+            hint = f"; it is a setting of {', '.join(owners)}" if owners else nearest(key, kind.model_fields)
             raise ConfigError(
                 f"{source.place(where)}unknown key '{where}'{hint or '; known: ' + ', '.join(kind.model_fields)}"
             ) from error
-        raise ConfigError(
-            f"{source.place(where)}{where} = {first['input']!r}: {_plain(first)}"
-        ) from error
+        raise ConfigError(f"{source.place(where)}{where} = {first['input']!r}: {_plain(first)}") from error
     for key, reason in settings.inert().items():
         if key in settings.model_fields_set:
             raise ConfigError(
@@ -370,7 +371,7 @@ def _policies(source: Source, team: Team) -> dict[str, PolicyConfig]:
         if policy not in written:
             raise ConfigError(
                 f"{source.place(f'team.{role}')}role '{role}' is played by policy '{policy}', which is not defined; "
-                f"add [policies.{policy}] with model = \"starter\""
+                f'add [policies.{policy}] with model = "starter"'
             )
     return {name: _validated(source, f"policies.{name}", PolicyConfig, written[name]) for name in team.policies}
 
@@ -394,5 +395,3 @@ def to_toml(tables: Mapping[str, Any], path: str = "") -> str:
         if isinstance(value, dict) and (value or not path):
             text += to_toml(value, f"{path}.{key}" if path else key)
     return text
-
-

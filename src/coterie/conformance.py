@@ -1,4 +1,4 @@
-"""The conformance kit: does an environment keep the contract of `play`?
+"""The conformance kit: proves that an environment keeps the contract of `play`.
 
     report = coterie.check(MyEnv())
     assert report.ok, report
@@ -23,10 +23,11 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from coterie.cursor import Cursor, PlayBug
-from coterie.environment import SPLITS, Environment, Task
+from coterie.environment import SPLITS, Environment, Split, Task
 from coterie.episode import LOGS, Asked, Horizon, LoggedPrompt, Rewarded, check_seen, text_of
 from coterie.errors import EnvError
 from coterie.registry import find
@@ -82,7 +83,7 @@ def check(environment: Environment, *, tasks: int = 3, horizon: Horizon = "turn"
     findings = [_claim("the roles are distinct names", lambda: _roles(environment))]
     findings.append(_claim("task(split, index) is pure, and its splits are disjoint", lambda: _tasks(environment)))
     if findings[-1].ok:
-        chosen = [environment.task(split, index) for split in SPLITS for index in range(_at_most(environment, split, tasks))]
+        chosen = [(split, index) for split in SPLITS for index in range(_at_most(environment, split, tasks))]
         findings += [
             _claim(claim, lambda inspect=inspect: _each(environment, chosen, inspect))
             for claim, inspect in (
@@ -122,8 +123,8 @@ def _claim(claim: str, test: Callable[[], str]) -> Finding:
     return Finding(claim, not wrong, wrong)
 
 
-def _at_most(environment: Environment, split: str, tasks: int) -> int:
-    count = environment.count(split)  # pyright: ignore[reportArgumentType]
+def _at_most(environment: Environment, split: Split, tasks: int) -> int:
+    count = environment.count(split)
     return tasks if count is None else min(tasks, count)
 
 
@@ -143,7 +144,9 @@ def _tasks(environment: Environment) -> str:
                 return f"task({split!r}, {index}) differs when asked again"
             if task.split != split:
                 return f"task({split!r}, {index}) says its split is {task.split!r}"
-            content = repr([getattr(task, field.name) for field in dataclasses.fields(task) if field.name not in ("id", "split")])
+            content = repr(
+                [getattr(task, field.name) for field in dataclasses.fields(task) if field.name not in ("id", "split")]
+            )
             if seen.setdefault(content, split) != split:
                 return f"task({split!r}, {index}) is also a {seen[content]} task: {content[:100]}"
     return ""
@@ -188,8 +191,14 @@ def _play(environment: Environment, task: Task, hand: Hand) -> Cursor:
     return cursor
 
 
-def _each(environment: Environment, tasks: list[Task], inspect: Callable[[Environment, Task, Hand], str]) -> str:
-    wrongs = (inspect(environment, task, hand) for task in tasks for hand in _hands(environment))
+def _each(
+    environment: Environment, places: list[tuple[Split, int]], inspect: Callable[[Environment, Task, Hand], str]
+) -> str:
+    wrongs = (
+        inspect(environment, environment.task(split, index), hand)
+        for split, index in places
+        for hand in _hands(environment)
+    )
     return next((wrong for wrong in wrongs if wrong), "")
 
 
@@ -255,10 +264,14 @@ def _second_process(environment: Environment, tasks: int) -> str:
     )
 
 
+def _a_year_ahead(clock: Callable[[], float]) -> float:
+    return clock() + 31_536_000
+
+
 def _second() -> None:
     """What the second process runs: digests of the environment named on standard input."""
     file, name, settings, tasks = json.loads(sys.stdin.read())
     for clock in ("time", "monotonic", "perf_counter"):
-        setattr(time, clock, lambda real=getattr(time, clock): real() + 31_536_000)
+        setattr(time, clock, partial(_a_year_ahead, getattr(time, clock)))
     kind = find("environment", f"{file}:{name}", {}, Environment)
     sys.stdout.write(json.dumps(digests(kind(**settings), tasks)))

@@ -34,7 +34,7 @@ def standardize_population(returns: Sequence[float], *, eps: float = 1e-6) -> li
 
 
 def center(returns: Sequence[float]) -> list[float]:
-    """r - mean, in the unit of the returns.
+    """R - mean, in the unit of the returns.
 
     Raises: GroupError: G < 2.
     Source: Dr.GRPO, arXiv:2503.20783: without the scale, easy and hard groups count alike.
@@ -46,7 +46,7 @@ def center(returns: Sequence[float]) -> list[float]:
 
 
 def leave_one_out(returns: Sequence[float]) -> list[float]:
-    """r minus the mean of the others: G / (G - 1) times `center`, an unbiased baseline.
+    """R minus the mean of the others: G / (G - 1) times `center`, an unbiased baseline.
 
     Raises: GroupError: G < 2.
     Source: RLOO, arXiv:2402.14740.

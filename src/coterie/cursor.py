@@ -74,19 +74,19 @@ class Cursor:
         task: Task,
         seed: int,
         *,
-        id: str = "0",
+        name: str = "0",
         perform: Perform = perform_inline,
         recorded: tuple[Event, ...] = (),
         parent: tuple[str, int] | None = None,
     ) -> None:
         """A cursor before the first event; with `recorded`, it replays those first.
 
-        Args: seed: the episode's chance. id: names the branch. parent: the log and point it forks from.
+        Args: seed: the episode's chance. name: the branch. parent: the log and point it forks from.
         """
         self.environment = environment
         self.task = task
         self.seed = seed
-        self.id = id
+        self.id = name
         self._perform = perform
         self._recorded = recorded
         self._parent = parent
@@ -138,7 +138,9 @@ class Cursor:
             except (EnvError, Unavailable):
                 raise
             except Exception as error:  # a bug in `play`, which stops the run with what led to it
-                raise PlayBug(f"play of task {self.task.id} raised {type(error).__name__}: {error}", self.log) from error
+                raise PlayBug(
+                    f"play of task {self.task.id} raised {type(error).__name__}: {error}", self.log
+                ) from error
             given = failure = None
             if isinstance(said, Asked):
                 self._open = Point(self._asked, self._turn, f"{self.id}@{self._asked}", said, self._external)
@@ -186,7 +188,7 @@ class Cursor:
                     self.environment,
                     self.task,
                     self.seed,
-                    id=f"{self.id}/{branch}",
+                    name=f"{self.id}/{branch}",
                     perform=self._perform,
                     recorded=recorded,
                     parent=(self.id, wanted),
@@ -279,13 +281,13 @@ class Cursor:
     def _finish(self) -> None:
         self._finished = True
         self._open = None
+        if not self._ended:
+            self._say(Ended(False, "not solved"))
         if len(self._events) < len(self._recorded):
             raise EnvError(
                 f"play of task {self.task.id} is not deterministic: it ended before event "
                 f"{len(self._events)}, {self._recorded[len(self._events)]}, of the replayed log"
             )
-        if not self._ended:
-            self._events.append(Ended(False, "not solved"))
 
 
 def _name_of(function: Callable[..., JSON]) -> str:

@@ -75,7 +75,9 @@ class TrainingDisplay:
         bar = f"[green]{'█' * filled}[/][dim]{'░' * (BAR - filled)}[/]" if self.console.encoding == "utf-8" else ""
         table.add_row("step", f"{int(line['step'])}/{config.train.steps} {bar}")
         if self._validation:
-            table.add_row("validation", f"[bold]{_interval(self._validation)}[/] at step {int(self._validation['step'])}")
+            table.add_row(
+                "validation", f"[bold]{_interval(self._validation)}[/] at step {int(self._validation['step'])}"
+            )
         if "rollout/success" in line:
             table.add_row("rollout", f"{line['rollout/success']:.2f} solved, {line['rollout/turns']:.2f} turns")
             table.add_row("groups", f"{int(line['groups/live'])} live of {int(line['groups/total'])}")
@@ -94,7 +96,9 @@ class TrainingDisplay:
 def step_progress(console: Console, steps: int) -> Iterator[Callable[[int, float], None]]:
     """Progress of a job of known length: a bar on a terminal, a line every tenth off it."""
     if console.is_terminal:
-        with Progress(*Progress.get_default_columns(), TextColumn("loss {task.fields[loss]:.3f}"), console=console) as bar:
+        with Progress(
+            *Progress.get_default_columns(), TextColumn("loss {task.fields[loss]:.3f}"), console=console
+        ) as bar:
             task = bar.add_task("training", total=steps, loss=float("nan"))
             yield lambda step, loss: bar.update(task, completed=step + 1, loss=loss)
         return

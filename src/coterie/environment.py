@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -70,15 +70,15 @@ class Environment(Settings):
         """How many tasks a split holds; None: unlimited."""
         return None
 
-    async def play(self, task: Task, scene: Scene) -> None:
+    async def play(self, task: Any, scene: Scene) -> None:
         """One episode. Depends on settings, task, `scene.rng` and what the scene returned."""
         raise NotImplementedError
 
-    def demonstrate(self, role: str, task: Task, prompt: Prompt, rng: Random) -> str:
+    def demonstrate(self, role: str, task: Any, prompt: Prompt, rng: Random) -> str:
         """A reply worth imitating; optional, for `coterie sft` and `coterie check`."""
         raise NotImplementedError(f"{type(self).__name__} has no demonstrate()")
 
-    def lessons(self, task: Task, rng: Random) -> Iterator[Lesson]:
+    def lessons(self, task: Any, rng: Random) -> Iterator[Lesson]:
         """What `coterie sft` learns from a train task; optional, else it plays with `demonstrate`.
 
         Write it to show states that the demonstrator's own play would not reach.

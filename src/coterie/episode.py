@@ -221,9 +221,7 @@ class Value:
     parts: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
-def value(
-    events: Sequence[Event], point: int, role: str, horizon: Horizon, team_weight: float = 1.0
-) -> Value:
+def value(events: Sequence[Event], point: int, role: str, horizon: Horizon, team_weight: float = 1.0) -> Value:
     """What a role's decision earned: team_weight x (team rewards) + (its local rewards), in its window.
 
     The window opens with the point's answer and closes at the next decision point ("point"), the
@@ -287,7 +285,7 @@ def check_seen(events: Sequence[Event], horizon: Horizon) -> None:
                 raise EnvError(
                     f"the reward '{event.name}' of role '{event.role}' comes after its horizon: it belongs to "
                     f"point {event.point}, but horizon '{horizon}' has closed; give it earlier, or set "
-                    f"algorithm.horizon = \"{needed}\""
+                    f'algorithm.horizon = "{needed}"'
                 )
 
 

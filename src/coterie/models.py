@@ -46,11 +46,13 @@ class Model:
 
     def hidden(self, ids: torch.Tensor, **inputs: Any) -> torch.Tensor:
         """Last hidden states (B, T, H); `head` turns them into logits."""
-        return self.net.base_model(input_ids=ids, use_cache=False, **inputs).last_hidden_state
+        body: Any = self.net.base_model
+        return body(input_ids=ids, use_cache=False, **inputs).last_hidden_state
 
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits of hidden states."""
-        return self.net.get_output_embeddings()(hidden)
+        head: Any = self.net.get_output_embeddings()
+        return head(hidden)
 
 
 def load_model(source: str, *, device: str = "cpu", where: str = "model") -> Model:
@@ -73,7 +75,8 @@ def load_model(source: str, *, device: str = "cpu", where: str = "model") -> Mod
             f"{where} = '{source}': no causal language model could be loaded from there; "
             f"give 'starter', a folder or a Hugging Face id ({reason})"
         ) from error
-    return prepare(net.to(device), tokenizer, where)
+    network: Any = net
+    return prepare(network.to(device), tokenizer, where)
 
 
 def prepare(net: PreTrainedModel, tokenizer: Any, where: str = "model") -> Model:
@@ -93,7 +96,7 @@ def prepare(net: PreTrainedModel, tokenizer: Any, where: str = "model") -> Model
         net=net,
         tokenizer=tokenizer,
         stop_ids=frozenset(ends),
-        vocabulary=min(len(tokenizer), net.get_output_embeddings().weight.shape[0]),
+        vocabulary=min(len(tokenizer), net.config.get_text_config().vocab_size),
         context=net.config.get_text_config().max_position_embeddings,
     )
     _check_head(model, where)
@@ -105,8 +108,8 @@ def _disable_dropout(net: PreTrainedModel) -> None:
     for module in net.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-        if hasattr(module, "attention_dropout"):
-            module.attention_dropout = 0.0
+        if "attention_dropout" in vars(module):
+            vars(module)["attention_dropout"] = 0.0
 
 
 @torch.no_grad()
@@ -139,5 +142,7 @@ def memory_text(sources: Mapping[str, str]) -> str:
     lines: list[str] = []
     for name, source in sources.items():
         size = load_model(source, where=f"policies.{name}.model").size
-        lines.append(f"# policy {name}: {size / 1e6:.2f} million parameters, {16 * size / 2**30:.2f} GiB and activations")
+        lines.append(
+            f"# policy {name}: {size / 1e6:.2f} million parameters, {16 * size / 2**30:.2f} GiB and activations"
+        )
     return "\n".join(lines)

@@ -163,7 +163,7 @@ class Play:
         *,
         seed: int,
         step: int = 0,
-        sampling: Sampling = Sampling(),  # noqa: B008  (frozen)
+        sampling: Sampling = Sampling(),
     ) -> None:
         """Args: seed: the run's. step: whose rollout this is; both enter every sample's seed."""
         self.environment = environment
@@ -184,7 +184,7 @@ class Play:
             self.environment,
             task,
             seed_of("episode", self._seed, self._step, task.id, episode),
-            id=str(episode),
+            name=str(episode),
             perform=self._perform,
         )
 
@@ -203,9 +203,7 @@ class Play:
         requests = tuple(self._request(cursor, point, role, draws, temperature) for role in point.roles)
         return dict(zip(point.roles, await self._front.ask(requests), strict=True))
 
-    async def run(
-        self, cursor: Cursor, until: Callable[[Point], bool] | None = None
-    ) -> list[tuple[int, Sample]]:
+    async def run(self, cursor: Cursor, until: Callable[[Point], bool] | None = None) -> list[tuple[int, Sample]]:
         """Plays on with the current team to the end, or to the first point where `until` holds.
 
         Returns: what it drew, with the number of the point; the log is the cursor's.
@@ -224,9 +222,7 @@ class Play:
         """
         return await self._front.together(branches)
 
-    def _request(
-        self, cursor: Cursor, point: Point, role: str, draws: int, temperature: float | None
-    ) -> Request:
+    def _request(self, cursor: Cursor, point: Point, role: str, draws: int, temperature: float | None) -> Request:
         policy = self.team.roles[role]
         engine = self._front.engine
         prompt_ids = engine.render(policy, point.asked.prompts[role])

@@ -56,7 +56,9 @@ def find(kind: str, name: str, table: dict[str, str], base: type[S]) -> type[S]:
         return getattr(importlib.import_module(module), attribute)
     file, separator, attribute = name.rpartition(":")
     if not separator or not file.endswith(".py"):
-        raise ConfigError(f"unknown {kind} '{name}'{nearest(name, table)}; there are {', '.join(table)}, or FILE.py:Class")
+        raise ConfigError(
+            f"unknown {kind} '{name}'{nearest(name, table)}; there are {', '.join(table)}, or FILE.py:Class"
+        )
     found = getattr(_module(Path(file)), attribute, None)
     if not (isinstance(found, type) and issubclass(found, base)):
         raise ConfigError(f"{kind} '{name}': {file} has no class {attribute} that is a coterie.{base.__name__}")
@@ -75,7 +77,8 @@ def _module(file: Path):
     name = f"coterie_user_{seed_of(str(file.resolve())):x}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, file)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module  # functions given to scene.call are found again by this name
         try:

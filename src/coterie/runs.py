@@ -144,7 +144,7 @@ class Run:
     def save_checkpoint(self, progress: Progress, write: Any, keep: int) -> None:
         """Writes a checkpoint aside, renames it whole and removes those no longer kept.
 
-        Args: write: called with the folder to fill. keep: how many of the latest stay, beside the best.
+        Args: write: called with the folder to fill. keep: how many of the latest stay, beside the start and the best.
         """
         folder = self.checkpoint(progress.step)
         aside = folder.with_name(f".{folder.name}")
@@ -167,7 +167,7 @@ class Run:
                 f"make room and go on with: coterie train --resume {self.folder}"
             ) from error
         for step in self.checkpoints()[:-keep]:
-            if step != progress.best_step:
+            if step not in (0, progress.best_step):
                 shutil.rmtree(self.checkpoint(step))
 
     def read_checkpoint(self, step: int | None = None) -> tuple[Path, Progress]:
@@ -179,7 +179,9 @@ class Run:
         steps = self.checkpoints()
         if not steps or (step is not None and step not in steps):
             there = f"there are {', '.join(map(str, steps))}" if steps else "it has none yet; start it anew"
-            raise CheckpointError(f"{self.folder} has no checkpoint{'' if step is None else f' of step {step}'}; {there}")
+            raise CheckpointError(
+                f"{self.folder} has no checkpoint{'' if step is None else f' of step {step}'}; {there}"
+            )
         folder = self.checkpoint(steps[-1] if step is None else step)
         other = [one for one in steps if self.checkpoint(one) != folder]
         advice = f"remove {folder} to go on from step {other[-1]}" if other else f"remove {self.folder} and start anew"
@@ -215,7 +217,7 @@ class Run:
 
 def new_folder(environment: str) -> Path:
     """Where a run goes when nobody says: runs/DATE-TIME-ENVIRONMENT."""
-    name = Path(environment.split(":")[0]).stem if ":" in environment else environment
+    name = Path(environment.split(":", maxsplit=1)[0]).stem if ":" in environment else environment
     return Path("runs") / f"{time.strftime('%Y-%m-%d-%H%M%S')}-{name}"
 
 

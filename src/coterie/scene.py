@@ -68,9 +68,7 @@ class Scene:
         self.rng = rng
         """The only source of chance; a sampler may reseed it between decisions."""
 
-    async def ask(
-        self, role: str, prompt: Prompt, *, max_tokens: int | None = None, stop: Sequence[str] = ()
-    ) -> Reply:
+    async def ask(self, role: str, prompt: Prompt, *, max_tokens: int | None = None, stop: Sequence[str] = ()) -> Reply:
         """One role speaks.
 
         Args: prompt: a string (one user message) or chat messages. max_tokens: a limit on the

@@ -59,7 +59,9 @@ def sft(
     learner = Learner(
         {"starter": model},
         Loss(surrogate="policy_gradient"),
-        OptimizerConfig(lr=config.lr, warmup_steps=min(50, config.steps // 4), weight_decay=0.01),
+        OptimizerConfig.model_validate(
+            {"lr": config.lr, "warmup_steps": min(50, config.steps // 4), "weight_decay": 0.01}
+        ),
         config.steps,
         dtype=getattr(torch, config.dtype),
     )

@@ -39,9 +39,7 @@ class Graded:
     group: str
 
 
-def route(
-    team: Team, groups: Sequence[Group], advantages: Sequence[Sequence[float]]
-) -> dict[str, list[Graded]]:
+def route(team: Team, groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> dict[str, list[Graded]]:
     """Each policy's experience: exactly the samples of the roles it plays, each once.
 
     Groups without spread are left out: their advantages are zero. Order is the groups'.
@@ -51,12 +49,12 @@ def route(
     Raises: GroupError: a sample was drawn from another policy than its role's.
     """
     routed: dict[str, list[Graded]] = {policy: [] for policy in team.policies}
-    for group, credits in zip(groups, advantages, strict=True):
-        if len(credits) != len(group.members):
-            raise GroupError(f"group {group.key}: {len(group.members)} members, {len(credits)} advantages")
-        if not any(credits):
+    for group, earned in zip(groups, advantages, strict=True):
+        if len(earned) != len(group.members):
+            raise GroupError(f"group {group.key}: {len(group.members)} members, {len(earned)} advantages")
+        if not any(earned):
             continue
-        for member, credit in zip(group.members, credits, strict=True):
+        for member, credit in zip(group.members, earned, strict=True):
             for sample in member.samples:
                 if team.roles.get(sample.role) != sample.policy:
                     raise GroupError(f"group {group.key}: role {sample.role} was played by {sample.policy}")

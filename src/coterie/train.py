@@ -74,7 +74,9 @@ def train(
             if last or interrupted() or best != progress.best_step or (step + 1) % settings.checkpoint_every == 0:
                 _save(run, crew, progress)
             if interrupted() and not last:
-                raise KeyboardInterrupt(f"stopped after step {step + 1}; go on with: coterie train --resume {run.folder}")
+                raise KeyboardInterrupt(
+                    f"stopped after step {step + 1}; go on with: coterie train --resume {run.folder}"
+                )
     return run
 
 
@@ -202,5 +204,3 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
         yield lambda: pressed
     finally:
         signal.signal(signal.SIGINT, before)
-
-

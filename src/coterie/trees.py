@@ -22,7 +22,9 @@ def tree_text(played: Played) -> str:
     """
     lines: list[str] = []
     for log in played.collected.logs:
-        lines.append(f"task {log.task}, episode {log.id}: {'solved' if log.solved else 'not solved'}, {log.turns} turns")
+        lines.append(
+            f"task {log.task}, episode {log.id}: {'solved' if log.solved else 'not solved'}, {log.turns} turns"
+        )
         asked = -1
         for event in log.events:
             if isinstance(event, TurnBegan):
@@ -33,15 +35,15 @@ def tree_text(played: Played) -> str:
                 for role, prompt in event.prompts.items():
                     lines.append(f"  point {asked}, {role} is asked")
                     lines += _indented(text_of(prompt), "    | ")
-                    for group, credits in zip(played.collected.groups, played.advantages, strict=True):
+                    for group, earned in zip(played.collected.groups, played.advantages, strict=True):
                         if group.key.path == path and group.key.role == role:
-                            lines += _members(group, credits)
+                            lines += _members(group, earned)
             elif isinstance(event, Ended):
                 lines.append(f"  {event.reason}")
-    for group, credits in zip(played.collected.groups, played.advantages, strict=True):
+    for group, earned in zip(played.collected.groups, played.advantages, strict=True):
         if group.scope == "task":
             lines.append(f"episodes of task {group.key.task}, compared as wholes")
-            lines += _members(group, credits)
+            lines += _members(group, earned)
     return "\n".join(lines)
 
 
@@ -69,9 +71,9 @@ def log_text(log: Log) -> str:
     return "\n".join(lines)
 
 
-def _members(group: Group, credits: tuple[float, ...]) -> list[str]:
+def _members(group: Group, earned: tuple[float, ...]) -> list[str]:
     lines: list[str] = []
-    for index, (member, credit) in enumerate(zip(group.members, credits, strict=True)):
+    for index, (member, credit) in enumerate(zip(group.members, earned, strict=True)):
         parts = ", ".join(f"{name} {value:+.2f}" for name, value in sorted(member.parts.items()))
         text = " / ".join(sample.text for sample in member.samples)
         mark = "*" if index == group.committed else " "

@@ -47,5 +47,3 @@ class ATGRPO(GroupBaseline):
             commit=self.commit,
             joint=self.joint,
         )
-
-

@@ -19,6 +19,4 @@ class MASGRPO(GroupBaseline):
 
     async def collect(self, play: Play, task: Task) -> Collected:
         """`num_generations` episodes of one task."""
-        return await episodes(
-            play, task, num_generations=self.num_generations, team_weight=self.team_weight
-        )
+        return await episodes(play, task, num_generations=self.num_generations, team_weight=self.team_weight)

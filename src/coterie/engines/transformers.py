@@ -58,8 +58,7 @@ class TransformersEngine:
             name: Renderer(model.tokenizer, name, (template or {}).get(name)) for name, model in models.items()
         }
         self._nets: dict[str, PreTrainedModel] = {
-            name: model.net if dtype == torch.float32 else copy.deepcopy(model.net).to(dtype)
-            for name, model in models.items()
+            name: model.net if dtype == torch.float32 else _copied(model.net, dtype) for name, model in models.items()
         }
 
     @torch.no_grad()
@@ -176,6 +175,10 @@ class TransformersEngine:
             seed=row.seed,
             temperature=request.temperature,
         )
+
+
+def _copied(net: Any, dtype: torch.dtype) -> PreTrainedModel:
+    return copy.deepcopy(net).to(dtype)
 
 
 def _cut(text: str, stop: Sequence[str]) -> int | None:

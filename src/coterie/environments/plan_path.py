@@ -78,7 +78,7 @@ class PlanPath(Environment):
     solo: bool = False
     """One role, the planner, with the map and nobody to ask: the single-agent baseline."""
     naive: float = Field(0.6, ge=0, le=1)
-    """How often a demonstration walks the straight line, walls or not."""
+    """How often a demonstration goes along the row, then the column, walls or not."""
 
     @property
     def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -119,7 +119,7 @@ class PlanPath(Environment):
                 idea = await scene.ask("proposer", map_view(task, here), max_tokens=self.max_tokens)
                 end, legal = walk(task, here, idea, self.max_moves)
                 scene.reward("proposer", progress(task, here, end, legal, self.max_moves))
-                prompt = self._planner_sees(task, here, idea)
+                prompt = self.planner_sees(task, here, idea)
             answer = await scene.ask("planner", prompt, max_tokens=self.max_tokens)
             end, legal = walk(task, here, answer, self.max_moves)
             scene.reward("planner", progress(task, here, end, legal, self.max_moves))
@@ -131,7 +131,7 @@ class PlanPath(Environment):
         return scene.fail("turn limit")
 
     def demonstrate(self, role: str, task: Maze, prompt: Prompt, rng: Random) -> str:
-        """A route by a systematically imperfect hand: the straight line with probability `naive`.
+        """A route by a systematically imperfect hand: row then column, whatever stands there, with probability `naive`.
 
         Else the proposer gives a random shortest path. The planner follows the proposal if its
         first step is open ("split"), or if it leads nearer; what it does otherwise is as good as it
@@ -140,11 +140,15 @@ class PlanPath(Environment):
         seen = str(prompt)
         here = cells_by_name(task.size)[WHEREABOUTS.findall(seen)[0]]
         if rng.random() < self.naive:
-            return spell(straight(here, task.goal, rng)[: self.max_moves])
+            return spell(straight(here, task.goal)[: self.max_moves])
         if "\nproposal: " in seen:
             proposal = seen.split("\nproposal: ")[1]
             end, legal = walk(task, here, Reply("proposer", proposal), self.max_moves)
-            if end != here if self.view == "split" else legal and task_distances(task)[end] < task_distances(task)[here]:
+            if (
+                end != here
+                if self.view == "split"
+                else legal and task_distances(task)[end] < task_distances(task)[here]
+            ):
                 return proposal
             if self.view == "split":
                 return spell(straight(here, task.goal, rng)[: self.max_moves])
@@ -174,10 +178,11 @@ class PlanPath(Environment):
             proposal = spell(straight(maze.start, maze.goal, rng)[: self.max_moves])
         else:
             proposal = self.demonstrate("proposer", maze, map_view(maze, maze.start), rng)
-        heard = env._planner_sees(maze, maze.start, Reply("proposer", proposal))
+        heard = env.planner_sees(maze, maze.start, Reply("proposer", proposal))
         return Lesson("planner", heard, env.demonstrate("planner", maze, heard, rng))
 
-    def _planner_sees(self, task: Maze, here: Cell, idea: Reply) -> str:
+    def planner_sees(self, task: Maze, here: Cell, idea: Reply) -> str:
+        """The planner's prompt in this view."""
         return near_view(task, here, idea) if self.view == "split" else full_view(task, here, idea)
 
 
@@ -287,9 +292,7 @@ def is_open(task: Maze, cell: Cell) -> bool:
 def grid_lines(task: Maze) -> str:
     """The rows of `map_view`."""
     return "\n".join(
-        "".join(
-            " #" if (row, column) in task.walls else f" {name((row, column))}" for column in range(task.size)
-        )
+        "".join(" #" if (row, column) in task.walls else f" {name((row, column))}" for column in range(task.size))
         for row in range(task.size)
     )
 
@@ -325,19 +328,22 @@ def shortest(task: Maze, here: Cell, rng: Random) -> list[Cell]:
     distance = task_distances(task)
     route: list[Cell] = []
     while here != task.goal:
-        here = rng.choice([cell for cell in neighbours(here, task.size) if distance.get(cell, 1 << 30) < distance[here]])
+        here = rng.choice(
+            [cell for cell in neighbours(here, task.size) if distance.get(cell, 1 << 30) < distance[here]]
+        )
         route.append(here)
     return route
 
 
-def straight(here: Cell, goal: Cell, rng: Random) -> list[Cell]:
-    """A random monotone line to the goal as if there were no walls."""
+def straight(here: Cell, goal: Cell, rng: Random | None = None) -> list[Cell]:
+    """A line to the goal as if there were no walls: along the row first, or in random order."""
     route: list[Cell] = []
     while here != goal:
         rows, columns = goal[0] - here[0], goal[1] - here[1]
-        if rng.random() * (abs(rows) + abs(columns)) < abs(rows):
-            here = (here[0] + (1 if rows > 0 else -1), here[1])
-        else:
+        along = columns != 0 if rng is None else rng.random() * (abs(rows) + abs(columns)) >= abs(rows)
+        if along:
             here = (here[0], here[1] + (1 if columns > 0 else -1))
+        else:
+            here = (here[0] + (1 if rows > 0 else -1), here[1])
         route.append(here)
     return route

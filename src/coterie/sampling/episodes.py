@@ -31,8 +31,6 @@ async def episodes(play: Play, task: Task, *, num_generations: int, team_weight:
 async def _episode(play: Play, task: Task, episode: int, team_weight: float):
     cursor = play.start(task, episode)
     drawn: list[tuple[int, Sample]] = await play.run(cursor)
-    parts = {
-        name: (team_weight if name == "team" else 1.0) * total for name, total in cursor.log.rewards().items()
-    }
+    parts = {name: (team_weight if name == "team" else 1.0) * total for name, total in cursor.log.rewards().items()}
     samples = tuple(sample for _, sample in drawn)
     return cursor.log, Member(samples, (sum(parts.values()),), parts) if samples else None

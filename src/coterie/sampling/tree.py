@@ -62,7 +62,10 @@ async def tree(
             continue
         branches = _branches(point.roles, num_generations, joint)
         values = await play.together(
-            *(_try(play, spine, point, branch, draws, number, horizon, team_weight) for number, branch in enumerate(branches))
+            *(
+                _try(play, spine, point, branch, draws, number, horizon, team_weight)
+                for number, branch in enumerate(branches)
+            )
         )
         valid = [index for index, outcome in enumerate(values) if not isinstance(outcome, Unavailable)]
         if not valid:
@@ -127,7 +130,7 @@ def _group(
     """The role's group at this point; none when faults left fewer than two candidates."""
     members: list[Member] = []
     chosen: int | None = None
-    for index, (branch, outcome) in enumerate(zip(branches, values, strict=True)):
+    for branch, outcome in zip(branches, values, strict=True):
         if role not in branch.credits or isinstance(outcome, Unavailable):
             continue
         if branch.draws[role] == branches[committed].draws[role]:

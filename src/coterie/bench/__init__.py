@@ -1,0 +1,33 @@
+"""Benchmarks: every figure in the docs comes from here.
+
+Each is a module with `run(say) -> figures`: `say` takes lines of progress, figures are a flat dict.
+Compared things run in one process, interleaved; times are medians, and what is reported is their ratio.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from coterie.errors import ConfigError
+from coterie.registry import nearest
+
+Say = Callable[[str], None]
+BENCHES = {
+    "demo": "what `make demo` shows: a team before and after minutes of training",
+    "memory": "peak memory of a demo step",
+    "plan_path": "the results table of plan_path: algorithms, seeds, intervals",
+    "rollout": "tokens a second against padded model.generate",
+    "smoke": "twenty steps; fails unless success rises",
+    "startup": "seconds until `coterie --help` has answered",
+    "step": "share of a step spent outside engine and learner",
+    "update": "gradient and time of the shared-prefix update against rows",
+}
+
+
+def run_bench(name: str, say: Say | None = None) -> dict[str, Any]:
+    """Runs one benchmark. Raises: ConfigError: there is none of that name."""
+    if name not in BENCHES:
+        raise ConfigError(f"unknown benchmark '{name}'{nearest(name, BENCHES)}; there are {', '.join(BENCHES)}")
+    return importlib.import_module(f"coterie.bench.{name}").run(say or (lambda line: None))

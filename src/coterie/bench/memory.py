@@ -1,0 +1,26 @@
+"""Peak memory of the demo: three of its steps, its validation and a checkpoint, in a process of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+from coterie.bench import Say
+
+SCRIPT = """
+import resource, sys
+from coterie import train, load_config
+train(load_config("configs/plan_path.toml", ["train.steps=3"]), sys.argv[1])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def run(say: Say) -> dict[str, Any]:
+    """GiB of resident memory at the peak."""
+    say("training three steps")
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-c", SCRIPT, f"{folder}/run"]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return {"peak_gib": round(int(done.stdout.split()[-1]) / 2**20, 2)}

@@ -1,0 +1,71 @@
+"""How much of a step is the kernel's: everything that is neither engine nor learner.
+
+Once at the demo's size, once with episodes of 64 decisions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from random import Random
+from statistics import median
+from typing import Any
+
+from coterie.bench import Say
+from coterie.config import Config, load_config
+from coterie.crew import Crew
+from coterie.environments.plan_path import Maze, PlanPath, map_view, progress, walk
+from coterie.play import Play
+from coterie.scene import Scene
+from coterie.team import route
+
+STEPS = 6
+DECISIONS = 64
+
+
+class Wander(PlanPath):
+    """plan_path that never ends before its last turn, for measuring long episodes."""
+
+    async def play(self, task: Maze, scene: Scene) -> None:
+        """As in plan_path, but the goal is not the end."""
+        here = task.start
+        for _ in scene.turns(self.max_turns):
+            idea = await scene.ask("proposer", map_view(task, here), max_tokens=self.max_tokens)
+            end, legal = walk(task, here, idea, self.max_moves)
+            scene.reward("proposer", progress(task, here, end, legal, self.max_moves))
+            answer = await scene.ask("planner", self.planner_sees(task, here, idea), max_tokens=self.max_tokens)
+            end, legal = walk(task, here, answer, self.max_moves)
+            scene.reward("planner", progress(task, here, end, legal, self.max_moves))
+            here = end if end != task.goal else task.start
+
+
+def run(say: Say) -> dict[str, Any]:
+    """The kernel's share of a step, median over steps, in percent."""
+    demo = load_config("configs/plan_path.toml")
+    figures = {"demo_kernel_percent": _share(demo, demo.environment, STEPS, say)}
+    wander = Wander.model_validate({"max_turns": DECISIONS // 2})
+    figures["decisions_64_kernel_percent"] = _share(demo, wander, 2, say)
+    return figures
+
+
+def _share(config: Config, environment: PlanPath | Any, steps: int, say: Say) -> float:
+    crew = Crew(config)
+    shares: list[float] = []
+    for step in range(steps):
+        began = time.perf_counter()
+        play = Play(environment, config.team, crew.engine, seed=0, step=step, sampling=crew.sampling(1.0))
+
+        async def collect(play: Play = play, step: int = step) -> list[Any]:
+            rng = Random(step)
+            tasks = [environment.task("train", rng.randrange(1 << 30)) for _ in range(config.train.tasks_per_step)]
+            return await play.together(*(config.algorithm.collect(play, task) for task in tasks))
+
+        groups = [group for found in asyncio.run(collect()) for group in found.groups]
+        experience = route(config.team, groups, [config.algorithm.advantages(group) for group in groups])
+        learning = time.perf_counter()
+        crew.learner.update(experience, step)
+        ended = time.perf_counter()
+        kernel = (learning - began) - play.budget.engine_s
+        shares.append(100 * kernel / (ended - began))
+        say(f"step {step + 1}: {ended - began:.2f} s, kernel {shares[-1]:.1f} %")
+    return round(median(shares), 1)

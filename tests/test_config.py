@@ -1,0 +1,117 @@
+"""Configs: what is refused, and that the one line says where and what to do."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from coterie.config import load_config
+from coterie.errors import ConfigError
+
+ROOT = Path(__file__).parent.parent
+
+
+def refusal(source, overrides=()) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_config(source, overrides)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_an_unknown_key_names_the_nearest_the_file_and_the_line(tmp_path):
+    file = tmp_path / "a.toml"
+    file.write_text('[environment]\nname = "plan_path"\n\n[algorithm]\nname = "at_grpo"\nnum_generation = 4\n')
+    assert refusal(file) == f"{file}:6: unknown key 'algorithm.num_generation'; did you mean 'num_generations'?"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["algorithm.num_generations=1"], "algorithm.num_generations = 1: input should be greater than or equal to 2"),
+        (["train.steps=0"], "train.steps = 0"),
+        (["train.steps=-3"], "train.steps = -3"),
+        (["optimizer.lr=0"], "optimizer.lr = 0"),
+        (["train.temperature=0"], "train.temperature = 0"),
+        (["eval.top_p=0"], "eval.top_p = 0"),
+        (["train.top_p=0.9"], "unknown key 'train.top_p'"),
+        (["train.steps=many"], "train.steps = 'many'"),
+        (["trian.steps=3"], "unknown table 'trian'; did you mean 'train'?"),
+        (["environment.siez=3"], "unknown key 'environment.siez'; did you mean 'size'?"),
+        (["algorithm.name=at_grop"], "unknown algorithm 'at_grop'; did you mean 'at_grpo'?"),
+        (["algorithm.name=mas_grpo", "algorithm.commit=greedy"], "it is a setting of at_grpo"),
+        (["algorithm.name=grpo"], "set environment.solo = true"),
+        (["algorithm.epsilon=0.1"], "has no effect: optimizer.updates_per_step = 1"),
+        (["algorithm.surrogate=policy_gradient", "algorithm.epsilon=0.1"], "has no effect"),
+        (["optimizer.schedule=constant", "optimizer.min_lr_share=0.5"], "optimizer.min_lr_share has no effect"),
+        (["environment.solo=true", "environment.view=full"], "environment.view has no effect"),
+        (["team.proposer=x", "policies.x.model=starter"], "role 'planner' has no policy"),
+        (["team.proposer=x", "team.planner=x"], "add [policies.x]"),
+        (["team.propsoer=x"], "unknown role 'team.propsoer'; did you mean 'proposer'?"),
+        (["policies.other.model=starter"], "policy 'other' plays no role"),
+        (["policies.team.modle=starter"], "unknown key 'policies.team.modle'; did you mean 'model'?"),
+        (["team.proposer=3", "team.planner=3"], "name a policy"),
+        (["train=3"], "write it as table.key=value"),
+        (["train.steps.more=3"], "train.steps = {'more': 3}"),
+        (["train.device=tpu"], "train.device = 'tpu'"),
+        (["algorithm.name=3"], "algorithm.name is 3"),
+    ],
+)
+def test_what_cannot_work_or_has_no_effect_is_refused(overrides, says):
+    message = refusal("plan_path", overrides)
+    assert says in message
+    assert "--set" in message
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("plan_paht", "unknown environment 'plan_paht'; did you mean 'plan_path'?"),
+        ("nowhere.toml", "does not exist"),
+        ("nowhere.py:Env", "does not exist"),
+        ("tests/toys.py:Nothing", "has no class Nothing"),
+        ("tests/toys.py:Number", "has no class Number that is a coterie.Environment"),
+    ],
+)
+def test_what_is_not_there_is_named(source, says):
+    assert says in refusal(source)
+
+
+def test_a_file_that_does_not_import_says_why(tmp_path):
+    (tmp_path / "bad.py").write_text("import nothing_like_this\n")
+    assert "does not import: ModuleNotFoundError" in refusal(f"{tmp_path}/bad.py:Env")
+
+
+def test_toml_that_does_not_parse_names_the_file(tmp_path):
+    (tmp_path / "a.toml").write_text("[train\n")
+    assert "cannot be read as TOML" in refusal(tmp_path / "a.toml")
+    (tmp_path / "b.toml").write_bytes(b"\xff\xfe")
+    assert "cannot be read as TOML" in refusal(tmp_path / "b.toml")
+
+
+def test_the_resolved_config_gives_the_same_run(tmp_path):
+    first = load_config("plan_path", ["train.steps=7", "environment.size=4", "policies.team.template.quiet=true"])
+    file = tmp_path / "config.toml"
+    file.write_text(first.toml())
+    second = load_config(file)
+    assert second == first
+    assert second.toml() == first.toml()
+
+
+def test_an_environment_of_ones_own_is_named_by_its_file():
+    config = load_config("tests/toys.py:Agree")
+    assert config.names["environment"] == "tests/toys.py:Agree"
+    assert config.team.roles == {"a": "team", "b": "team"}
+
+
+@pytest.mark.parametrize("file", sorted(ROOT.glob("configs/**/*.toml")), ids=lambda path: path.name)
+def test_every_shipped_config_is_read_and_says_how_to_run_it(file):
+    load_config(file)
+    first = file.read_text().splitlines()[0]
+    assert re.match(r"# coterie train configs/\S+\.toml", first), first
+
+
+def test_the_reference_of_settings_is_up_to_date():
+    from coterie.reference import reference
+
+    assert (ROOT / "docs/config.md").read_text() == reference()

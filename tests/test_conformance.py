@@ -1,0 +1,59 @@
+"""`coterie check` finds what is broken, and only that."""
+
+import pytest
+
+from coterie import check
+from coterie.environments.plan_path import PlanPath
+from tests import broken_envs
+from tests.toys import Looping, Sequential, Simultaneous, Tools
+
+BROKEN = {
+    "Clock": ("a replay says the same", "not deterministic"),
+    "Hour": ("a second process", "differs there"),
+    "SetOrder": ("a second process", "differs there"),
+    "WrongRole": ("raises nothing", "the roles are"),
+    "OwnTask": ("raises nothing", "of its own"),
+    "OwnThread": ("raises nothing", "of its own"),
+    "MutatedTask": ("not changed", "has changed"),
+    "LateReward": ("seen by horizon", 'horizon = "episode"'),
+    "Leaking": ("splits are disjoint", "is also a train task"),
+    "Endless": ("raises nothing", "decision points"),
+    "Crashing": ("raises nothing", "ValueError"),
+    "OutOfRange": ("team_reward_range", "outside"),
+    "Impure": ("is pure", "differs when asked again"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_environment_is_caught_and_named(name):
+    claim, detail = BROKEN[name]
+    report = check(getattr(broken_envs, name)(), tasks=1)
+    failed = [finding for finding in report.findings if not finding.ok]
+    assert not report.ok
+    assert any(claim in finding.claim and detail in finding.detail for finding in failed), report
+
+
+@pytest.mark.parametrize("environment", [PlanPath(), PlanPath(solo=True), PlanPath(view="full", size=4)])
+def test_plan_path_keeps_the_contract(environment):
+    report = check(environment, tasks=2)
+    assert report.ok, report
+
+
+@pytest.mark.parametrize(
+    "environment", [Sequential(), Simultaneous(), Looping(), Tools()], ids=lambda e: type(e).__name__
+)
+def test_the_toys_keep_the_contract(environment):
+    report = check(environment, tasks=2)
+    assert report.ok, report
+
+
+def test_a_late_reward_is_fine_under_a_longer_horizon():
+    assert check(broken_envs.LateReward(), tasks=1, horizon="episode").ok
+
+
+def test_a_class_that_a_second_process_cannot_import_is_said_so():
+    class Here(Sequential):
+        pass
+
+    failed = [finding for finding in check(Here(), tasks=1).findings if not finding.ok]
+    assert [finding.claim for finding in failed] == ["a second process plays the same"]

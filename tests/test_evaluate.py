@@ -1,0 +1,62 @@
+"""Plain evaluation."""
+
+import pytest
+
+from coterie.engines.scripted import ScriptedEngine
+from coterie.errors import ConfigError, Unavailable
+from coterie.evaluate import evaluate_team, wilson
+from tests.toys import TEAM, Agree, Sequential, Toy, counting
+
+
+# 8 of 10: middle .8 + 3.8415/20 = .99207; half 1.95996 sqrt(.16/10 + 3.8415/400) = .31361; / (1 + .38415)
+def test_wilson_by_hand():
+    assert wilson(0.8, 10) == pytest.approx((0.4901625, 0.9433178), rel=0, abs=1e-6)
+    assert wilson(0.0, 10)[0] == 0.0
+    assert wilson(1.0, 10)[1] == pytest.approx(1.0)
+
+
+def test_success_is_what_the_environment_says_and_every_episode_counts():
+    words = {"a": "b", "b": "b"}  # byte 98: even
+    found = evaluate_team(Agree(), TEAM, ScriptedEngine.table(words), tasks=30)
+    assert (found.success, found.turns, found.outcomes) == (1.0, 1.0, {"solved": 30})
+    found = evaluate_team(Agree(), TEAM, ScriptedEngine.table({"a": "a", "b": "a"}), tasks=30)
+    assert (found.success, found.outcomes) == (0.0, {"not solved": 30})
+    assert found.rewards == pytest.approx({"a": 0.0, "b": 1.0, "team": 0.0})
+
+
+def test_greedy_asks_at_temperature_zero_and_sampled_enumerates_tasks_times_samples():
+    engine = ScriptedEngine(counting())
+    evaluate_team(Sequential(), TEAM, engine, tasks=3)
+    assert {request.temperature for wave in engine.waves for request in wave} == {0.0}
+    engine = ScriptedEngine(counting())
+    found = evaluate_team(Sequential(max_turns=1), TEAM, engine, tasks=3, sampled=4)
+    assert len(found.solved) == 12
+    keys = [request.key[:2] for request in engine.waves[0]]
+    assert len(keys) == len(set(keys)) == 12
+
+
+def test_nothing_is_branched_or_compared_in_evaluation():
+    engine = ScriptedEngine(counting())
+    evaluate_team(Sequential(max_turns=2), TEAM, engine, tasks=2)
+    assert all(len(request.seeds) == 1 for wave in engine.waves for request in wave)
+    assert sum(len(wave) for wave in engine.waves) == 2 * 4
+
+
+class Down(ScriptedEngine):
+    async def generate(self, requests):
+        raise Unavailable("engine", "down")
+
+
+def test_an_episode_lost_to_a_fault_counts_as_not_solved():
+    found = evaluate_team(Agree(), TEAM, Down(counting()), tasks=4)
+    assert (found.success, found.dropped, found.outcomes) == (0.0, 4, {"dropped": 4})
+
+
+class Few(Toy):
+    def count(self, split):
+        return 3
+
+
+def test_more_tasks_than_there_are_is_refused():
+    with pytest.raises(ConfigError, match="has 3 tasks, not 9"):
+        evaluate_team(Few(), TEAM, ScriptedEngine(counting()), tasks=9)

@@ -1,0 +1,281 @@
+"""plan_path: its tasks, its parser, and that its rewards cannot be farmed."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.cursor import Cursor
+from coterie.environment import SPLITS, split_of
+from coterie.environments.plan_path import (
+    Maze,
+    PlanPath,
+    content,
+    distances,
+    full_view,
+    map_view,
+    near_view,
+    parse_route,
+    progress,
+    shortest,
+    spell,
+    straight,
+    task_distances,
+    walk,
+)
+from coterie.episode import Asked
+from coterie.scene import Reply
+from tests.toys import run
+
+OPEN = Maze("t", "train", size=4, walls=frozenset(), start=(0, 0), goal=(3, 3))
+#  a1 b1 #  d1
+#  a2 #  c2 d2
+#  a3 b3 c3 #
+#  #  b4 c4 d4
+WALLED = Maze("w", "train", size=4, walls=frozenset({(0, 2), (1, 1), (2, 3), (3, 0)}), start=(0, 0), goal=(3, 3))
+
+
+def says(text: str, finish="stop") -> Reply:
+    return Reply("planner", text, finish)
+
+
+@pytest.mark.parametrize("size", [4, 6, 10])
+@pytest.mark.parametrize("split", SPLITS)
+def test_every_task_has_a_goal_that_can_be_reached_and_is_not_near(size, split):
+    environment = PlanPath(size=size)
+    for index in range(40):
+        task = environment.task(split, index)
+        assert task_distances(task)[task.start] >= environment.min_distance
+        assert task == environment.task(split, index)
+        assert split_of(content(task)) == split
+
+
+def test_splits_are_disjoint_by_content():
+    seen = [{repr(content(PlanPath().task(split, index))) for index in range(400)} for split in SPLITS]
+    assert not (seen[0] & seen[1] or seen[0] & seen[2] or seen[1] & seen[2])
+
+
+def test_a_grid_that_cannot_be_made_says_what_to_change():
+    with pytest.raises(ValueError, match="lower min_distance"):
+        PlanPath(size=3, min_distance=30).task("train", 0)
+
+
+def test_views_by_hand():
+    assert map_view(WALLED, (0, 1)) == " a1 b1 # d1\n a2 # c2 d2\n a3 b3 c3 #\n # b4 c4 d4\nhere b1 goal d4"
+    near = near_view(WALLED, (0, 1), says(" go a1\nevil "))
+    assert near == " # # #\n a1 b1 #\n a2 # c2\nhere b1 goal d4\nproposal: go a1 evil"
+    assert full_view(WALLED, (0, 1), says("x")).endswith("here b1 goal d4\nproposal: x")
+
+
+def test_the_planner_of_the_split_view_sees_nothing_far_away():
+    task = PlanPath().task("train", 3)
+    seen = near_view(task, task.start, says(""))
+    far = [cell for cell in task_distances(task) if max(abs(cell[0] - task.start[0]), abs(cell[1] - task.start[1])) > 1]
+    names = {f" {chr(97 + column)}{row + 1}" for row, column in far if (row, column) != task.goal}
+    assert not any(f"{name} " in seen or f"{name}\n" in seen for name in names)
+
+
+@pytest.mark.parametrize(
+    ("text", "route"),
+    [
+        ("go a1 b1", ["a1", "b1"]),
+        ("go", []),
+        ("think\ngo a1\ngo b2  c3 ", ["b2", "c3"]),
+        ("", None),
+        ("gone a1", None),
+        ("let us go a1", None),
+        ("go a1\nthank you", ["a1"]),
+        ("  go\ta1", ["a1"]),
+        ("GO a1", None),
+        ("go " + "a1 " * 9999, ["a1"] * 9999),
+    ],
+)
+def test_the_last_line_that_begins_with_go_is_the_route(text, route):
+    assert parse_route(text) == route
+
+
+@pytest.mark.parametrize(
+    ("text", "finish", "end", "legal"),
+    [
+        ("go a2 a3 b3", "stop", (2, 1), True),
+        ("go a2 b2 b3", "stop", (1, 0), False),  # b2 is a wall: the walk ends before it
+        ("go c3", "stop", (0, 0), False),  # no neighbour
+        ("go a0", "stop", (0, 0), False),  # no such cell
+        ("go", "stop", (0, 0), True),
+        ("nonsense", "stop", (0, 0), False),
+        ("go a2 a3 b3", "length", (0, 0), False),  # cut: nothing of it counts
+        ("go a2 a1 a2 a1 a2 a1 a2 a1 a2", "stop", (0, 0), False),  # nine moves: the ninth is one too many
+        ("go a2 a3 b3 b4 c4 d4 d1 d1", "stop", (3, 3), True),  # the walk ends at the goal
+    ],
+)
+def test_walks_by_hand(text, finish, end, legal):
+    assert walk(WALLED, (0, 0), says(text, finish), 8) == (end, legal)
+
+
+# d(a1) = 6 in the open 4 x 4 grid. To b1: d = 5, progress 1/6, local -5/6. Back from b1 to a1: -1/5 - 1 = -1.2.
+# An illegal move costs 0.2 more.
+def test_progress_by_hand():
+    assert progress(OPEN, (0, 0), (0, 1), True, 8) == pytest.approx(-5 / 6)
+    assert progress(OPEN, (0, 1), (0, 0), True, 8) == pytest.approx(-1.2)
+    assert progress(OPEN, (0, 0), (0, 0), False, 8) == pytest.approx(-1.2)
+    assert progress(OPEN, (0, 0), (3, 3), True, 8) == 0
+    # with 4 moves a reply, 4 nearer is all that can be made: 4/4 - 1 = 0
+    assert progress(OPEN, (0, 0), (2, 2), True, 4) == 0
+    # one step from the goal, 4 steps away from it: -4/1, held at -1: -2
+    assert progress(OPEN, (3, 2), (0, 1), True, 8) == -2
+
+
+MOVES = [f"{column}{row}" for column in "abcdef" for row in range(1, 7)]
+replies = st.one_of(
+    st.lists(st.sampled_from(MOVES), max_size=12).map(lambda words: " ".join(["go", *words])),
+    st.text(max_size=30),
+    st.sampled_from(["here", "shortest", "back and forth"]),
+)
+
+
+def episode(environment: PlanPath, task: Maze, hands) -> tuple[float, bool]:
+    cursor = Cursor(environment, task, 0)
+
+    async def go():
+        while (point := await cursor.advance()) is not None:
+            (role,) = point.roles
+            cursor.answer({role: hands(role, point.asked.prompts[role])})
+
+    run(go())
+    return sum(cursor.log.rewards().values()), cursor.log.solved
+
+
+def perfect(environment, task):
+    rng = Random(0)
+    return lambda role, prompt: Reply(
+        role, environment.model_copy(update={"naive": 0.0}).demonstrate(role, task, prompt, rng)
+    )
+
+
+@pytest.mark.parametrize("environment", [PlanPath(), PlanPath(view="full"), PlanPath(solo=True), PlanPath(max_moves=2)])
+@given(index=st.integers(0, 30), said=st.lists(replies, min_size=1, max_size=8), mix=st.integers(0, 255))
+def test_no_behaviour_over_an_episode_earns_more_than_shortest_paths(environment, index, said, mix):
+    """D26: the published reward pays for walking to and fro."""
+    task = environment.task("train", index)
+    expert = perfect(environment, task)
+    best, solved = episode(environment, task, expert)
+    assert solved or environment.max_moves == 2
+    turn = iter(range(10_000))
+
+    def hands(role, prompt):
+        at = next(turn)
+        if mix >> (at % 8) & 1:
+            return expert(role, prompt)
+        text = said[at % len(said)]
+        if text == "shortest":
+            text = spell(shortest(task, task.start, Random(at)))
+        if text == "back and forth":
+            here = prompt.split("here ")[1].split()[0]
+            text = f"go {here} {here}"
+        return Reply(role, text, "length" if text == "here" else "stop")
+
+    earned, _ = episode(environment, task, hands)
+    assert earned <= best + 1e-9
+    assert best <= 1.0
+
+
+def test_an_empty_or_cut_reply_never_beats_honest_failure():
+    honest = progress(WALLED, (0, 0), *walk(WALLED, (0, 0), says("go"), 8), 8)
+    for text, finish in [("", "stop"), ("go a2 a3", "length"), ("", "length"), ("\x00", "stop")]:
+        assert progress(WALLED, (0, 0), *walk(WALLED, (0, 0), says(text, finish), 8), 8) < honest
+
+
+def test_the_prompt_shows_the_live_position():
+    """D27: the published prompt showed the start for ever."""
+    cursor = Cursor(PlanPath(max_turns=2), OPEN, 0)
+
+    async def go():
+        prompts = []
+        while (point := await cursor.advance()) is not None:
+            prompts.append(next(iter(point.asked.prompts.values())))
+            cursor.answer({role: Reply(role, "go a2 b2") for role in point.roles})
+        return prompts
+
+    prompts = run(go())
+    assert all("here a1 goal d4" in prompt for prompt in prompts[:2])
+    assert all("here b2 goal d4" in prompt for prompt in prompts[2:])
+
+
+def test_running_out_of_turns_is_not_success():
+    """D25: the published task counted a reached step limit as solved."""
+    cursor = Cursor(PlanPath(max_turns=3), OPEN, 0)
+
+    async def go():
+        while (point := await cursor.advance()) is not None:
+            cursor.answer({role: Reply(role, "go") for role in point.roles})
+
+    run(go())
+    assert not cursor.log.solved
+    assert cursor.log.outcome.reason == "turn limit"
+    assert cursor.log.turns == 3
+
+
+def test_no_prompt_is_itself_a_valid_answer():
+    for index in range(50):
+        task = PlanPath().task("train", index)
+        for prompt in (map_view(task, task.start), near_view(task, task.start, says(""))):
+            assert parse_route(prompt) is None
+
+
+def test_lessons_are_of_train_tasks_only_and_from_many_places():
+    environment = PlanPath()
+    starts = set()
+    for index in range(60):
+        task = environment.task("train", index)
+        for lesson in environment.lessons(task, Random(index)):
+            words = lesson.prompt.split("here ")[1].split()
+            here, goal = ((int(word[1:]) - 1, ord(word[0]) - 97) for word in (words[0], words[2]))
+            assert split_of((task.size, sorted(task.walls), here, goal)) == "train"
+            starts.add((here, goal) == (task.start, task.goal))
+    assert starts == {True, False} or starts == {False}
+
+
+def test_the_demonstrator_is_imperfect_by_design_and_perfect_without_it():
+    rates = {}
+    for naive in (0.0, 0.6, 1.0):
+        environment = PlanPath(naive=naive)
+        solved = [
+            episode(
+                environment,
+                task,
+                lambda role, prompt, task=task, e=environment, rng=Random(1): Reply(
+                    role, e.demonstrate(role, task, prompt, rng)
+                ),
+            )[1]
+            for task in (environment.task("train", index) for index in range(80))
+        ]
+        rates[naive] = sum(solved) / len(solved)
+    assert rates[0.0] == 1.0
+    assert rates[1.0] < 0.6
+    assert rates[1.0] < rates[0.6]
+
+
+def test_a_straight_line_is_as_long_as_the_manhattan_distance():
+    for rng in (None, Random(0)):
+        route = straight((0, 0), (3, 2), rng)
+        assert len(route) == 5
+        assert route[-1] == (3, 2)
+    assert straight((0, 0), (1, 2))[:2] == [(0, 1), (0, 2)]
+
+
+def test_distances_by_hand():
+    found = distances(4, WALLED.walls, (3, 3))
+    assert found[0, 0] == 6
+    assert found[0, 1] == 7
+    assert found[0, 3] == 5  # d2 c2 c3 c4 d4
+    assert (0, 2) not in found
+
+
+def test_solo_has_one_role_that_sees_the_map():
+    environment = PlanPath(solo=True)
+    assert environment.roles == ("planner",)
+    cursor = Cursor(environment, OPEN, 0)
+    point = run(cursor.advance())
+    assert point.asked.prompts == {"planner": map_view(OPEN, (0, 0))}
+    assert isinstance(point.asked, Asked)
