@@ -13,7 +13,7 @@ from coterie.algorithms.base import Loss
 from coterie.episode import Sample
 from coterie.errors import UpdateError
 from coterie.learning.batch import Row, microbatches, pack, rows_of
-from coterie.learning.learner import Learner, _Totals
+from coterie.learning.learner import Learner
 from coterie.learning.optimizer import OptimizerConfig, learning_rate
 from coterie.team import Graded
 from tests.toys import tiny
@@ -59,8 +59,7 @@ def learner(model=None, loss=Loss(), **config) -> Learner:  # noqa: B008
 def gradient(learner: Learner, rows: list[Row]) -> torch.Tensor:
     net = learner.trainees["p"].model.net
     net.zero_grad(set_to_none=True)
-    for batch in learner.microbatches("p", rows):
-        learner._backward(learner.trainees["p"], batch, _Totals())
+    learner.accumulate("p", rows)
     return torch.cat([weight.grad.flatten() for weight in net.parameters() if weight.grad is not None])
 
 

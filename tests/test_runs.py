@@ -228,7 +228,7 @@ def test_ctrl_c_finishes_the_step_saves_and_says_how_to_resume(whole, model, tmp
         if line["step"] == 2:
             os.kill(os.getpid(), signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt, match="after step [23]; go on with: coterie train --resume"):
+    with pytest.raises(KeyboardInterrupt, match=r"after step [23]; go on with: coterie train --resume"):
         train(config(model), tmp_path / "run", watch=press)
     train(config(model), resume=tmp_path / "run")
     assert untimed(tmp_path / "run") == untimed(whole)

@@ -320,7 +320,9 @@ def _validated(
         key = str(first["loc"][0]) if first["loc"] else ""
         where = f"{path}.{key}" if key else path
         if first["type"] == "extra_forbidden":
-            owners = [name for name in known or () if base and key in find(path, name, dict(known or {}), base).model_fields]
+            owners = [
+                name for name in known or () if base and key in find(path, name, dict(known or {}), base).model_fields
+            ]
             hint = f"; it is a setting of {', '.join(owners)}" if owners else nearest(key, kind.model_fields)
             raise ConfigError(
                 f"{source.place(where)}unknown key '{where}'{hint or '; known: ' + ', '.join(kind.model_fields)}"

@@ -83,7 +83,9 @@ def check(environment: Environment, *, tasks: int = 3, horizon: Horizon = "turn"
     findings = [_claim("the roles are distinct names", lambda: _roles(environment))]
     findings.append(_claim("task(split, index) is pure, and its splits are disjoint", lambda: _tasks(environment)))
     if findings[-1].ok:
-        chosen = [(split, index) for split in SPLITS for index in range(_at_most(environment, split, tasks))]
+        chosen: list[tuple[Split, int]] = [
+            (split, index) for split in SPLITS for index in range(_at_most(environment, split, tasks))
+        ]
         findings += [
             _claim(claim, lambda inspect=inspect: _each(environment, chosen, inspect))
             for claim, inspect in (

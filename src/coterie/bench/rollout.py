@@ -31,7 +31,7 @@ class _EndAt(LogitsProcessor):
         self.lengths = torch.tensor(lengths)
         self.end = end
 
-    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
         ending = self.lengths == input_ids.shape[1] - PROMPT_TOKENS + 1
         scores[:, self.end] = float("-inf")
         scores[ending] = float("-inf")

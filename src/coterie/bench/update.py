@@ -42,7 +42,7 @@ def run(say: Say) -> dict[str, Any]:
         exact = _gradient(model, lambda rows=rows: _by_rows(model, rows, 1))
         packed = _gradient(model, lambda rows=rows, plain=plain: plain.accumulate("p", rows))
         figures[f"{name}_difference"] = _relative(packed, exact)
-        ways: dict[str, Callable[[], None]] = {"packed": lambda rows=rows, plain=plain: plain.accumulate("p", rows)}
+        ways: dict[str, Callable[[], object]] = {"packed": lambda rows=rows, plain=plain: plain.accumulate("p", rows)}
         ways |= {f"rows of {size}": lambda rows=rows, size=size: _by_rows(model, rows, size) for size in ROW_BATCHES}
         times = {way: [] for way in ways}
         for repeat in range(REPEATS + 1):
@@ -97,7 +97,7 @@ def _by_rows(model: Model, rows: list[Row], size: int) -> None:
         (losses * part[0].token_weight).sum().backward()
 
 
-def _gradient(model: Model, work: Callable[[], None]) -> torch.Tensor:
+def _gradient(model: Model, work: Callable[[], object]) -> torch.Tensor:
     model.net.zero_grad(set_to_none=True)
     work()
     return torch.cat([weight.grad.flatten() for weight in model.net.parameters() if weight.grad is not None])

@@ -122,16 +122,17 @@ class Learner:
 
     def _gradient(self, name: str, rows: Sequence[Row], step: int, totals: _Totals) -> float:
         """Accumulates a policy's gradient, clips it and returns its norm before."""
-        trainee = self.trainees[name]
-        net = trainee.model.net
-        for batch in self.microbatches(name, rows):
-            loss = self._backward(trainee, batch, totals)
-            if not math.isfinite(loss):
-                self._refuse(name, rows, step)
-        norm = float(torch.nn.utils.clip_grad_norm_(net.parameters(), self.config.clip_norm))
-        if not math.isfinite(norm):
+        loss = self.accumulate(name, rows, totals)
+        weights = self.trainees[name].model.net.parameters()
+        norm = float(torch.nn.utils.clip_grad_norm_(weights, self.config.clip_norm))
+        if not (math.isfinite(loss) and math.isfinite(norm)):
             self._refuse(name, rows, step)
         return norm
+
+    def accumulate(self, name: str, rows: Sequence[Row], totals: _Totals | None = None) -> float:
+        """Adds the gradient of rows to a policy's, micro-batch by micro-batch. Returns their loss."""
+        trainee, sums = self.trainees[name], totals or _Totals()
+        return sum(self._backward(trainee, batch, sums) for batch in self.microbatches(name, rows))
 
     def microbatches(self, name: str, rows: Sequence[Row]) -> list[list[Pack]]:
         """How a policy's rows are packed and split."""
@@ -165,9 +166,9 @@ class Learner:
         for group in sorted({row.group for row in rows}):
             net.zero_grad(set_to_none=True)
             mine = [row for row in rows if row.group == group]
-            losses = [self._backward(self.trainees[name], batch, _Totals()) for batch in self.microbatches(name, mine)]
+            loss = self.accumulate(name, mine)
             gradients = [weight.grad for weight in net.parameters() if weight.grad is not None]
-            if not all(map(math.isfinite, losses)) or not all(bool(g.isfinite().all()) for g in gradients):
+            if not math.isfinite(loss) or not all(bool(gradient.isfinite().all()) for gradient in gradients):
                 spoilt = f"group {group}"
                 break
         for trainee in self.trainees.values():

@@ -1,0 +1,1 @@
+"""Algorithms: one paper a file, a recipe of sampler, credit and loss."""

@@ -1,0 +1,152 @@
+"""The results of plan_path: algorithms at an equal budget, three seeds each, with intervals.
+
+Runs lie in runs/bench-plan_path/ROW-SEED; finished ones are not run again. One thread a run, as many at
+once as there are cores. Writes docs/results/plan_path.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from coterie.bench import Say
+from coterie.bench.demo import CONFIG, before_and_after
+from coterie.config import load_config
+from coterie.evaluate import wilson
+from coterie.runs import Run
+
+SEEDS = (0, 1, 2)
+FOLDER = Path("runs/bench-plan_path")
+PAGE = Path("docs/results/plan_path.md")
+ONE_POLICY = "configs/plan_path_shared.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table: a config, what differs from it, and its seeds."""
+
+    title: str
+    config: str = CONFIG
+    overrides: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = SEEDS
+
+
+ROWS = {
+    "turn": Row("at_grpo, horizon turn, a policy a role (the demo)"),
+    "long": Row("the same, twice the steps", overrides=("train.steps=240",), seeds=(0,)),
+    "shared": Row("at_grpo, horizon turn, one shared policy", ONE_POLICY),
+    "point": Row("at_grpo, horizon point, a policy a role", overrides=("algorithm.horizon=point",)),
+    "mas_grpo": Row("mas_grpo, a policy a role", overrides=("algorithm.name=mas_grpo",)),
+    "grpo_solo": Row("grpo, solo", ONE_POLICY, ("algorithm.name=grpo", "environment.solo=true")),
+}
+
+
+def run(say: Say) -> dict[str, Any]:
+    """Runs what is missing, writes the page, and returns success by row."""
+    jobs = [(row, seed) for row in ROWS for seed in ROWS[row].seeds]
+    waiting = [job for job in jobs if not _figures(*job).exists()]
+    say(f"{len(waiting)} of {len(jobs)} runs to do, in {FOLDER}")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for row, seed in pool.map(_subprocess, waiting):
+            say(f"{row}, seed {seed}: {json.loads(_figures(row, seed).read_text())['success']:.3f}")
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text(page())
+    return {row: round(fmean(one["success"] for one in _all(row)), 4) for row in ROWS}
+
+
+def page() -> str:
+    """The results page, from the figures of all finished runs."""
+    lines = [
+        "# Results: plan_path",
+        "",
+        "Written by `coterie bench plan_path`. 6 x 6 grids, split view, from the shipped starter (0.9 million "
+        "parameters). Success is greedy play on the same 1,000 test tasks, which training never sees; the checkpoint "
+        "is chosen by 200 validation tasks. Intervals are 95 % (Wilson) over all tasks of all seeds. Turns count the "
+        "unsolved at the limit of 4. Same steps, tasks a step and replies a group in every row but the second; what "
+        "that cost is counted in sampled and trained tokens (millions, a run).",
+        "",
+        "| | start | success | interval | by seed | turns | sampled | trained | live groups, last step | entropy |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [_line(row) for row in ROWS if _all(row)]
+    return "\n".join([*lines, "", "## Validation success by step", "", *_curves(), ""])
+
+
+def _line(row: str) -> str:
+    found = _all(row)
+    success = fmean(one["success"] for one in found)
+    low, high = wilson(success, sum(one["tasks"] for one in found))
+    last = [Run(Path(one["run"])).metrics()[-1] for one in found]
+    live = fmean(line["groups/live"] / line["groups/total"] for line in last)
+    entropies = [value for line in last for key, value in line.items() if key.endswith("/entropy")]
+    cells = (
+        ROWS[row].title,
+        f"{fmean(one['start_success'] for one in found):.3f}",
+        f"**{success:.3f}**",
+        f"{low:.3f} to {high:.3f}",
+        ", ".join(f"{one['success']:.3f}" for one in found),
+        f"{fmean(one['start_turns'] for one in found):.2f} to {fmean(one['turns'] for one in found):.2f}",
+        f"{fmean(line['budget/sampled_tokens'] for line in last) / 1e6:.2f}",
+        f"{fmean(line['budget/trained_tokens'] for line in last) / 1e6:.2f}",
+        f"{live:.0%}",
+        f"{fmean(entropies):.2f}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _curves() -> list[str]:
+    """Validation success at a few steps, mean over seeds."""
+    steps = (0, 20, 40, 80, 120, 160, 240)
+    lines = [f"| | {' | '.join(map(str, steps))} |", "|---|" + "---|" * len(steps)]
+    for row, settings in ROWS.items():
+        runs = [Run(Path(one["run"])).metrics() for one in _all(row)]
+        cells: list[str] = []
+        for step in steps:
+            there = [
+                line["validation/success"]
+                for run in runs
+                for line in run
+                if line["step"] == step and "validation/success" in line
+            ]
+            cells.append(f"{fmean(there):.3f}" if there else "")
+        if runs:
+            lines.append(f"| {settings.title} | {' | '.join(cells)} |")
+    return lines
+
+
+def _figures(row: str, seed: int) -> Path:
+    return FOLDER / f"{row}-{seed}.json"
+
+
+def _all(row: str) -> list[dict[str, Any]]:
+    files = [_figures(row, seed) for seed in ROWS[row].seeds]
+    return [json.loads(file.read_text()) for file in files if file.exists()]
+
+
+def _subprocess(job: tuple[str, int]) -> tuple[str, int]:
+    """Trains one row and seed in a process of its own, on one thread."""
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from coterie.bench.plan_path import _one; _one(sys.argv)",
+        *map(str, job),
+    ]
+    subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
+    return job
+
+
+def _one(arguments: list[str]) -> None:
+    row, seed = arguments[1], int(arguments[2])
+    folder = FOLDER / f"{row}-{seed}"
+    shutil.rmtree(folder, ignore_errors=True)
+    config = load_config(ROWS[row].config, [*ROWS[row].overrides, f"train.seed={seed}"])
+    figures = before_and_after(config, folder)
+    _figures(row, seed).write_text(json.dumps(figures, indent=1))

@@ -1,0 +1,1 @@
+"""Engines: what answers. `base.py` is the protocol."""

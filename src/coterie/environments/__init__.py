@@ -1,0 +1,1 @@
+"""Environments that are shipped, one file each."""

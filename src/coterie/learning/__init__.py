@@ -1,0 +1,1 @@
+"""Learning: rows, the shared-prefix forward, losses, optimizer steps."""
