@@ -50,7 +50,7 @@ bench: setup ## every benchmark of the docs
 starter: setup ## rebuild the shipped starter (about 25 minutes)
 	rm -rf build/careful build/starter
 	$(BIN)/coterie sft plan_path --out build/careful --set environment.naive=0.0 --set sft.steps=1300
-	$(BIN)/coterie sft plan_path --out build/starter --model build/careful --set sft.steps=120 --set sft.lr=1e-3
+	$(BIN)/coterie sft plan_path --out build/starter --model build/careful --set environment.naive=0.75 --set sft.steps=80 --set sft.lr=1e-3
 	rm -rf src/coterie/starter
 	cp -r build/starter src/coterie/starter
 

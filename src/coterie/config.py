@@ -67,7 +67,7 @@ class TrainConfig(Settings):
     """What networks compute in; trained weights are float32."""
     eval_every: int = Field(20, ge=1)
     """Steps between validations; validation chooses the best checkpoint."""
-    eval_tasks: int = Field(200, ge=1)
+    eval_tasks: int = Field(400, ge=1)
     """Validation tasks, always the same."""
     checkpoint_every: int = Field(20, ge=1)
     """Steps between checkpoints."""

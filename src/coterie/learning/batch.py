@@ -96,14 +96,15 @@ def pack(rows: Sequence[Row], longest: int) -> list[Pack]:
 
 
 def microbatches(packs: Sequence[Pack], tokens_per_microbatch: int) -> list[list[Pack]]:
-    """Packs of like length together, so that rows x longest stays within the budget.
+    """Packs of like length together, so that packs x longest stays within the budget.
 
-    A pack longer than the budget is alone in its micro-batch.
+    A pack longer than the budget is alone in its micro-batch; none is padded by more than a quarter.
     """
     batches: list[list[Pack]] = []
     for one in sorted(packs, key=lambda item: (item.tokens, item.rows)):
-        if batches and (len(batches[-1]) + 1) * one.tokens <= tokens_per_microbatch:
-            batches[-1].append(one)
+        last = batches[-1] if batches else []
+        if last and (len(last) + 1) * one.tokens <= tokens_per_microbatch and 4 * one.tokens <= 5 * last[0].tokens:
+            last.append(one)
         else:
             batches.append([one])
     return batches

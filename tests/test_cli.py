@@ -1,0 +1,208 @@
+"""The command line: what it prints, and that a person's mistake is one line, exit code 2, nothing written."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from coterie.cli import app, main
+from coterie.models import save_model
+from tests.toys import tiny
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("cli")
+    save_model(tiny(scale=2.0), folder / "model")
+    sets = [
+        f"policies.team.model={folder / 'model'}",
+        "train.steps=2",
+        "train.tasks_per_step=2",
+        "train.eval_tasks=4",
+        "algorithm.num_generations=3",
+        "eval.tasks=6",
+    ]
+    code, _, err = call(
+        "train", "tests/toys.py:Agree", "--out", str(folder / "run"), *(x for s in sets for x in ("--set", s))
+    )
+    assert code == 0, err
+    return folder / "run"
+
+
+def call(*arguments: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of the real entry point, in this process."""
+    import contextlib
+    import io
+
+    out, err = io.StringIO(), io.StringIO()
+    before = sys.argv
+    sys.argv = ["coterie", *arguments]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            main()
+    except SystemExit as left:
+        return int(left.code or 0), out.getvalue(), err.getvalue()
+    finally:
+        sys.argv = before
+    raise AssertionError("main() must exit")
+
+
+def test_help_names_every_verb_and_how_to_begin():
+    result = CliRunner().invoke(app, ["--help"])
+    assert "coterie train plan_path" in result.output
+    for verb in ("train", "eval", "play", "sft", "list", "check", "bench"):
+        assert f"  {verb} " in result.output
+
+
+def test_help_needs_no_torch():
+    script = "import sys\nfrom coterie.cli import app\nassert not {'torch', 'transformers', 'numpy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_an_environment_and_the_samplers_are_read_without_torch():
+    script = (
+        "import sys\nimport coterie.environments.plan_path, coterie.algorithms.at_grpo, coterie.config, coterie.conformance\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_training_off_a_terminal_prints_plain_lines(run):
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    assert len(lines) == 3
+
+
+def test_eval_prints_one_object_for_machines(run):
+    code, out, err = call("eval", str(run), "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert {"success", "success_low", "success_high", "turns", "tasks", "rewards"} <= set(found)
+    assert found["tasks"] == 6
+    assert set(found["rewards"]) >= {"a", "b"}
+
+
+def test_eval_for_people_names_the_interval(run):
+    code, out, _ = call("eval", str(run), "--split", "validation", "--sampled", "2", "--tasks", "3")
+    assert code == 0
+    assert "95 % interval" in out
+    assert "3 tasks, 2 sampled episodes a task" in out
+
+
+def test_play_shows_an_episode_and_a_tree(run):
+    code, out, _ = call("play", str(run), "--task", "1")
+    assert code == 0
+    assert "a is asked" in out
+    code, out, _ = call("play", str(run), "--step", "1", "--task", "1", "--tree")
+    assert code == 0
+    assert out.count("point ") == 2
+    assert out.count("  r ") == 6
+    assert out.count("    * a ") == 2
+
+
+def test_a_person_may_take_a_role(run, monkeypatch):
+    monkeypatch.setattr("typer.prompt", lambda *args, **kwargs: "b")
+    code, out, _ = call("play", str(run), "--as", "a")
+    assert code == 0
+    assert "  a: b" in out
+
+
+def test_what_a_model_wrote_is_shown_as_text():
+    from coterie.trees import plain
+
+    assert plain("\x1b[2Jhi\u202e\r") == "\\x1b[2Jhi\\x202e\\x0d"
+
+
+def test_list_and_check_for_machines():
+    code, out, _ = call("list", "--json")
+    assert code == 0
+    assert set(json.loads(out)["algorithms"]) == {"at_grpo", "grpo", "mas_grpo"}
+    code, out, _ = call("check", "plan_path", "--tasks", "1", "--json")
+    assert code == 0
+    assert json.loads(out)["ok"]
+    code, out, _ = call("check", "tests/broken_envs.py:SetOrder", "--tasks", "1")
+    assert code == 1
+    assert "FAIL" in out
+
+
+def test_a_dry_run_prints_the_config_and_the_memory_and_writes_nothing(run):
+    before = set((run.parent).iterdir())
+    code, out, _ = call("train", str(run / "config.toml"), "--dry-run")
+    assert code == 0
+    assert "[train]" in out
+    assert "million parameters" in out
+    assert set(run.parent.iterdir()) == before
+
+
+MISTAKES = [
+    (["train"], "say what to train"),
+    (["train", "plan_paht"], "did you mean 'plan_path'?"),
+    (["train", "plan_path", "--set", "algorithm.num_generations=1"], "algorithm.num_generations = 1"),
+    (["train", "plan_path", "--set", "algorithm.name=nothing"], "unknown algorithm 'nothing'"),
+    (["train", "plan_path", "--set", "policies.team.model=/nowhere"], "policies.team.model = '/nowhere'"),
+    (["train", "plan_path", "--set", "train.device=cuda"], "no such device"),
+    (["train", "nowhere.toml"], "does not exist"),
+    (["train", "plan_path", "--out", "EXISTS"], "EXISTS exists"),
+    (["train", "plan_path", "--resume", "RUN"], "was run with"),
+    (["train", "--resume", "EXISTS"], "not a run folder"),
+    (["train", "plan_path", "--resume", "RUN", "--out", "x"], "leave --out away"),
+    (["train", "plan_path", "--bogus"], "No such option"),
+    (["eval", "nowhere"], "not a run folder"),
+    (["eval", "RUN", "--split", "tset"], "did you mean 'test'?"),
+    (["eval", "RUN", "--step", "77"], "no checkpoint of step 77"),
+    (["play", "RUN", "--tree"], "say which with --step"),
+    (["play", "RUN", "--tree", "--step", "9"], "no episodes of step 9"),
+    (["play", "RUN", "--tree", "--step", "1", "--task", "99"], "--task is 0 to 1"),
+    (["play", "RUN", "--as", "nobody"], "unknown role 'nobody'"),
+    (["list", "engins"], "did you mean 'engines'?"),
+    (["bench", "rolout"], "did you mean 'rollout'?"),
+    (["sft", "plan_path", "--out", "EXISTS"], "EXISTS exists"),
+    (["sft", "tests/toys.py:Sequential", "--out", "new"], "has no demonstrate()"),
+    (["check", "plan_path", "--set", "environment.size=99"], "environment.size = 99"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"), MISTAKES, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
+def test_a_mistake_is_one_line_and_exit_code_2_and_writes_nothing(run, tmp_path, monkeypatch, arguments, says):
+    if "cuda" in says or "train.device=cuda" in arguments:
+        import torch
+
+        if torch.cuda.is_available():
+            pytest.skip("there is a CUDA device here")
+    exists = tmp_path / "there"
+    exists.mkdir()
+    names = {"EXISTS": str(exists), "RUN": str(run)}
+    words = [names.get(word, word) for word in arguments]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    before = snapshot(tmp_path), snapshot(run)
+    code, _, err = call(*words)
+    assert code == 2, err
+    assert err.startswith("coterie: ")
+    assert err.count("\n") == 1, err
+    assert says.replace("EXISTS", str(exists)) in err
+    assert (snapshot(tmp_path), snapshot(run)) == before
+
+
+def snapshot(folder: Path) -> list[tuple[str, int]]:
+    return sorted((str(file), file.stat().st_mtime_ns) for file in folder.rglob("*") if file.name != "lock")
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch):
+    monkeypatch.setattr("coterie.registry.summary", lambda kind: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        call("list")
+
+
+def test_output_is_plain_without_a_terminal_or_utf8(run):
+    env = os.environ | {"PYTHONIOENCODING": "ascii", "NO_COLOR": "1", "COLUMNS": "40"}
+    command = [sys.executable, "-m", "coterie.cli", "play", str(run), "--step", "1", "--tree"]
+    done = subprocess.run(command, check=True, capture_output=True, env=env)
+    assert b"\x1b" not in done.stdout
