@@ -151,7 +151,7 @@ MISTAKES = [
     (["train", "plan_path", "--resume", "RUN"], "was run with"),
     (["train", "--resume", "EXISTS"], "not a run folder"),
     (["train", "plan_path", "--resume", "RUN", "--out", "x"], "leave --out away"),
-    (["train", "plan_path", "--bogus"], "No such option"),
+    (["train", "plan_path", "--bogus"], "no such option: --bogus"),
     (["eval", "nowhere"], "not a run folder"),
     (["eval", "RUN", "--split", "tset"], "did you mean 'test'?"),
     (["eval", "RUN", "--step", "77"], "no checkpoint of step 77"),

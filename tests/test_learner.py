@@ -13,6 +13,7 @@ from coterie.algorithms.base import Loss
 from coterie.episode import Sample
 from coterie.errors import UpdateError
 from coterie.learning.batch import Row, microbatches, pack, rows_of
+from coterie.learning.forward import lay_out, logprobs_and_entropy
 from coterie.learning.learner import Learner
 from coterie.learning.optimizer import OptimizerConfig, learning_rate
 from coterie.team import Graded
@@ -175,20 +176,13 @@ def test_before_the_first_update_the_ratio_is_one_and_kl_to_the_start_is_zero():
     model = tiny(scale=3.0)
     rows = experience()
     probe = learner(model)
-    (batch,) = probe.microbatches("p", rows_of(rows, "tokens"))
-    from coterie.learning.forward import lay_out, logprobs_and_entropy
-
-    layout = lay_out(batch)
-    logprobs = iter(logprobs_and_entropy(model, layout, torch.float32)[0].tolist())
-    graded = [
-        Graded(
-            sample(row.prompt_ids, row.completion_ids, [next(logprobs) for _ in row.completion_ids]),
-            row.advantage,
-            1.0,
-            row.group,
-        )
-        for row in layout.rows
-    ]
+    graded = []
+    for batch in probe.microbatches("p", rows_of(rows, "tokens")):
+        layout = lay_out(batch)
+        logprobs = iter(logprobs_and_entropy(model, layout, torch.float32)[0].tolist())
+        for row in layout.rows:
+            own = sample(row.prompt_ids, row.completion_ids, [next(logprobs) for _ in row.completion_ids])
+            graded.append(Graded(own, row.advantage, 1.0, row.group))
     metrics = learner(model, Loss(kl=0.1)).update({"p": graded}, 0)["p"]
     assert metrics["ratio"] == pytest.approx(1.0, rel=0, abs=1e-5)
     assert metrics["clip_share"] == 0.0

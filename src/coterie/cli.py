@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
 
 from coterie.errors import CoterieError
@@ -20,12 +19,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 app = typer.Typer(
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Trains teams of language-model agents. Begin with: coterie train plan_path",
 )
+USAGE_ERRORS = typer.BadParameter.__bases__
+"""What typer raises for a word it does not understand; it keeps the class to itself."""
 Sets = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one setting; may be repeated.")
 ]
@@ -231,15 +231,18 @@ def _console(stderr: bool = False) -> Console:
 
 def main() -> None:
     """The entry point: a person's mistake is one line and exit code 2, a bug keeps its traceback."""
+    if len(sys.argv) == 1:
+        sys.argv.append("--help")
     try:
         sys.exit(app(standalone_mode=False) or 0)
     except CoterieError as error:
         typer.echo(f"coterie: {error}", err=True)
         sys.exit(2)
-    except click.ClickException as error:
-        typer.echo(f"coterie: {error.format_message()}; see coterie --help", err=True)
+    except USAGE_ERRORS as error:  # pyright: ignore[reportGeneralTypeIssues]
+        message = str(error).rstrip(".")
+        typer.echo(f"coterie: {message[:1].lower()}{message[1:]}; see coterie --help", err=True)
         sys.exit(2)
-    except (click.Abort, KeyboardInterrupt) as stopped:
+    except (typer.Abort, KeyboardInterrupt) as stopped:
         typer.echo(f"\ncoterie: {stopped.__cause__ or stopped or 'interrupted'}", err=True)
         sys.exit(130)
 

@@ -30,7 +30,7 @@ from coterie.cursor import Cursor, PlayBug
 from coterie.environment import SPLITS, Environment, Split, Task
 from coterie.episode import LOGS, Asked, Horizon, LoggedPrompt, Rewarded, check_seen, text_of
 from coterie.errors import EnvError
-from coterie.registry import find
+from coterie.registry import USER_MODULE, find
 from coterie.scene import Reply
 from coterie.seeds import seed_of
 
@@ -244,7 +244,8 @@ def _second_process(environment: Environment, tasks: int) -> str:
     kind = type(environment)
     if "<locals>" in kind.__qualname__ or kind.__module__ == "__main__":
         return f"{kind.__qualname__} is not at the top of a module, so a second process cannot import it"
-    payload = json.dumps([inspect.getfile(kind), kind.__qualname__, environment.model_dump(mode="json"), tasks])
+    home = inspect.getfile(kind) if kind.__module__.startswith(USER_MODULE) else kind.__module__
+    payload = json.dumps([home, kind.__qualname__, environment.model_dump(mode="json"), tasks])
     ours = digests(environment, tasks)
     process = subprocess.run(
         [sys.executable, "-c", "from coterie.conformance import _second; _second()"],
@@ -272,8 +273,9 @@ def _a_year_ahead(clock: Callable[[], float]) -> float:
 
 def _second() -> None:
     """What the second process runs: digests of the environment named on standard input."""
-    file, name, settings, tasks = json.loads(sys.stdin.read())
+    home, name, settings, tasks = json.loads(sys.stdin.read())
     for clock in ("time", "monotonic", "perf_counter"):
         setattr(time, clock, partial(_a_year_ahead, getattr(time, clock)))
-    kind = find("environment", f"{file}:{name}", {}, Environment)
+    table = {} if home.endswith(".py") else {f"{home}:{name}": f"{home}:{name}"}
+    kind = find("environment", f"{home}:{name}", table, Environment)
     sys.stdout.write(json.dumps(digests(kind(**settings), tasks)))

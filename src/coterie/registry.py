@@ -32,6 +32,9 @@ ENGINES = {
 }
 KINDS = {"environments": ENVIRONMENTS, "algorithms": ALGORITHMS, "engines": ENGINES}
 
+USER_MODULE = "coterie_user_"
+"""How modules loaded from a user's file are named, with a hash of its path."""
+
 S = TypeVar("S", bound=Settings)
 
 
@@ -74,7 +77,7 @@ def nearest(name: str, among: Iterable[str]) -> str:
 def _module(file: Path):
     if not file.is_file():
         raise ConfigError(f"{file} does not exist; name your own class as FILE.py:Class")
-    name = f"coterie_user_{seed_of(str(file.resolve())):x}"
+    name = f"{USER_MODULE}{seed_of(str(file.resolve())):x}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, file)
         assert spec is not None

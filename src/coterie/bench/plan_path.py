@@ -26,6 +26,7 @@ from coterie.runs import Run
 SEEDS = (0, 1, 2)
 FOLDER = Path("runs/bench-plan_path")
 PAGE = Path("docs/results/plan_path.md")
+PICTURE = Path("docs/run.svg")
 ONE_POLICY = "configs/plan_path_shared.toml"
 
 
@@ -59,6 +60,7 @@ def run(say: Say) -> dict[str, Any]:
             say(f"{row}, seed {seed}: {json.loads(_figures(row, seed).read_text())['success']:.3f}")
     PAGE.parent.mkdir(parents=True, exist_ok=True)
     PAGE.write_text(page())
+    PICTURE.write_text(picture())
     return {row: round(fmean(one["success"] for one in _all(row)), 4) for row in ROWS}
 
 
@@ -78,6 +80,38 @@ def page() -> str:
     ]
     lines += [_line(row) for row in ROWS if _all(row)]
     return "\n".join([*lines, "", "## Validation success by step", "", *_curves(), ""])
+
+
+def picture() -> str:
+    """The demo's validation success over training as an SVG, a thin line a seed and their mean."""
+    runs = [Run(Path(one["run"])).metrics() for one in _all("turn")]
+    curves = [
+        [(line["step"], line["validation/success"]) for line in run if "validation/success" in line] for run in runs
+    ]
+    curves.append([(points[0][0], fmean(success for _, success in points)) for points in zip(*curves, strict=True)])
+    last = curves[-1][-1][0]
+
+    def place(step: float, success: float) -> str:
+        return f"{60 + 560 * step / last:.1f},{20 + 220 * (1 - success):.1f}"
+
+    lines = [
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 290" font-family="sans-serif" font-size="13">',
+        '<rect width="640" height="290" fill="#ffffff"/>',
+    ]
+    for success in (0.0, 0.25, 0.5, 0.75, 1.0):
+        (x, y), (right, _) = (place(step, success).split(",") for step in (0, last))
+        lines.append(f'<line x1="{x}" y1="{y}" x2="{right}" y2="{y}" stroke="#dddddd"/>')
+        lines.append(f'<text x="52" y="{float(y) + 4}" text-anchor="end" fill="#444444">{success:.0%}</text>')
+    for points in curves:
+        mean = points is curves[-1]
+        style = 'stroke="#1f6feb" stroke-width="3"' if mean else 'stroke="#9ec3ff" stroke-width="1"'
+        lines.append(f'<polyline fill="none" {style} points="{" ".join(place(*point) for point in points)}"/>')
+    for step in (0, last // 2, last):
+        x = place(step, 0).split(",")[0]
+        lines.append(f'<text x="{x}" y="258" text-anchor="middle" fill="#444444">{step:.0f}</text>')
+    title = "Success on validation grids, greedy, by training step: three seeds and their mean"
+    lines.append(f'<text x="340" y="280" text-anchor="middle" fill="#111111">{title}</text></svg>')
+    return "\n".join(lines) + "\n"
 
 
 def _line(row: str) -> str:
