@@ -122,6 +122,7 @@ def test_prompts_that_begin_alike_share_their_beginning():
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 99), budget=st.sampled_from([1, 30, 61, 200, 10_000]), data=st.data())
 def test_gradient_does_not_depend_on_micro_batch_order_or_padding(seed, budget, data):
+    """D11: a batch was padded with copies of its head, which were then trained."""
     rows = rows_of(experience(seed), "tokens")
     model = tiny(scale=3.0)
     whole = gradient(learner(model), rows)

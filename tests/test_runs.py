@@ -12,11 +12,12 @@ import pytest
 import torch
 
 from coterie import load, load_config, train
+from coterie.cursor import PlayBug
 from coterie.errors import CheckpointError, ConfigError, CoterieError
 from coterie.models import save_model
 from coterie.runs import Run
 from coterie.train import task_index
-from tests.toys import Toy, tiny
+from tests.toys import Agree, Toy, tiny
 
 TINY = [
     "policies.x.model=TINY",
@@ -262,6 +263,22 @@ def test_a_nan_stops_the_run_with_step_policy_and_group_and_saves_nothing(model,
     with pytest.raises(CoterieError, match=r"step 0: the update of policy 'x' is not finite, in group train-"):
         train(config(model), tmp_path / "run")
     assert Run(tmp_path / "run").checkpoints() == [0]
+
+
+class Buggy(Agree):
+    async def play(self, task, scene):
+        await scene.ask("a", "pick", max_tokens=1)
+        if task.number > 12:
+            raise LookupError("by design")
+
+
+def test_a_bug_in_play_stops_the_run_and_can_be_played_again(model, tmp_path):
+    overrides = [one.replace("TINY", str(model)) for one in TINY]
+    with pytest.raises(PlayBug, match="LookupError: by design") as caught:
+        train(load_config("tests/test_runs.py:Buggy", overrides), tmp_path / "run")
+    assert f"coterie play {tmp_path / 'run'} --bug" in caught.value.__notes__[0]
+    with pytest.raises(PlayBug, match="LookupError: by design"):
+        Run(tmp_path / "run").replay_bug()
 
 
 class Few(Toy):

@@ -298,6 +298,7 @@ def test_a_wave_waits_for_every_branch():
 @settings(max_examples=25)
 @given(seed=st.integers(0, 10_000), turns=st.integers(1, 3), draws=st.integers(2, 4))
 def test_within_a_group_prompt_policy_and_version_are_one(seed, turns, draws):
+    """D5: one selection a turn left K different prompts in a group."""
     environment = Sequential(max_turns=turns)
     play = scripted(environment, seed=seed)
     found = one(play, ATGRPO(num_generations=draws).collect(play, environment.task("train", 0)))

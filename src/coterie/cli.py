@@ -122,12 +122,16 @@ def play(
     split: Annotated[str, typer.Option(help="train, validation or test.")] = "validation",
     temperature: Annotated[float, typer.Option(min=0, help="0 is greedy.")] = 0.0,
     seat: Annotated[str | None, typer.Option("--as", metavar="ROLE", help="Take a role yourself.")] = None,
+    bug: Annotated[bool, typer.Option("--bug", help="Play the episode that stopped the run again.")] = False,
 ) -> None:
     """Watch one episode, or a training tree: coterie play RUN --step 40 --tree"""
     from coterie.errors import ConfigError
     from coterie.runs import Run
     from coterie.trees import log_text, tree_text
 
+    if bug:
+        Run.open(run).replay_bug()
+        raise ConfigError(f"the episode in {run / 'bug.json'} plays without an exception now")
     if tree:
         opened = Run.open(run)
         if step is None:

@@ -43,7 +43,7 @@ Perform = Callable[[Callable[..., JSON], tuple[JSON, ...]], Awaitable[JSON]]
 
 
 class PlayBug(Exception):
-    """`play` raised: a bug in the environment. log: what led there; replaying it raises again."""
+    """`play` raised: a bug in the environment. log: the whole episode up to there; replaying it raises again."""
 
     def __init__(self, message: str, log: Log) -> None:
         super().__init__(message)
@@ -138,9 +138,8 @@ class Cursor:
             except (EnvError, Unavailable):
                 raise
             except Exception as error:  # a bug in `play`, which stops the run with what led to it
-                raise PlayBug(
-                    f"play of task {self.task.id} raised {type(error).__name__}: {error}", self.log
-                ) from error
+                whole = Log(self.id, self.task.id, self.seed, self.events)
+                raise PlayBug(f"play of task {self.task.id} raised {type(error).__name__}: {error}", whole) from error
             given = failure = None
             if isinstance(said, Asked):
                 self._open = Point(self._asked, self._turn, f"{self.id}@{self._asked}", said, self._external)

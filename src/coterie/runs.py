@@ -7,6 +7,7 @@ There is no random state to save: every seed is derived (`seeds.py`).
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import gzip
@@ -27,7 +28,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from coterie.config import Config, load_config
+from coterie.cursor import Cursor
 from coterie.environment import Split
+from coterie.episode import LOGS, Log
 from coterie.errors import CheckpointError
 from coterie.group import Collected
 
@@ -132,6 +135,20 @@ class Run:
             return [PLAYED.validate_json(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
         except (OSError, EOFError, ValueError) as error:
             raise CheckpointError(f"{file} is damaged: {str(error).splitlines()[0]}") from error
+
+    def save_bug(self, split: Split, index: int, log: Log) -> None:
+        """Keeps what led to an exception out of `play`, for `replay_bug`."""
+        self._write("bug.json", json.dumps([split, index, LOGS.dump_python(log, mode="json")]))
+
+    def replay_bug(self) -> None:
+        """Plays the episode that raised again, up to there, and raises. Raises: CheckpointError: there is none."""
+        file = self.folder / "bug.json"
+        if not file.exists():
+            raise CheckpointError(f"{self.folder} has met no bug in play (bug.json is missing)")
+        split, index, saved = json.loads(file.read_text())
+        log, environment = LOGS.validate_python(saved), self.config.environment
+        cursor = Cursor(environment, environment.task(split, index), log.seed, recorded=log.events)
+        asyncio.run(cursor.advance())
 
     def checkpoint(self, step: int) -> Path:
         """The folder of a checkpoint, whether it exists or not."""

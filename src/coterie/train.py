@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -14,8 +14,7 @@ from typing import Any
 from coterie.config import Config, load_config
 from coterie.crew import Crew
 from coterie.cursor import PlayBug
-from coterie.environment import Environment
-from coterie.episode import LOGS
+from coterie.environment import Environment, Split
 from coterie.errors import CheckpointError, RolloutError, Unavailable
 from coterie.evaluate import evaluate_team
 from coterie.metrics import add_budget, evaluation_metrics, policy_metrics, rollout_metrics
@@ -46,7 +45,7 @@ def train(
     settings, algorithm = config.train, config.algorithm
     with run.locked(), _interruptible() as interrupted:
         if not resume:
-            _report(run, config, watch, {"step": 0, **_validate(crew, progress)})
+            _report(run, config, watch, {"step": 0, **_validate(run, crew, progress)})
             _save(run, crew, progress)
         for step in range(progress.step, settings.steps):
             began = time.perf_counter()
@@ -66,7 +65,7 @@ def train(
             last = step + 1 == settings.steps
             best = progress.best_step
             if last or (step + 1) % settings.eval_every == 0:
-                line |= _validate(crew, progress)
+                line |= _validate(run, crew, progress)
             if step == 0 or last or (step + 1) % settings.episodes_every == 0:
                 run.save_episodes(step + 1, collected)
             line |= _times(began, sampled, updated, play)
@@ -141,22 +140,30 @@ def _rollout(run: Run, config: Config, play: Play, step: int) -> list[Played]:
             for index, one in kept
         ]
 
-    try:
+    with _bugs_kept(run, config.environment, "train", indices):
         return asyncio.run(collect())
+
+
+@contextmanager
+def _bugs_kept(run: Run, environment: Environment, split: Split, indices: Iterable[int]) -> Iterator[None]:
+    """Keeps the log of an exception out of `play`, and says how to play it again."""
+    try:
+        yield
     except PlayBug as bug:
-        file = run.folder / "bug.json"
-        file.write_bytes(LOGS.dump_json(bug.log))
-        bug.add_note(f"What led there is in {file}.")
+        index = next(index for index in indices if environment.task(split, index).id == bug.log.task)
+        run.save_bug(split, index, bug.log)
+        bug.add_note(f"Play the episode again up to there: coterie play {run.folder} --bug")
         raise
 
 
-def _validate(crew: Crew, progress: Progress) -> dict[str, float]:
+def _validate(run: Run, crew: Crew, progress: Progress) -> dict[str, float]:
     """Plain greedy success on the validation tasks; the best so far is remembered."""
     config, began = crew.config, time.perf_counter()
-    evaluation = evaluate_team(
-        config.environment, config.team, crew.engine, split="validation", tasks=config.train.eval_tasks,
-        sampling=crew.sampling(1.0),
-    )  # fmt: skip
+    tasks = config.train.eval_tasks
+    with _bugs_kept(run, config.environment, "validation", range(tasks)):
+        evaluation = evaluate_team(
+            config.environment, config.team, crew.engine, tasks=tasks, sampling=crew.sampling(1.0)
+        )
     if evaluation.success > progress.best_success:
         progress.best_step, progress.best_success = progress.step, evaluation.success
     return {**evaluation_metrics(evaluation), "time/eval": time.perf_counter() - began}
