@@ -207,3 +207,22 @@ def test_output_is_plain_without_a_terminal_or_utf8(run):
     command = [sys.executable, "-m", "coterie.cli", "play", str(run), "--step", "1", "--tree"]
     done = subprocess.run(command, check=True, capture_output=True, env=env)
     assert b"\x1b" not in done.stdout
+
+
+def test_ctrl_c_is_one_line_that_says_how_to_go_on(run, tmp_path, monkeypatch):
+    def stop(*args, **kwargs):
+        raise KeyboardInterrupt("stopped after step 3; go on with: coterie train --resume X")
+
+    monkeypatch.setattr("coterie.train.train", stop)
+    code, _, err = call("train", "plan_path", "--out", str(tmp_path / "x"))
+    assert code == 130
+    assert err.strip() == "coterie: stopped after step 3; go on with: coterie train --resume X"
+
+
+def test_ctrl_c_elsewhere_leaves_quietly(monkeypatch):
+    def stop(kind):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("coterie.registry.summary", stop)
+    code, _, err = call("list")
+    assert (code, err.strip()) == (130, "coterie: interrupted")

@@ -9,7 +9,7 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -24,6 +24,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Trains teams of language-model agents. Begin with: coterie train plan_path",
 )
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
 USAGE_ERRORS = typer.BadParameter.__bases__
 """What typer raises for a word it does not understand; it keeps the class to itself."""
 Sets = Annotated[
@@ -68,8 +70,11 @@ def train(
     from coterie.train import train as run_training
 
     console = _console()
-    with TrainingDisplay(console) as display:
-        run = run_training(resolved, out, resume=resume, watch=display)
+    try:
+        with TrainingDisplay(console) as display:
+            run = run_training(resolved, out, resume=resume, watch=display)
+    except KeyboardInterrupt as stopped:  # typer would drop the message
+        _interrupted(str(stopped))
     console.print(f"done: {run.folder}\nmeasure it on held-out tasks: coterie eval {run.folder}", soft_wrap=True)
 
 
@@ -233,12 +238,20 @@ def _console(stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False)
 
 
+def _interrupted(message: str) -> NoReturn:
+    typer.echo(f"\ncoterie: {message or 'interrupted'}", err=True)
+    sys.exit(INTERRUPTED)
+
+
 def main() -> None:
     """The entry point: a person's mistake is one line and exit code 2, a bug keeps its traceback."""
     if len(sys.argv) == 1:
         sys.argv.append("--help")
     try:
-        sys.exit(app(standalone_mode=False) or 0)
+        code = app(standalone_mode=False) or 0
+        if code == INTERRUPTED:
+            _interrupted("")
+        sys.exit(code)
     except CoterieError as error:
         typer.echo(f"coterie: {error}", err=True)
         sys.exit(2)
@@ -246,9 +259,8 @@ def main() -> None:
         message = str(error).rstrip(".")
         typer.echo(f"coterie: {message[:1].lower()}{message[1:]}; see coterie --help", err=True)
         sys.exit(2)
-    except (typer.Abort, KeyboardInterrupt) as stopped:
-        typer.echo(f"\ncoterie: {stopped.__cause__ or stopped or 'interrupted'}", err=True)
-        sys.exit(130)
+    except typer.Abort:
+        _interrupted("")
 
 
 if __name__ == "__main__":
