@@ -17,24 +17,28 @@ from coterie.play import Sampling
 class Crew:
     """The policies of a run, ready to play and, once `learner` is asked for, to learn."""
 
-    def __init__(self, config: Config, checkpoint: Path | None = None) -> None:
-        """Loads every policy's model; with a checkpoint, its weights.
+    def __init__(self, config: Config, checkpoint: Path | None = None, *, resume: bool = False) -> None:
+        """Loads every policy's model.
 
+        Args: checkpoint: its weights are taken. resume: its optimizers too, to train on.
         Raises: ConfigError: a model or device is not there. CheckpointError: shapes differ.
         """
         self.config = config
         self.dtype: torch.dtype = getattr(torch, config.train.dtype)
         device = pick_device(config.train.device)
-        self.models: dict[str, Model] = {}
-        for name, policy in config.policies.items():
-            model = load_model(policy.model, device=device, where=f"policies.{name}.model")
-            self.models[name] = model
-        self._checkpoint = checkpoint
+        self.models: dict[str, Model] = {
+            name: load_model(policy.model, device=device, where=f"policies.{name}.model")
+            for name, policy in config.policies.items()
+        }
         self._learner: Learner | None = None
-        if checkpoint is not None:
+        if resume:
             self._learner = self.learner  # a reference for KL is taken from the weights the run began with
+        if checkpoint is not None:
             for name in self.models:
                 self._restore(name, checkpoint)
+                if resume:
+                    state = torch.load(checkpoint / "optimizers" / f"{name}.pt", weights_only=True)
+                    self.learner.load(name, state)
         self.engine = TransformersEngine(
             self.models,
             dtype=self.dtype,
@@ -83,7 +87,6 @@ class Crew:
                 f"{folder / 'policies' / name} has other shapes than policies.{name}.model of its config; "
                 "the model it started from has changed"
             ) from error
-        self.learner.load(name, torch.load(folder / "optimizers" / f"{name}.pt", weights_only=True))
 
 
 def pick_device(wanted: str) -> str:

@@ -112,7 +112,7 @@ def _continue(folder: Path, config: Config) -> tuple[Run, Crew, Progress]:
                     "a run goes on with its own config: leave the setting out, or start a new run"
                 )
     checkpoint, progress = run.read_checkpoint()
-    crew = Crew(config, checkpoint)
+    crew = Crew(config, checkpoint, resume=True)
     crew.sync(progress.step)
     run.rewind(progress.step)
     return run, crew, progress

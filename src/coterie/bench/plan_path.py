@@ -53,12 +53,12 @@ class Row:
 
 ROWS = {
     "demo": Row("at_grpo, horizon point, random commit, a policy a role (the demo)", seeds=(0, 1, 2)),
-    "mas_grpo": Row("mas_grpo, a policy a role", algorithm={"name": "mas_grpo"}),
-    "shared": Row("at_grpo as in the demo, one shared policy", ONE_POLICY),
-    "turn": Row("at_grpo, horizon turn", overrides=("algorithm.horizon=turn",)),
-    "grpo_solo": Row("grpo, solo", ONE_POLICY, {"name": "grpo"}, ("environment.solo=true",)),
     "long": Row("the demo, twice the steps", overrides=("train.steps=260",)),
-    "greedy": Row("at_grpo, greedy commit (the paper's)", overrides=("algorithm.commit=greedy",)),
+    "mas_grpo": Row("mas_grpo, a policy a role", algorithm={"name": "mas_grpo"}),
+    "grpo_solo": Row("grpo, solo", ONE_POLICY, {"name": "grpo"}, ("environment.solo=true",)),
+    "shared": Row("the demo, one shared policy", ONE_POLICY),
+    "turn": Row("the demo, horizon turn", overrides=("algorithm.horizon=turn",)),
+    "greedy": Row("the demo, greedy commit (the paper's)", overrides=("algorithm.commit=greedy",)),
 }
 
 
