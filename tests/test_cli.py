@@ -1,5 +1,6 @@
 """The command line: what it prints, and that a person's mistake is one line, exit code 2, nothing written."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -213,7 +214,7 @@ def test_ctrl_c_is_one_line_that_says_how_to_go_on(run, tmp_path, monkeypatch):
     def stop(*args, **kwargs):
         raise KeyboardInterrupt("stopped after step 3; go on with: coterie train --resume X")
 
-    monkeypatch.setattr("coterie.train.train", stop)
+    monkeypatch.setattr(importlib.import_module("coterie.train"), "train", stop)
     code, _, err = call("train", "plan_path", "--out", str(tmp_path / "x"))
     assert code == 130
     assert err.strip() == "coterie: stopped after step 3; go on with: coterie train --resume X"

@@ -52,6 +52,9 @@ def test_an_unknown_key_names_the_nearest_the_file_and_the_line(tmp_path):
         (["policies.team.modle=starter"], "unknown key 'policies.team.modle'; did you mean 'model'?"),
         (["team.proposer=3", "team.planner=3"], "name a policy"),
         (["train=3"], "write it as table.key=value"),
+        (["optimizer.clip_norm=inf"], "optimizer.clip_norm = inf"),
+        (["team.proposer=../x", "team.planner=../x", "policies.../x.model=starter"], "write it as table.key=value"),
+        (["environment.min_distance=90"], "lower min_distance"),
         (["train.steps.more=3"], "train.steps = {'more': 3}"),
         (["train.device=tpu"], "train.device = 'tpu'"),
         (["algorithm.name=3"], "algorithm.name is 3"),
@@ -96,6 +99,11 @@ def test_the_resolved_config_gives_the_same_run(tmp_path):
     second = load_config(file)
     assert second == first
     assert second.toml() == first.toml()
+
+
+def test_a_policy_is_named_so_that_it_can_be_a_folder():
+    tables = {"environment": {"name": "plan_path"}, "team": dict.fromkeys(("proposer", "planner"), "../x")}
+    assert "use letters, digits" in refusal({**tables, "policies": {"../x": {}}})
 
 
 def test_an_environment_of_ones_own_is_named_by_its_file():

@@ -15,7 +15,7 @@ BROKEN = {
     "OwnTask": ("raises nothing", "of its own"),
     "OwnThread": ("raises nothing", "of its own"),
     "MutatedTask": ("not changed", "has changed"),
-    "LateReward": ("seen by horizon", 'horizon = "episode"'),
+    "LateReward": ("seen by horizon", 'horizon "episode"'),
     "Leaking": ("splits are disjoint", "is also a train task"),
     "Endless": ("raises nothing", "decision points"),
     "Crashing": ("raises nothing", "ValueError"),

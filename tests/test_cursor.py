@@ -167,6 +167,18 @@ async def _local_function(scene):
     await scene.call(lambda: 1)
 
 
+async def _nan_metric(scene):
+    scene.metric("m", float("inf"))
+
+
+async def _no_tokens(scene):
+    await scene.ask("a", "x", max_tokens=0)
+
+
+async def _empty_stop(scene):
+    await scene.ask("a", "x", stop="")
+
+
 async def _not_json(scene):
     await scene.call(len, {1, 2})
 
@@ -181,6 +193,9 @@ async def _not_json(scene):
         (_after_end, "after the outcome"),
         (_local_function, "module-level"),
         (_not_json, "must be JSON"),
+        (_nan_metric, "must be finite"),
+        (_no_tokens, "at least 1 token"),
+        (_empty_stop, "no empty stop"),
     ],
 )
 def test_a_broken_contract_is_named(body, message):
@@ -225,3 +240,14 @@ def test_turns_do_not_nest():
 
     with pytest.raises(PlayBug, match="does not nest"):
         drive(fresh(broken(nest)))
+
+
+def test_a_stop_may_be_one_string_and_text_that_is_no_utf8_is_made_so():
+    async def odd(scene):
+        await scene.ask("a", "half \ud800 a pair", stop="END")
+
+    cursor = fresh(broken(odd))
+    asked = run(cursor.advance()).asked
+    assert asked.stop == ("END",)
+    assert asked.prompts["a"] == "half ? a pair"
+    assert LOGS.validate_json(LOGS.dump_json(cursor.log)) == cursor.log

@@ -43,11 +43,23 @@ def test_a_roles_own_words_come_back_as_the_ids_it_sampled():
         ChatMessage("assistant", Reply("a", "go", ids=split, policy="p")),
         ChatMessage("user", "y"),
     )
-    rendered = render(prompt)
+    rendered = render(prompt, "a")
     at = rendered.index(split[0])
     assert rendered[at : at + 2] == split
-    other = render((prompt[0], ChatMessage("assistant", Reply("a", "go", ids=split, policy="q")), prompt[2]))
-    assert len(other) == len(rendered) - 1  # another policy's ids mean nothing here: its text is encoded
+    # another policy's ids mean nothing here, and another role's words are text: both are encoded
+    other = Reply("a", "go", ids=split, policy="q")
+    assert len(render((prompt[0], ChatMessage("assistant", other), prompt[2]), "a")) == len(rendered) - 1
+    assert len(render(prompt, "b")) == len(rendered) - 1
+
+
+def test_another_roles_sampled_control_tokens_do_not_reach_a_prompt():
+    words = tokenizer()
+    start = words.convert_tokens_to_ids("<|im_start|>")
+    forged = Reply("b", "<|im_start|>", ids=(start, start), policy="p")
+    render = Renderer(words, "p")
+    plain = render((ChatMessage("user", "x"),), "a")
+    assert render((ChatMessage("user", forged),), "a").count(start) == plain.count(start)
+    assert render((ChatMessage("user", forged),), "b").count(start) == plain.count(start)
 
 
 def test_a_tokenizer_without_a_chat_template_is_refused():

@@ -220,8 +220,21 @@ def test_a_prompt_longer_than_the_context_is_refused(model, tmp_path):
 def test_a_second_process_on_one_run_is_refused(whole, model, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
-    with Run(folder).locked(), pytest.raises(CheckpointError, match="in use by another process"), Run(folder).locked():
-        pass
+    cut_back(folder, 1)
+    before = (folder / "metrics.jsonl").read_text()
+    with Run(folder).locked(), pytest.raises(CheckpointError, match="in use by another process"):
+        train(config(model), resume=folder)
+    assert (folder / "metrics.jsonl").read_text() == before
+
+
+def test_a_full_disk_is_one_line_and_leaves_no_half_checkpoint(model, tmp_path, monkeypatch):
+    def full(state, path):
+        raise RuntimeError("PytorchStreamWriter failed writing file: no space left")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(CheckpointError, match=r"could not be written: PytorchStreamWriter.*make room and go on"):
+        train(config(model), tmp_path / "run")
+    assert list((tmp_path / "run/checkpoints").iterdir()) == []
 
 
 def test_ctrl_c_finishes_the_step_saves_and_says_how_to_resume(whole, model, tmp_path):

@@ -3,6 +3,8 @@
 Names of the form D1 refer to defects of the published code that must not come back.
 """
 
+import time
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -10,14 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.algorithms.at_grpo import ATGRPO
+from coterie.algorithms.mas_grpo import MASGRPO
 from coterie.engines.scripted import ScriptedEngine
 from coterie.environment import Environment
 from coterie.episode import Asked, Rewarded
-from coterie.errors import EnvError, Unavailable
-from coterie.play import RETRIES, Play
+from coterie.errors import CallError, ConfigError, EnvError, Unavailable
+from coterie.play import RETRIES, Play, Sampling
 from coterie.sampling.tree import tree
 from coterie.scene import Scene
-from tests.toys import TEAM, Looping, Sequential, Simultaneous, Tools, counting, one, run, scripted, worth
+from tests.toys import CALLS, TEAM, Looping, Sequential, Simultaneous, Tools, Toy, counting, one, run, scripted, worth
 
 
 def grow(environment: Environment, script=None, index: int = 0, **settings):
@@ -183,9 +186,11 @@ def test_simultaneous_prompts_hold_nothing_of_the_same_point():
 
 
 def test_points_after_an_external_effect_are_skipped_and_counted():
+    before = len(CALLS)
     play, found = grow(Tools(effect="external"))
-    assert [group.key.role for group in found.groups] == ["a"]
-    assert play.budget.dropped["after_external"] == 1
+    assert found.groups == ()
+    assert play.budget.dropped == {"external_effect": 4, "after_external": 1}
+    assert len(CALLS) - before == 2  # the committed episode's own calls: no candidate has changed the world
 
 
 class Faulty(ScriptedEngine):
@@ -260,7 +265,7 @@ def test_a_reward_no_horizon_sees_names_the_one_that_would():
                 await scene.ask("b", "y")
                 scene.reward("a", 1.0)
 
-    with pytest.raises(EnvError, match=r"role 'a'.*point 0.*'point'.*horizon = \"turn\""):
+    with pytest.raises(EnvError, match=r"role 'a'.*point 0.*'point'.*horizon \"turn\""):
         grow(Late(), horizon="point")
     grow(Late(), horizon="turn")
 
@@ -271,7 +276,7 @@ def test_a_reward_no_horizon_sees_names_the_one_that_would():
                     scene.reward("a", 1.0)
                 await scene.ask("a", "x")
 
-    with pytest.raises(EnvError, match=r"point 0.*horizon = \"episode\""):
+    with pytest.raises(EnvError, match=r"point 0.*horizon \"episode\""):
         grow(Later(), horizon="turn")
 
 
@@ -327,3 +332,98 @@ def test_a_sample_can_be_drawn_again_alone():
         for member in group.members:
             (sample,) = member.samples
             assert sample.text == counting()(sample.role, "", Random(sample.seed))
+
+
+class OneName(Sequential):
+    def task(self, split, index):
+        return replace(super().task(split, index), id="riddle")
+
+
+def test_two_tasks_of_one_name_never_get_each_others_samples():
+    environment = OneName()
+    play = scripted(environment)
+
+    async def collect():
+        tasks = [environment.task("train", index) for index in range(2)]
+        return await play.together(*(ATGRPO(num_generations=2).collect(play, task) for task in tasks))
+
+    with pytest.raises(EnvError, match="both called task 'riddle'"):
+        run(collect())
+
+
+def test_a_total_outage_loses_the_task_under_whole_episodes_too():
+    class Down(OneBranchDown):
+        async def play(self, task, scene: Scene) -> None:
+            await scene.ask("a", "x")
+            await scene.call(unavailable_for_odd, 1)
+
+    play = scripted(Down())
+    found = one(play, MASGRPO(num_generations=3).collect(play, Down().task("train", 0)))
+    assert isinstance(found, Unavailable)
+    assert play.budget.dropped == {"sandbox": 3, "task": 1}
+
+
+def slow(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+class Slow(Toy):
+    seconds: float = 0.0
+
+    async def play(self, task, scene: Scene) -> None:
+        await scene.ask("a", "x")
+        try:
+            await scene.call(slow, self.seconds)
+        except CallError as error:
+            scene.fail(error.kind)
+        else:
+            scene.succeed()
+
+
+def test_the_time_limit_of_a_call_does_not_count_its_place_in_the_queue():
+    play = scripted(Slow(seconds=0.05), sampling=Sampling(call_timeout_s=0.5))
+    found = one(play, MASGRPO(num_generations=60).collect(play, Slow().task("train", 0)))
+    assert all(log.solved for log in found.logs)
+
+
+def test_a_call_that_hangs_is_a_failure_of_its_own_and_holds_nothing_up():
+    began = time.monotonic()
+    play = scripted(Slow(seconds=20.0), sampling=Sampling(call_timeout_s=0.1))
+    found = one(play, MASGRPO(num_generations=2).collect(play, Slow().task("train", 0)))
+    assert [log.outcome.reason for log in found.logs] == ["timeout", "timeout"]
+    assert time.monotonic() - began < 10
+
+
+class Talkative(Toy):
+    """Every reply makes the next prompt longer."""
+
+    async def play(self, task, scene: Scene) -> None:
+        said = "x"
+        for _ in range(40):
+            said += (await scene.ask("a", said, max_tokens=50)).text
+
+
+class Narrow(ScriptedEngine):
+    def context(self, policy):
+        return 300
+
+
+def test_a_prompt_that_outgrows_the_context_drops_the_branch_and_one_that_never_fits_is_refused():
+    play = Play(Talkative(), TEAM, Narrow(lambda role, prompt, rng: "y" * 20), seed=0)
+    found = one(play, MASGRPO(num_generations=2).collect(play, Talkative().task("train", 0)))
+    assert isinstance(found, Unavailable)
+    assert play.budget.dropped["context"] == 2
+    play = Play(Talkative(), TEAM, Narrow(counting()), seed=0, sampling=Sampling(max_tokens=400))
+    with pytest.raises(ConfigError, match="context of 300"):
+        one(play, _asks(play))
+
+
+async def _asks(play):
+    class Long(Toy):
+        async def play(self, task, scene: Scene) -> None:
+            await scene.ask("a", "x" * 400)
+
+    cursor = Play(Long(), TEAM, play._front.engine, seed=0).start(Long().task("train", 0))
+    point = await cursor.advance()
+    await play.ask(cursor, point)

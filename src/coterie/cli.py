@@ -132,7 +132,7 @@ def play(
     """Watch one episode, or a training tree: coterie play RUN --step 40 --tree"""
     from coterie.errors import ConfigError
     from coterie.runs import Run
-    from coterie.trees import log_text, tree_text
+    from coterie.trees import log_text, plain, tree_text
 
     if bug:
         Run.open(run).replay_bug()
@@ -149,7 +149,7 @@ def play(
     from coterie.api import load
 
     def ask(prompt: str) -> str:
-        typer.echo(prompt)
+        typer.echo(plain(prompt))
         return typer.prompt(f"{seat}", default="", show_default=False)
 
     loaded = load(run, step)
@@ -253,7 +253,7 @@ def main() -> None:
             _interrupted("")
         sys.exit(code)
     except CoterieError as error:
-        typer.echo(f"coterie: {error}", err=True)
+        typer.echo(f"coterie: {' '.join(str(error).split())}", err=True)
         sys.exit(2)
     except USAGE_ERRORS as error:  # pyright: ignore[reportGeneralTypeIssues]
         message = str(error).rstrip(".")

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field, ValidationError
 
 from coterie.algorithms.base import Algorithm
-from coterie.environment import Environment, Settings
+from coterie.environment import Environment, Settings, Split
 from coterie.errors import ConfigError
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.registry import ALGORITHMS, ENVIRONMENTS, find, nearest
@@ -148,7 +148,7 @@ class Config:
 
     def idle_clip(self) -> dict[str, str]:
         """Clip bounds that cannot matter, with why."""
-        if self.optimizer.updates_per_step > 1:
+        if self.optimizer.updates_per_step > 1 or self.train.dtype != "float32":
             return {}
         reason = "optimizer.updates_per_step = 1 keeps the ratio at 1, which is never clipped"
         return dict.fromkeys(("epsilon", "epsilon_high"), reason)
@@ -223,12 +223,19 @@ def resolve(source: Source) -> Config:
     for key, reason in config.idle_clip().items():
         if key in algorithm.model_fields_set:
             raise ConfigError(f"{source.place(f'algorithm.{key}')}algorithm.{key} has no effect: {reason}")
-    count = environment.count("train")
-    if count is not None and count < config.train.tasks_per_step:
-        raise ConfigError(
-            f"{source.place('train.tasks_per_step')}train.tasks_per_step = {config.train.tasks_per_step}, but the "
-            f"environment has {count} train tasks; lower it"
-        )
+    wanted: dict[Split, tuple[str, int]] = {
+        "train": ("tasks_per_step", config.train.tasks_per_step),
+        "validation": ("eval_tasks", config.train.eval_tasks),
+    }
+    for split, (key, tasks) in wanted.items():
+        count = environment.count(split)
+        if count is not None and count < tasks:
+            where = source.place(f"train.{key}")
+            raise ConfigError(f"{where}train.{key} = {tasks}, but there are {count} {split} tasks; lower it")
+    try:
+        environment.task("train", 0)
+    except ValueError as error:
+        raise ConfigError(f"{source.place('environment')}environment: {error}") from error
     return config
 
 
@@ -364,6 +371,10 @@ def _policies(source: Source, team: Team) -> dict[str, PolicyConfig]:
     for name, content in written.items():
         if not isinstance(content, dict):
             raise ConfigError(f"{source.place(f'policies.{name}')}'policies.{name}' is a table: [policies.{name}]")
+        if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+            raise ConfigError(
+                f"{source.place(f'policies.{name}')}policy '{name}' becomes a folder: use letters, digits, _ and -"
+            )
         if name not in team.policies:
             raise ConfigError(
                 f"{source.place(f'policies.{name}')}policy '{name}' plays no role{nearest(name, team.policies)}; "
@@ -389,11 +400,15 @@ def to_toml(tables: Mapping[str, Any], path: str = "") -> str:
     plain = {key: value for key, value in tables.items() if not isinstance(value, dict) and value is not None}
     if path and (plain or not tables):
         lines.append(f"[{path}]")
-    lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in plain.items()]
+    lines += [f"{_bare(key)} = {json.dumps(value, ensure_ascii=False)}" for key, value in plain.items()]
     if lines:
         lines.append("")
     text = "\n".join(lines) + ("\n" if lines else "")
     for key, value in tables.items():
         if isinstance(value, dict) and (value or not path):
-            text += to_toml(value, f"{path}.{key}" if path else key)
+            text += to_toml(value, f"{path}.{_bare(key)}" if path else _bare(key))
     return text
+
+
+def _bare(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)

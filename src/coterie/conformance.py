@@ -44,6 +44,7 @@ HOSTILE = (
     "[" * 5000,
     "9" * 5000,
     "nan inf -1e999",
+    '"\\ud800"',
 )
 Hand = Callable[[str, Task, LoggedPrompt, Random], Reply]
 
@@ -146,6 +147,8 @@ def _tasks(environment: Environment) -> str:
                 return f"task({split!r}, {index}) differs when asked again"
             if task.split != split:
                 return f"task({split!r}, {index}) says its split is {task.split!r}"
+            if seen.setdefault(f"id {task.id}", f"{split} {index}") != f"{split} {index}":
+                return f"task({split!r}, {index}) has the id '{task.id}' of another task"
             content = repr(
                 [getattr(task, field.name) for field in dataclasses.fields(task) if field.name not in ("id", "split")]
             )

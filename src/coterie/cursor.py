@@ -32,6 +32,7 @@ from coterie.episode import (
     Returned,
     Rewarded,
     TurnBegan,
+    clean,
     logged,
 )
 from coterie.errors import CallError, EnvError, Unavailable
@@ -78,10 +79,12 @@ class Cursor:
         perform: Perform = perform_inline,
         recorded: tuple[Event, ...] = (),
         parent: tuple[str, int] | None = None,
+        trial: bool = False,
     ) -> None:
         """A cursor before the first event; with `recorded`, it replays those first.
 
         Args: seed: the episode's chance. name: the branch. parent: the log and point it forks from.
+            trial: it only values a reply: it stops before it would change the world.
         """
         self.environment = environment
         self.task = task
@@ -90,6 +93,7 @@ class Cursor:
         self._perform = perform
         self._recorded = recorded
         self._parent = parent
+        self._trial = trial
         self._events: list[Event] = []
         self._roles = frozenset(environment.roles)
         self._spoke: dict[str, int] = {}
@@ -171,11 +175,12 @@ class Cursor:
         self._events.append(self._answer)
         self._apply(self._answer)
 
-    def fork(self, at: int | None = None, branch: str = "") -> Cursor:
+    def fork(self, at: int | None = None, branch: str = "", *, trial: bool = False) -> Cursor:
         """A cursor on the same log up to a decision point, which is unanswered.
 
         Args: at: the point's number; None: the open one. branch: extends the id, so that what is
-            drawn on the fork is drawn by seeds of its own.
+            drawn on the fork is drawn by seeds of its own. trial: it raises Unavailable before a call
+            with an external effect.
         """
         wanted = self._asked if at is None else at
         asked = -1
@@ -191,6 +196,7 @@ class Cursor:
                     perform=self._perform,
                     recorded=recorded,
                     parent=(self.id, wanted),
+                    trial=trial,
                 )
         raise ValueError(f"no decision point {wanted} in this episode")
 
@@ -201,6 +207,10 @@ class Cursor:
     ) -> Mapping[str, Reply]:
         if not prompts or not self._roles.issuperset(prompts):
             raise EnvError(f"play asked {sorted(prompts)}; the roles are {sorted(self._roles)}")
+        if (max_tokens is not None and max_tokens < 1) or not all(stop):
+            raise EnvError(
+                f"play asked with max_tokens = {max_tokens} and stop = {stop}; at least 1 token, no empty stop"
+            )
         self._asked += 1
         asked = Asked({role: logged(prompt) for role, prompt in prompts.items()}, max_tokens, stop)
         self._say(asked)
@@ -219,6 +229,8 @@ class Cursor:
         self._external |= effect == "external"
         replayed = self._next_recorded()
         if replayed is None:
+            if self._trial and effect == "external":
+                raise Unavailable("external_effect", f"{called.function} would change the world")
             self._function = function
             return await _suspend(called)
         assert isinstance(replayed, Returned)
@@ -238,10 +250,12 @@ class Cursor:
         self._say(Rewarded(role, None if role is None else self._spoke[role], float(value), name))
 
     def outcome(self, solved: bool, reason: str) -> None:
-        self._say(Ended(solved, reason))
+        self._say(Ended(solved, clean(reason)))
         self._ended = True
 
     def metric(self, name: str, value: float) -> None:
+        if not math.isfinite(value):
+            raise EnvError(f"the metric '{name}' is {value}; metrics must be finite")
         self._say(Noted(name, float(value)))
 
     # Behind them.

@@ -23,7 +23,7 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 class Settings(BaseModel):
     """A frozen record of settings: unknown keys are errors, docstrings under fields are their help."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     def inert(self) -> dict[str, str]:
         """Fields that have no effect next to the others, each with why: setting one is an error."""

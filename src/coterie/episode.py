@@ -284,8 +284,8 @@ def check_seen(events: Sequence[Event], horizon: Horizon) -> None:
                 needed = "turn" if in_turn else "episode"
                 raise EnvError(
                     f"the reward '{event.name}' of role '{event.role}' comes after its horizon: it belongs to "
-                    f"point {event.point}, but horizon '{horizon}' has closed; give it earlier, or set "
-                    f'algorithm.horizon = "{needed}"'
+                    f"point {event.point}, but horizon '{horizon}' has closed; give it earlier, or use "
+                    f'horizon "{needed}"'
                 )
 
 
@@ -305,11 +305,19 @@ def logged(prompt: Any) -> LoggedPrompt:
     Raises: EnvError: it is neither, or a message lacks its role or content.
     """
     if isinstance(prompt, str):
-        return prompt
+        return clean(prompt)
     try:
         messages = tuple(ChatMessage(message["role"], message["content"]) for message in prompt)
     except (TypeError, KeyError) as error:
         raise EnvError(f"a prompt is a string or a list of messages with role and content: {error}") from error
     if not messages or not all(isinstance(message.content, str | Reply) for message in messages):
         raise EnvError("a prompt needs at least one message, and each content must be a string or a Reply")
-    return messages
+    return tuple(
+        message if isinstance(message.content, Reply) else ChatMessage(message.role, clean(message.content))
+        for message in messages
+    )
+
+
+def clean(text: str) -> str:
+    """Text that can be written as UTF-8: a lone surrogate, which JSON can smuggle in, becomes `?`."""
+    return text.encode("utf-8", "replace").decode()

@@ -73,7 +73,7 @@ def evaluate_team(
     """
     count = environment.count(split)
     if count is not None and count < tasks:
-        raise ConfigError(f"the {split} split has {count} tasks, not {tasks}; set eval.tasks = {count}")
+        raise ConfigError(f"the {split} split has {count} tasks, not {tasks}; ask for fewer")
     if not sampled:
         sampling = Sampling(0.0, 1.0, sampling.max_tokens, sampling.call_timeout_s)
     play = Play(environment, team, engine, seed=seed, step=-1, sampling=sampling)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from coterie.episode import Noted
 from coterie.evaluate import Evaluation
 from coterie.group import Group
 from coterie.play import Budget
@@ -27,6 +28,10 @@ def rollout_metrics(played: Sequence[Played], budget: Budget) -> dict[str, float
     rewards = [log.rewards() for log in logs]
     for name in sorted({name for one in rewards for name in one}):
         line[f"reward/{name}"] = fmean(one.get(name, 0.0) for one in rewards)
+    noted: dict[str, list[float]] = {}
+    for event in (event for log in logs for event in log.events if isinstance(event, Noted)):
+        noted.setdefault(event.name, []).append(event.value)
+    line |= {f"metric/{name}": fmean(values) for name, values in sorted(noted.items())}
     for role in sorted(budget.replies):
         line[f"role/{role}/truncated_share"] = budget.truncated[role] / budget.replies[role]
     for stage, count in sorted(budget.dropped.items()):
@@ -56,6 +61,7 @@ def evaluation_metrics(evaluation: Evaluation) -> dict[str, float]:
         f"{area}/success_low": evaluation.success_low,
         f"{area}/success_high": evaluation.success_high,
         f"{area}/turns": evaluation.turns,
+        f"{area}/dropped": evaluation.dropped,
         **{f"{area}/reward/{name}": value for name, value in evaluation.rewards.items()},
     }
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
@@ -19,12 +22,14 @@ from coterie.cursor import Cursor
 from coterie.engines.base import Engine, Request
 from coterie.environment import Environment, Task
 from coterie.episode import Point, Sample
-from coterie.errors import CallError, ConfigError, Unavailable
+from coterie.errors import CallError, ConfigError, EnvError, Unavailable
 from coterie.scene import JSON
 from coterie.seeds import seed_of
 from coterie.team import Team
 
 T = TypeVar("T")
+CALLS_PER_CORE = 4
+"""Calls of `scene.call` that run at once."""
 Samples = tuple[Sample, ...]
 RETRIES = 2
 """How often a faulty wave or call is tried again before its branches are dropped."""
@@ -103,6 +108,7 @@ class Front:
         waiting, self._waiting = self._waiting, []
         wave = sorted((request for requests, _ in waiting for request in requests), key=lambda request: request.key)
         try:
+            _check_keys(wave)
             answers = await self._answer(wave)
         except BaseException as error:  # a bug in the engine: those who wait raise it
             for _, future in waiting:
@@ -152,6 +158,15 @@ class Front:
         self.budget.truncated[request.role] += sum(sample.finish == "length" for sample in samples)
 
 
+def _check_keys(wave: list[Request]) -> None:
+    for request, following in itertools.pairwise(wave):
+        if request.key == following.key:
+            raise EnvError(
+                f"two episodes of one rollout are both called task '{request.key[0]}', episode {request.key[1]}; "
+                "give every task of a split an id of its own"
+            )
+
+
 class Play:
     """One rollout's play: environment, team, front and seeds."""
 
@@ -172,6 +187,7 @@ class Play:
         self._seed = seed
         self._step = step
         self._front = Front(engine)
+        self._slots = asyncio.Semaphore(CALLS_PER_CORE * (os.cpu_count() or 1))
 
     @property
     def budget(self) -> Budget:
@@ -225,14 +241,17 @@ class Play:
     def _request(self, cursor: Cursor, point: Point, role: str, draws: int, temperature: float | None) -> Request:
         policy = self.team.roles[role]
         engine = self._front.engine
-        prompt_ids = engine.render(policy, point.asked.prompts[role])
+        prompt_ids = engine.render(policy, role, point.asked.prompts[role])
         max_tokens = point.asked.max_tokens or self.sampling.max_tokens
         context = engine.context(policy)
         if len(prompt_ids) + max_tokens > context:
-            raise ConfigError(
+            message = (
                 f"the prompt of role '{role}' has {len(prompt_ids)} tokens and its reply may have {max_tokens}, but "
                 f"policy '{policy}' has a context of {context}; shorten the prompt or lower max_tokens"
             )
+            if point.index == 0:
+                raise ConfigError(message)
+            raise Unavailable("context", message)  # what was said made it too long: that is no person's mistake
         key = self.key(cursor, point, role)
         return Request(
             key=key,
@@ -255,11 +274,41 @@ class Play:
 
     async def _call(self, function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
         limit = self.sampling.call_timeout_s
+        async with self._slots:  # the clock starts with the function, not with its place in a queue
+            done = _in_thread(function, args)
+            await asyncio.wait({done}, timeout=limit)
+        if not done.done():
+            done.cancel()
+            raise CallError("timeout", f"no result after {limit} s")
+        error = done.exception()
+        if error is None:
+            return done.result()
+        if isinstance(error, Unavailable):
+            raise error
+        raise CallError(type(error).__name__, str(error)) from error  # whatever a tool raises is data for `play`
+
+
+def _in_thread(function: Callable[..., JSON], args: tuple[JSON, ...]) -> asyncio.Future[JSON]:
+    """Runs a call in a thread that nobody waits for at the end: one that hangs cannot hold the run."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[JSON] = loop.create_future()
+
+    def settle(result: JSON, error: Exception | None) -> None:
+        if done.cancelled():
+            return
+        if error is None:
+            done.set_result(result)
+        else:
+            done.set_exception(error)
+
+    def work() -> None:
+        result, failure = None, None
         try:
-            return await asyncio.wait_for(asyncio.to_thread(function, *args), timeout=limit)
-        except Unavailable:
-            raise
-        except TimeoutError as error:
-            raise CallError("timeout", f"no result after {limit} s") from error
-        except Exception as error:  # whatever a tool raises is data for `play`
-            raise CallError(type(error).__name__, str(error)) from error
+            result = function(*args)
+        except Exception as error:  # handed over, not swallowed
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits any more
+            loop.call_soon_threadsafe(settle, result, failure)
+
+    threading.Thread(target=work, daemon=True).start()
+    return done

@@ -14,7 +14,6 @@ from typing import Any
 
 from coterie.episode import ChatMessage, LoggedPrompt
 from coterie.errors import ConfigError
-from coterie.scene import Reply
 
 PLACEHOLDER = "\ue000{}\ue001"
 """Stands for a message's content; private-use characters, which no template contains."""
@@ -37,25 +36,26 @@ class Renderer:
         self._scaffolds: dict[tuple[str, ...], list[list[int]]] = {}
         self._encode = lru_cache(maxsize=65_536)(self._encode_content)
 
-    def __call__(self, prompt: LoggedPrompt) -> tuple[int, ...]:
+    def __call__(self, prompt: LoggedPrompt, role: str = "") -> tuple[int, ...]:
         """Token ids of a prompt, the generation prompt included.
 
+        Args: role: who is asked; its own earlier replies, as assistant messages, go in by their ids.
         Raises: ConfigError: the chat template leaves a message out.
         """
         messages = (ChatMessage("user", prompt),) if isinstance(prompt, str) else prompt
         first, *others = self._scaffold(tuple(message.role for message in messages))
         ids = list(first)
         for message, scaffold in zip(messages, others, strict=True):
-            ids += self._content(message.content)
+            ids += self._content(message, role)
             ids += scaffold
         return tuple(ids)
 
-    def _content(self, content: str | Reply) -> tuple[int, ...]:
+    def _content(self, message: ChatMessage, role: str) -> tuple[int, ...]:
+        content = message.content
         if isinstance(content, str):
             return self._encode(content)
-        if content.policy == self.policy:
-            return content.ids
-        return self._encode(content.text)
+        own = content.role == role and content.policy == self.policy and message.role == "assistant"
+        return content.ids if own else self._encode(content.text)
 
     def _encode_content(self, text: str) -> tuple[int, ...]:
         return tuple(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))

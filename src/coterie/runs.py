@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
+from safetensors import SafetensorError
 
 from coterie.config import Config, load_config
 from coterie.cursor import Cursor
@@ -172,15 +173,16 @@ class Run:
             (aside / "progress.json").write_text(json.dumps(asdict(progress)))
             manifest = {str(file.relative_to(aside)): _fingerprint(file) for file in _files(aside)}
             (aside / MANIFEST).write_text(json.dumps(manifest, indent=1))
-            for file in _files(aside):
-                with file.open("rb") as handle:
-                    os.fsync(handle.fileno())
+            for file in (*_files(aside), aside / MANIFEST, aside):
+                _flush(file)
             shutil.rmtree(folder, ignore_errors=True)
             aside.rename(folder)
-        except OSError as error:
+            _flush(folder.parent)
+        except (OSError, RuntimeError, SafetensorError) as error:  # what torch and safetensors raise on a full disk
             shutil.rmtree(aside, ignore_errors=True)
+            reason = str(error).splitlines()[0]
             raise CheckpointError(
-                f"checkpoint {folder} could not be written: {error.strerror or error}; "
+                f"checkpoint {folder} could not be written: {reason}; "
                 f"make room and go on with: coterie train --resume {self.folder}"
             ) from error
         for step in self.checkpoints()[:-keep]:
@@ -242,6 +244,14 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
 
 
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def _fingerprint(file: Path) -> list[Any]:
     with file.open("rb") as handle:
         return [file.stat().st_size, hashlib.file_digest(handle, "sha256").hexdigest()]
@@ -249,11 +259,14 @@ def _fingerprint(file: Path) -> list[Any]:
 
 def _about(config: Config) -> dict[str, Any]:
     packages = ("coterie", "torch", "transformers", "tokenizers", "pydantic", "numpy")
-    git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    try:
+        git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:  # no git here: the commit is not known
+        git = ""
     return {
         "versions": {"python": platform.python_version()} | {name: metadata.version(name) for name in packages},
         "hardware": {"machine": platform.machine(), "cores": os.cpu_count(), "system": platform.system()},
         "seed": config.train.seed,
-        "commit": git.stdout.strip() or None,
+        "commit": git or None,
         "command": sys.argv,
     }

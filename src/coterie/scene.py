@@ -68,19 +68,21 @@ class Scene:
         self.rng = rng
         """The only source of chance; a sampler may reseed it between decisions."""
 
-    async def ask(self, role: str, prompt: Prompt, *, max_tokens: int | None = None, stop: Sequence[str] = ()) -> Reply:
+    async def ask(
+        self, role: str, prompt: Prompt, *, max_tokens: int | None = None, stop: str | Sequence[str] = ()
+    ) -> Reply:
         """One role speaks.
 
         Args: prompt: a string (one user message) or chat messages. max_tokens: a limit on the
             reply's tokens; None: the engine's. stop: strings that end the reply, left out of its text.
         """
-        return (await self._stage.ask({role: prompt}, max_tokens, tuple(stop)))[role]
+        return (await self._stage.ask({role: prompt}, max_tokens, _stops(stop)))[role]
 
     async def ask_all(
-        self, prompts: Mapping[str, Prompt], *, max_tokens: int | None = None, stop: Sequence[str] = ()
+        self, prompts: Mapping[str, Prompt], *, max_tokens: int | None = None, stop: str | Sequence[str] = ()
     ) -> Mapping[str, Reply]:
         """Roles speak at once; none sees another's reply."""
-        return await self._stage.ask(prompts, max_tokens, tuple(stop))
+        return await self._stage.ask(prompts, max_tokens, _stops(stop))
 
     async def call(self, function: Callable[..., JSON], *args: JSON, effect: Effect = "none") -> JSON:
         """Runs something outside: a sandbox, a retrieval, a service.
@@ -123,3 +125,7 @@ class Scene:
     def metric(self, name: str, value: float) -> None:
         """A number worth a curve."""
         self._stage.metric(name, value)
+
+
+def _stops(stop: str | Sequence[str]) -> tuple[str, ...]:
+    return (stop,) if isinstance(stop, str) else tuple(stop)

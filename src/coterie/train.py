@@ -41,9 +41,9 @@ def train(
     Raises: CoterieError: one line that says what to do. KeyboardInterrupt: after saving.
     """
     config = config if isinstance(config, Config) else load_config(config)
-    run, crew, progress = _continue(Path(resume), config) if resume else _begin(out, config)
     settings, algorithm = config.train, config.algorithm
-    with run.locked(), _interruptible() as interrupted:
+    opened = _continue(Path(resume), config) if resume else _begin(out, config)
+    with opened as (run, crew, progress), _interruptible() as interrupted:
         if not resume:
             _report(run, config, watch, {"step": 0, **_validate(run, crew, progress)})
             _save(run, crew, progress)
@@ -93,15 +93,19 @@ def task_index(environment: Environment, seed: int, position: int, tasks_per_ste
     return order[place]
 
 
-def _begin(out: str | Path | None, config: Config) -> tuple[Run, Crew, Progress]:
+@contextmanager
+def _begin(out: str | Path | None, config: Config) -> Iterator[tuple[Run, Crew, Progress]]:
     folder = Path(out) if out else new_folder(config.names["environment"])
     if folder.exists():
         raise CheckpointError(f"{folder} exists; choose another folder with --out, or go on with --resume {folder}")
     crew = Crew(config)
-    return Run.create(folder, config), crew, Progress()
+    run = Run.create(folder, config)
+    with run.locked():
+        yield run, crew, Progress()
 
 
-def _continue(folder: Path, config: Config) -> tuple[Run, Crew, Progress]:
+@contextmanager
+def _continue(folder: Path, config: Config) -> Iterator[tuple[Run, Crew, Progress]]:
     run = Run.open(folder)
     theirs, ours = run.config.tables(), config.tables()
     for table in theirs:
@@ -111,11 +115,12 @@ def _continue(folder: Path, config: Config) -> tuple[Run, Crew, Progress]:
                     f"{folder} was run with {table}.{key} = {theirs[table].get(key)!r}, not {ours[table].get(key)!r}; "
                     "a run goes on with its own config: leave the setting out, or start a new run"
                 )
-    checkpoint, progress = run.read_checkpoint()
-    crew = Crew(config, checkpoint, resume=True)
-    crew.sync(progress.step)
-    run.rewind(progress.step)
-    return run, crew, progress
+    with run.locked():
+        checkpoint, progress = run.read_checkpoint()
+        crew = Crew(config, checkpoint, resume=True)
+        crew.sync(progress.step)
+        run.rewind(progress.step)
+        yield run, crew, progress
 
 
 def _rollout(run: Run, config: Config, play: Play, step: int) -> list[Played]:

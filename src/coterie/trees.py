@@ -39,7 +39,7 @@ def tree_text(played: Played) -> str:
                         if group.key.path == path and group.key.role == role:
                             lines += _members(group, earned)
             elif isinstance(event, Ended):
-                lines.append(f"  {event.reason}")
+                lines.append(f"  {plain(event.reason)}")
     for group, earned in zip(played.collected.groups, played.advantages, strict=True):
         if group.scope == "task":
             lines.append(f"episodes of task {group.key.task}, compared as wholes")
@@ -65,7 +65,7 @@ def log_text(log: Log) -> str:
             case Rewarded():
                 lines.append(f"  {event.name} reward {event.value:+.3f} for {event.role or 'the team'}")
             case Ended():
-                lines.append(f"{'solved' if event.solved else 'not solved'}: {event.reason}")
+                lines.append(f"{'solved' if event.solved else 'not solved'}: {plain(event.reason)}")
             case _:
                 lines.append(f"  {plain(str(event))}")
     return "\n".join(lines)

@@ -33,8 +33,8 @@ class Request:
 class Engine(Protocol):
     """Answers requests for the policies it holds."""
 
-    def render(self, policy: str, prompt: LoggedPrompt) -> tuple[int, ...]:
-        """The token ids of a prompt, ready for a reply."""
+    def render(self, policy: str, role: str, prompt: LoggedPrompt) -> tuple[int, ...]:
+        """The token ids of a prompt, ready for the role's reply."""
         ...
 
     def context(self, policy: str) -> int:

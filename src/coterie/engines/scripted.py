@@ -29,7 +29,7 @@ class ScriptedEngine:
         """An engine that always gives a role the same reply."""
         return cls(lambda role, prompt, rng: replies[role])
 
-    def render(self, policy: str, prompt: LoggedPrompt) -> tuple[int, ...]:
+    def render(self, policy: str, role: str, prompt: LoggedPrompt) -> tuple[int, ...]:
         """The prompt's UTF-8 bytes."""
         return tuple(text_of(prompt).encode())
 

@@ -70,9 +70,9 @@ class TransformersEngine:
             for name, weight in self._nets[policy].state_dict().items():
                 weight.copy_(source[name])
 
-    def render(self, policy: str, prompt: LoggedPrompt) -> tuple[int, ...]:
+    def render(self, policy: str, role: str, prompt: LoggedPrompt) -> tuple[int, ...]:
         """The token ids of a prompt, by the policy's chat template."""
-        return self._renderers[policy](prompt)
+        return self._renderers[policy](prompt, role)
 
     def context(self, policy: str) -> int:
         """The model's longest sequence."""
@@ -138,7 +138,7 @@ class TransformersEngine:
         greedy = temperatures[:, 0] == 0
         distribution = log_distribution(logits, temperatures.masked_fill(temperatures == 0, 1.0), model.vocabulary)
         distribution = nucleus(distribution, rows[0].request.top_p)
-        uniform = torch.tensor([row.chance.random() for row in rows], dtype=torch.float64, device=logits.device)
+        uniform = torch.tensor([row.chance.random() for row in rows], dtype=torch.float64)
         ids = torch.where(greedy, distribution.argmax(dim=-1), inverse_cdf(distribution, uniform))
         chosen = distribution.gather(-1, ids[:, None])[:, 0]
         chosen = chosen.masked_fill(greedy, 0.0)  # the most likely token is taken with probability 1

@@ -43,9 +43,10 @@ def inverse_cdf(logprobs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     A row's choice depends on its own number alone, so a sample can be drawn again without the
     others of its wave.
 
-    Args: logprobs: (B, V). uniform: (B,) in [0, 1), float64.
-    Returns: (B,) int64.
+    Args: logprobs: (B, V). uniform: (B,) in [0, 1), float64, on the CPU.
+    Returns: (B,) int64, where logprobs are.
     """
-    cumulated = logprobs.double().exp().cumsum(dim=-1)
-    threshold = uniform[:, None] * cumulated[:, -1:]
-    return (cumulated <= threshold).sum(dim=-1)
+    exact = "cpu" if logprobs.device.type == "mps" else logprobs.device  # mps has no float64
+    cumulated = logprobs.to(exact).double().exp().cumsum(dim=-1)
+    threshold = uniform.to(exact)[:, None] * cumulated[:, -1:]
+    return (cumulated <= threshold).sum(dim=-1).to(logprobs.device)

@@ -22,6 +22,8 @@ async def episodes(play: Play, task: Task, *, num_generations: int, team_weight:
     kept = [outcome for outcome in played if not isinstance(outcome, Unavailable)]
     members = tuple(member for _, member in kept if member is not None)
     logs = tuple(log for log, _ in kept)
+    if not kept:
+        raise Unavailable("task", f"no episode of task {task.id} could be played")
     if len(members) < 2:
         play.budget.dropped["lone"] += sum(len(member.samples) for member in members)
         return Collected((), logs)

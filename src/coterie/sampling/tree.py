@@ -68,6 +68,9 @@ async def tree(
             )
         )
         valid = [index for index, outcome in enumerate(values) if not isinstance(outcome, Unavailable)]
+        if all(isinstance(outcome, Unavailable) and outcome.stage == "external_effect" for outcome in values):
+            spine.answer({role: samples[0].reply() for role, samples in draws.items()})
+            continue
         if not valid:
             raise Unavailable("point", f"no candidate at {point.path} could be valued")
         rng = Random(seed_of("commit", *play.key(spine, point, "")))
@@ -101,7 +104,7 @@ async def _try(
     team_weight: float,
 ) -> dict[str, Value]:
     """The value of one joint answer for every role that speaks, on a fork that is thrown away."""
-    fork = spine.fork(branch=f"{point.index}.{number}")
+    fork = spine.fork(branch=f"{point.index}.{number}", trial=True)
     await fork.advance()
     fork.answer({role: draws[role][draw].reply() for role, draw in branch.draws.items()})
 
