@@ -1,4 +1,4 @@
-"""Peak memory of the demo: three of its steps, its validation and a checkpoint, in a process of their own."""
+"""Peak memory of the demo: three of its steps, its validation, a checkpoint and the final test, in a process."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from coterie.bench import Say
 
 SCRIPT = """
 import resource, sys
-from coterie import train, load_config
+from coterie import evaluate, load_config, train
 train(load_config("configs/plan_path.toml", ["train.steps=3"]), sys.argv[1])
+evaluate(sys.argv[1])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
