@@ -88,7 +88,8 @@ def page() -> str:
         "parameters). Success is greedy play on the same 1,000 test tasks, which training never sees; the checkpoint "
         "is chosen by 400 validation tasks. Intervals are 95 % (Wilson) over all tasks of all seeds. Turns count the "
         "unsolved at the limit of 4. The rows of one budget have the same steps, tasks and replies a group; what "
-        "that cost is counted in sampled and trained tokens (millions, a run).",
+        "that cost is counted in sampled and trained tokens (millions, a run). "
+        "A run has one thread here; with two, as in `make demo`, sums in another order lead elsewhere.",
         "",
         "| | start | success | interval | by seed | turns | sampled | trained | live groups, last step | entropy |",
         "|---|---|---|---|---|---|---|---|---|---|",
