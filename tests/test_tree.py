@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from coterie.algorithms.at_grpo import ATGRPO
 from coterie.algorithms.mas_grpo import MASGRPO
+from coterie.cursor import Cursor
 from coterie.engines.scripted import ScriptedEngine
 from coterie.environment import Environment
 from coterie.episode import Asked, Rewarded
@@ -86,6 +87,29 @@ def test_a_horizon_of_a_point_ends_before_the_next_decision():
     _, found = grow(Sequential(max_turns=2), horizon="point")
     assert all("team/team" not in member.parts for group in found.groups[::2] for member in group.members)
     assert all("team/team" in member.parts for group in found.groups[1::2] for member in group.members)
+
+
+@pytest.mark.parametrize(("horizon", "forks"), [("point", [2, 1, 1, 1]), ("turn", [8, 8, 8, 8])])
+def test_where_nothing_is_drawn_equal_answers_share_a_fork_and_the_committed_one_goes_on(monkeypatch, horizon, forks):
+    made: list[int] = []
+    fork = Cursor.fork
+
+    def counted(self, *args, **kwargs):
+        made.append(len(self.log.events))
+        return fork(self, *args, **kwargs)
+
+    monkeypatch.setattr(Cursor, "fork", counted)
+
+    def script(role: str, prompt: str, rng: Random) -> str:
+        return rng.choice("27")
+
+    _, found = grow(Sequential(max_turns=2), script, num_generations=8, horizon=horizon)
+    assert all({member.samples[0].text for member in group.members} == {"2", "7"} for group in found.groups)
+    assert [made.count(length) for length in sorted(set(made))] == forks
+    assert [group.values for group in found.groups] == [
+        tuple(worth(member.samples[0].text) + (member.parts.get("team/team", 0.0)) for member in group.members)
+        for group in found.groups
+    ]
 
 
 def test_greedy_commits_a_best_candidate_and_random_does_not_look():

@@ -16,8 +16,9 @@ import json
 import math
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from operator import attrgetter
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from coterie.environment import Environment, Task
 from coterie.episode import (
@@ -41,6 +42,9 @@ from coterie.seeds import seed_of
 
 Perform = Callable[[Callable[..., JSON], tuple[JSON, ...]], Awaitable[JSON]]
 """Runs a call live; raises CallError or Unavailable."""
+E = TypeVar("E", Asked, Rewarded)
+VALUES = {Asked: attrgetter("prompts", "max_tokens", "stop"), Rewarded: attrgetter("role", "point", "value", "name")}
+"""What says that two of the events a replay is full of are the same."""
 
 
 class PlayBug(Exception):
@@ -97,7 +101,7 @@ class Cursor:
         self._events: list[Event] = []
         self._roles = frozenset(environment.roles)
         self._spoke: dict[str, int] = {}
-        self._asked = -1
+        self._points: list[int] = []
         self._turn = -1
         self._external = False
         self._ended = False
@@ -112,6 +116,10 @@ class Cursor:
     def events(self) -> tuple[Event, ...]:
         """Everything so far, from the episode's beginning."""
         return tuple(self._events)
+
+    def since(self, point: int) -> tuple[Event, ...]:
+        """The events from a decision point on."""
+        return tuple(self._events[self._points[point] :])
 
     @property
     def log(self) -> Log:
@@ -183,22 +191,18 @@ class Cursor:
             with an external effect.
         """
         wanted = self._asked if at is None else at
-        asked = -1
-        for index, event in enumerate(self._events):
-            asked += isinstance(event, Asked)
-            if asked == wanted:
-                recorded = tuple(self._events[: index + 1])
-                return Cursor(
-                    self.environment,
-                    self.task,
-                    self.seed,
-                    name=f"{self.id}/{branch}",
-                    perform=self._perform,
-                    recorded=recorded,
-                    parent=(self.id, wanted),
-                    trial=trial,
-                )
-        raise ValueError(f"no decision point {wanted} in this episode")
+        if not 0 <= wanted < len(self._points):
+            raise ValueError(f"no decision point {wanted} in this episode")
+        return Cursor(
+            self.environment,
+            self.task,
+            self.seed,
+            name=f"{self.id}/{branch}",
+            perform=self._perform,
+            recorded=tuple(self._events[: self._points[wanted] + 1]),
+            parent=(self.id, wanted),
+            trial=trial,
+        )
 
     # What the scene calls.
 
@@ -211,8 +215,10 @@ class Cursor:
             raise EnvError(
                 f"play asked with max_tokens = {max_tokens} and stop = {stop}; at least 1 token, no empty stop"
             )
-        self._asked += 1
-        asked = Asked({role: logged(prompt) for role, prompt in prompts.items()}, max_tokens, stop)
+        asked = self._again(Asked, prompts, max_tokens, stop) or Asked(
+            {role: logged(prompt) for role, prompt in prompts.items()}, max_tokens, stop
+        )
+        self._points.append(len(self._events))
         self._say(asked)
         replayed = self._next_recorded()
         if replayed is None:
@@ -247,7 +253,9 @@ class Cursor:
             raise EnvError(f"the reward '{name}' of {role or 'the team'} is {value}; rewards must be finite")
         if role is not None and role not in self._spoke:
             raise EnvError(f"the reward '{name}' is for role '{role}', which has not spoken")
-        self._say(Rewarded(role, None if role is None else self._spoke[role], float(value), name))
+        point = None if role is None else self._spoke[role]
+        again = self._again(Rewarded, role, point, value, name)
+        self._say(again or Rewarded(role, point, float(value), name))
 
     def outcome(self, solved: bool, reason: str) -> None:
         self._say(Ended(solved, clean(reason)))
@@ -260,11 +268,25 @@ class Cursor:
 
     # Behind them.
 
+    @property
+    def _asked(self) -> int:
+        """The latest point's number, -1 before the first."""
+        return len(self._points) - 1
+
+    def _again(self, kind: type[E], *values: object) -> E | None:
+        """The recorded event, where a replay says the same: it need not be built again."""
+        at = len(self._events)
+        if at < len(self._recorded):
+            event = self._recorded[at]
+            if isinstance(event, kind) and VALUES[kind](event) == values:
+                return event
+        return None
+
     def _say(self, event: Event) -> None:
         if self._ended and not isinstance(event, Noted | Rewarded):
             raise EnvError(f"play goes on after the outcome with {event}; return after scene.succeed() or scene.fail()")
         at = len(self._events)
-        if at < len(self._recorded) and self._recorded[at] != event:
+        if at < len(self._recorded) and self._recorded[at] is not event and self._recorded[at] != event:
             raise EnvError(
                 f"play of task {self.task.id} is not deterministic: event {at} was {self._recorded[at]}, "
                 f"and is {event} when replayed; it may depend on its settings, task, scene.rng and the scene only"

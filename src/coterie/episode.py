@@ -221,20 +221,22 @@ class Value:
     parts: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
-def value(events: Sequence[Event], point: int, role: str, horizon: Horizon, team_weight: float = 1.0) -> Value:
+def value(
+    events: Sequence[Event], point: int, role: str, horizon: Horizon, team_weight: float = 1.0, *, first: int = 0
+) -> Value:
     """What a role's decision earned: team_weight x (team rewards) + (its local rewards), in its window.
 
     The window opens with the point's answer and closes at the next decision point ("point"), the
     next turn mark ("turn") or the end ("episode"). Local rewards bound to later samples of that
     role count under "episode" only.
 
-    Args: events: a whole branch, from the episode's beginning. point: which decision. team_weight:
-        alpha of AT-GRPO, without unit.
+    Args: events: a branch to its end, from the episode's beginning or from decision `first` on. point:
+        which decision. team_weight: alpha of AT-GRPO, without unit.
     Raises: ValueError: the point has no answer in these events.
     Source: arXiv:2510.11062, eq. of the mixed reward; the horizon makes "that turn's" explicit.
     """
     parts: dict[str, float] = {}
-    for event in _window(events, point, horizon):
+    for event in _window(events, point - first, horizon):
         if not isinstance(event, Rewarded):
             continue
         if event.role is None:
@@ -259,7 +261,7 @@ def _window(events: Sequence[Event], point: int, horizon: Horizon) -> Iterator[E
         if opened:
             yield event
     if not opened:
-        raise ValueError(f"point {point} has no answer in this log")
+        raise ValueError("the point has no answer in these events")
 
 
 def check_seen(events: Sequence[Event], horizon: Horizon) -> None:
@@ -320,4 +322,4 @@ def logged(prompt: Any) -> LoggedPrompt:
 
 def clean(text: str) -> str:
     """Text that can be written as UTF-8: a lone surrogate, which JSON can smuggle in, becomes `?`."""
-    return text.encode("utf-8", "replace").decode()
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -43,7 +44,7 @@ def train(
     config = config if isinstance(config, Config) else load_config(config)
     settings, algorithm = config.train, config.algorithm
     opened = _continue(Path(resume), config) if resume else _begin(out, config)
-    with opened as (run, crew, progress), _interruptible() as interrupted:
+    with opened as (run, crew, progress), light_collection(), _interruptible() as interrupted:
         if not resume:
             _report(run, config, watch, {"step": 0, **_validate(run, crew, progress)})
             _save(run, crew, progress)
@@ -91,6 +92,23 @@ def task_index(environment: Environment, seed: int, position: int, tasks_per_ste
     order = list(range(count))
     Random(seed_of("epoch", seed, epoch)).shuffle(order)
     return order[place]
+
+
+@contextmanager
+def light_collection() -> Iterator[None]:
+    """Garbage is looked for seldom, and not among what the libraries loaded.
+
+    An episode's many small events set the collector off, and most of what it walks is torch's.
+    """
+    threshold = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, *threshold[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*threshold)
+        gc.unfreeze()
 
 
 @contextmanager

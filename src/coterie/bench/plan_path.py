@@ -42,7 +42,7 @@ class Row:
     config: str = CONFIG
     algorithm: Mapping[str, Any] | None = None
     overrides: tuple[str, ...] = ()
-    seeds: tuple[int, ...] = (0,)
+    seeds: tuple[int, ...] = (0, 1, 2)
 
     def resolved(self, seed: int) -> Config:
         """The run's config."""
@@ -54,8 +54,9 @@ class Row:
 SHORT = ("train.steps=40", "train.tasks_per_step=24")
 """A budget at which every method can be compared in minutes."""
 ROWS = {
-    "demo": Row("at_grpo, horizon point, random commit, a policy a role (the demo)", seeds=(0, 1, 2)),
-    "long": Row("the demo, twice the steps", overrides=("train.steps=260",)),
+    "demo": Row("at_grpo, horizon point, random commit, a policy a role (the demo)"),
+    "full": Row("the demo, but both see the map (view full)", overrides=("environment.view=full",)),
+    "long": Row("the demo, twice the steps", overrides=("train.steps=260",), seeds=(0,)),
     "short": Row("40 steps of 24 tasks: at_grpo as in the demo", overrides=SHORT),
     "short_mas": Row("… mas_grpo", algorithm={"name": "mas_grpo"}, overrides=SHORT),
     "short_solo": Row("… grpo, solo", ONE_POLICY, {"name": "grpo"}, (*SHORT, "environment.solo=true")),

@@ -15,9 +15,12 @@ from coterie.bench import Say
 from coterie.config import Config, load_config
 from coterie.crew import Crew
 from coterie.environments.plan_path import Maze, PlanPath, map_view, progress, walk
+from coterie.errors import Unavailable
+from coterie.group import Group
 from coterie.play import Play
 from coterie.scene import Scene
 from coterie.team import route
+from coterie.train import light_collection
 
 STEPS = 6
 DECISIONS = 64
@@ -42,30 +45,39 @@ class Wander(PlanPath):
 def run(say: Say) -> dict[str, Any]:
     """The kernel's share of a step, median over steps, in percent."""
     demo = load_config("configs/plan_path.toml")
-    figures = {"demo_kernel_percent": _share(demo, demo.environment, STEPS, say)}
     wander = Wander.model_validate({"max_turns": DECISIONS // 2})
-    figures["decisions_64_kernel_percent"] = _share(demo, wander, 2, say)
-    return figures
+    return {
+        "demo_kernel_percent": _share(demo, demo.environment, STEPS, say),
+        "decisions_64_kernel_percent": _share(demo, wander, 2, say),
+    }
 
 
 def _share(config: Config, environment: PlanPath | Any, steps: int, say: Say) -> float:
     crew = Crew(config)
-    shares: list[float] = []
-    for step in range(steps):
-        began = time.perf_counter()
-        play = Play(environment, config.team, crew.engine, seed=0, step=step, sampling=crew.sampling(1.0))
-
-        async def collect(play: Play = play, step: int = step) -> list[Any]:
-            rng = Random(step)
-            tasks = [environment.task("train", rng.randrange(1 << 30)) for _ in range(config.train.tasks_per_step)]
-            return await play.together(*(config.algorithm.collect(play, task) for task in tasks))
-
-        groups = [group for found in asyncio.run(collect()) for group in found.groups]
-        experience = route(config.team, groups, [config.algorithm.advantages(group) for group in groups])
-        learning = time.perf_counter()
-        crew.learner.update(experience, step)
-        ended = time.perf_counter()
-        kernel = (learning - began) - play.budget.engine_s
-        shares.append(100 * kernel / (ended - began))
-        say(f"step {step + 1}: {ended - began:.2f} s, kernel {shares[-1]:.1f} %")
+    with light_collection():
+        shares = [_step(config, environment, crew, step, say) for step in range(steps)]
     return round(median(shares), 1)
+
+
+def _step(config: Config, environment: PlanPath | Any, crew: Crew, step: int, say: Say) -> float:
+    began = time.perf_counter()
+    play = Play(environment, config.team, crew.engine, seed=0, step=step, sampling=crew.sampling(1.0))
+
+    groups: list[Group] = []
+
+    async def collect() -> None:
+        rng = Random(step)
+        tasks = [environment.task("train", rng.randrange(1 << 30)) for _ in range(config.train.tasks_per_step)]
+        for found in await play.together(*(config.algorithm.collect(play, task) for task in tasks)):
+            assert not isinstance(found, Unavailable)
+            groups.extend(found.groups)
+
+    asyncio.run(collect())
+    experience = route(config.team, groups, [config.algorithm.advantages(group) for group in groups])
+    learning = time.perf_counter()
+    crew.learner.update(experience, step)
+    ended = time.perf_counter()
+    kernel = (learning - began) - play.budget.engine_s
+    share = 100 * kernel / (ended - began)
+    say(f"step {step + 1}: {ended - began:.2f} s, kernel {share:.1f} %")
+    return share

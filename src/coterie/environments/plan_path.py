@@ -55,6 +55,10 @@ class Maze(Task):
     start: Cell = (0, 0)
     goal: Cell = (0, 0)
 
+    def __hash__(self) -> int:
+        """Short: the caches below look a maze up at every reply."""
+        return hash((self.id, self.start, self.goal))
+
 
 class PlanPath(Environment):
     """Two roles steer an agent through a grid: one proposes a route, one decides."""
@@ -191,6 +195,7 @@ def content(task: Maze) -> tuple[object, ...]:
     return task.size, sorted(task.walls), task.start, task.goal
 
 
+@lru_cache(maxsize=512)
 def name(cell: Cell) -> str:
     """A cell as replies and prompts name it: column letter, row number."""
     return f"{chr(ord('a') + cell[1])}{cell[0] + 1}"
@@ -250,32 +255,37 @@ def progress(task: Maze, before: Cell, after: Cell, legal: bool, max_moves: int)
     return max(-1.0, made) - 1.0 - (0.0 if legal else ILLEGAL)
 
 
+@lru_cache(maxsize=4096)
 def map_view(task: Maze, here: Cell) -> str:
     """The whole grid, a line a row with `#` for a wall, then `here b2 goal f5`.
 
     The grid comes first, so that prompts on one grid share their beginning.
     """
-    return f"{grid_lines(task)}\n{whereabouts(task, here)}"
+    return _view(task, here, range(task.size), range(task.size))
+
+
+@lru_cache(maxsize=4096)
+def map_nearby(task: Maze, here: Cell) -> str:
+    """The same of the cells around a position alone."""
+    return _view(task, here, range(here[0] - 1, here[0] + 2), range(here[1] - 1, here[1] + 2))
+
+
+def _view(task: Maze, here: Cell, rows: Sequence[int], columns: Sequence[int]) -> str:
+    lines = (
+        "".join(f" {name((row, column))}" if is_open(task, (row, column)) else " #" for column in columns)
+        for row in rows
+    )
+    return "\n".join((*lines, f"here {name(here)} goal {name(task.goal)}"))
 
 
 def near_view(task: Maze, here: Cell, idea: Reply) -> str:
     """The cells around a position, the goal's name and the proposal."""
-    around = [(here[0] + row, here[1] + column) for row in (-1, 0, 1) for column in (-1, 0, 1)]
-    rows = "\n".join(
-        "".join(f" {name(cell)}" if is_open(task, cell) else " #" for cell in around[start : start + 3])
-        for start in (0, 3, 6)
-    )
-    return f"{rows}\n{whereabouts(task, here)}\nproposal: {quote(idea)}"
+    return f"{map_nearby(task, here)}\nproposal: {quote(idea)}"
 
 
 def full_view(task: Maze, here: Cell, idea: Reply) -> str:
     """The whole grid and the proposal."""
     return f"{map_view(task, here)}\nproposal: {quote(idea)}"
-
-
-def whereabouts(task: Maze, here: Cell) -> str:
-    """The live position and the goal."""
-    return f"here {name(here)} goal {name(task.goal)}"
 
 
 def quote(reply: Reply) -> str:
@@ -286,15 +296,6 @@ def quote(reply: Reply) -> str:
 def is_open(task: Maze, cell: Cell) -> bool:
     """Whether a cell is in the grid and no wall."""
     return 0 <= cell[0] < task.size and 0 <= cell[1] < task.size and cell not in task.walls
-
-
-@lru_cache(maxsize=4096)
-def grid_lines(task: Maze) -> str:
-    """The rows of `map_view`."""
-    return "\n".join(
-        "".join(" #" if (row, column) in task.walls else f" {name((row, column))}" for column in range(task.size))
-        for row in range(task.size)
-    )
 
 
 @lru_cache(maxsize=4096)

@@ -1,9 +1,12 @@
 """Tree sampling: one spine; at each point K draws, each valued under a horizon, one committed.
 
 A continuation played to value a candidate is thrown away, and the next group is drawn afresh:
-keeping the winner's would favour candidates whose continuation was lucky. What the paper
-(arXiv:2510.11062, Alg. 1) leaves open and this decides: how far a candidate's reward reaches
-(`horizon`), and what happens where roles speak at once (`joint`).
+keeping the winner's would favour candidates whose continuation was lucky. Where nothing is drawn
+in the window ("point"), one fork values all equal answers, and the committed answer's fork, which
+stands where the story does, is the first of the next point: a fork is a replay, and replays are
+most of what a tree costs beside the engine. What the paper (arXiv:2510.11062, Alg. 1) leaves open
+and this decides: how far a candidate's reward reaches (`horizon`), and what happens where roles
+speak at once (`joint`).
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from coterie.episode import Horizon, Point, Sample, Value, check_seen, value
 from coterie.errors import Unavailable
 from coterie.group import Collected, Group, Key, Member
 from coterie.play import Play
+from coterie.scene import Reply
 from coterie.seeds import seed_of
 
 Commit = Literal["greedy", "random"]
@@ -54,6 +58,7 @@ async def tree(
     """
     spine = play.start(task)
     groups: list[Group] = []
+    spare: list[Cursor] = []
     while (point := await spine.advance()) is not None:
         draws = await play.ask(spine, point, 1 if point.after_external else num_generations)
         if point.after_external:
@@ -61,12 +66,20 @@ async def tree(
             spine.answer({role: samples[0].reply() for role, samples in draws.items()})
             continue
         branches = _branches(point.roles, num_generations, joint)
-        values = await play.together(
+        answers = [{role: draws[role][draw].reply() for role, draw in branch.draws.items()} for branch in branches]
+        alike = [answers.index(answer) if horizon == "point" else at for at, answer in enumerate(answers)]
+        tried = sorted(set(alike))
+        forks = [*spare, *(spine.fork(branch=f"{point.index}.{number}", trial=True) for number in tried[len(spare) :])]
+        outcomes = await play.together(
             *(
-                _try(play, spine, point, branch, draws, number, horizon, team_weight)
-                for number, branch in enumerate(branches)
+                _try(play, fork, point, answers[number], horizon, team_weight)
+                for fork, number in zip(forks, tried, strict=True)
             )
         )
+        for number, outcome in zip(tried, outcomes, strict=True):
+            if isinstance(outcome, Unavailable):
+                play.budget.dropped[outcome.stage] += alike.count(number) - 1  # those the one fork stood for
+        values = [outcomes[tried.index(number)] for number in alike]
         valid = [index for index, outcome in enumerate(values) if not isinstance(outcome, Unavailable)]
         if all(isinstance(outcome, Unavailable) and outcome.stage == "external_effect" for outcome in values):
             spine.answer({role: samples[0].reply() for role, samples in draws.items()})
@@ -79,7 +92,8 @@ async def tree(
         committed = rng.choice([index for index in valid if best is None or scores[index] == best])
         for role in point.roles:
             groups += _group(play, spine, point, role, draws[role], branches, values, committed)
-        spine.answer({role: draws[role][draw].reply() for role, draw in branches[committed].draws.items()})
+        spine.answer(answers[committed])
+        spare = [forks[tried.index(alike[committed])]] if horizon == "point" else []
     check_seen(spine.events, horizon)
     return Collected(tuple(groups), (spine.log,))
 
@@ -95,24 +109,22 @@ def _branches(roles: Sequence[str], draws: int, joint: Joint) -> list[_Branch]:
 
 async def _try(
     play: Play,
-    spine: Cursor,
+    fork: Cursor,
     point: Point,
-    branch: _Branch,
-    draws: dict[str, tuple[Sample, ...]],
-    number: int,
+    answer: dict[str, Reply],
     horizon: Horizon,
     team_weight: float,
 ) -> dict[str, Value]:
-    """The value of one joint answer for every role that speaks, on a fork that is thrown away."""
-    fork = spine.fork(branch=f"{point.index}.{number}", trial=True)
+    """The value of one joint answer for every role that speaks, on a fork that is then thrown away."""
     await fork.advance()
-    fork.answer({role: draws[role][draw].reply() for role, draw in branch.draws.items()})
+    fork.answer(answer)
 
     def closed(other: Point) -> bool:
         return horizon == "point" or (horizon == "turn" and other.turn != point.turn)
 
     await play.run(fork, until=closed)
-    return {role: value(fork.events, point.index, role, horizon, team_weight) for role in point.roles}
+    events, at = fork.since(point.index), point.index
+    return {role: value(events, at, role, horizon, team_weight, first=at) for role in point.roles}
 
 
 def _score(values: dict[str, Value] | Unavailable) -> float:
