@@ -2,6 +2,7 @@
 
 import copy
 import math
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -13,9 +14,10 @@ from coterie.algorithms.base import Loss
 from coterie.episode import Sample
 from coterie.errors import UpdateError
 from coterie.learning.batch import Row, microbatches, pack, rows_of
-from coterie.learning.forward import lay_out, logprobs_and_entropy
+from coterie.learning.forward import attention_mask, lay_out, score
 from coterie.learning.learner import Learner
 from coterie.learning.optimizer import OptimizerConfig, learning_rate
+from coterie.metrics import update_metrics
 from coterie.team import Graded
 from tests.toys import tiny
 
@@ -180,11 +182,11 @@ def test_before_the_first_update_the_ratio_is_one_and_kl_to_the_start_is_zero():
     graded = []
     for batch in probe.microbatches("p", rows_of(rows, "tokens")):
         layout = lay_out(batch)
-        logprobs = iter(logprobs_and_entropy(model, layout, torch.float32)[0].tolist())
+        logprobs = iter(score(model, layout, torch.float32).logprobs.tolist())
         for row in layout.rows:
             own = sample(row.prompt_ids, row.completion_ids, [next(logprobs) for _ in row.completion_ids])
             graded.append(Graded(own, row.advantage, 1.0, row.group))
-    metrics = learner(model, Loss(kl=0.1)).update({"p": graded}, 0)["p"]
+    metrics = learner(model, Loss(kl=0.1)).update({"p": graded}, 0)["p"].metrics
     assert metrics["ratio"] == pytest.approx(1.0, rel=0, abs=1e-5)
     assert metrics["clip_share"] == 0.0
     assert metrics["kl_k3"] == pytest.approx(0.0, rel=0, abs=1e-6)
@@ -240,7 +242,7 @@ def test_updates_per_step_keeps_groups_whole_and_trains_each_once():
     assert sorted(one.group for part in parts for one in part) == sorted(one.group for one in graded)
     assert trainer._parts(list(reversed(graded)), 0)[0][0].group == parts[0][0].group
     assert any(trainer._parts(graded, step) != parts for step in range(1, 5))
-    assert trainer.update({"p": graded}, 0)["p"]["trained_sequences"] == len(graded)
+    assert trainer.update({"p": graded}, 0)["p"].metrics["trained_sequences"] == len(graded)
 
 
 @pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
@@ -272,5 +274,34 @@ def test_entropy_of_a_flat_distribution_is_its_logarithm():
     with torch.no_grad():
         for weight in model.net.parameters():
             weight.zero_()
-    metrics = learner(model).update({"p": experience()}, 0)["p"]
+    metrics = learner(model).update({"p": experience()}, 0)["p"].metrics
     assert metrics["entropy"] == pytest.approx(math.log(model.vocabulary), rel=0, abs=1e-4)
+
+
+def test_steepness_is_the_norm_of_the_gradient_at_the_logits():
+    model = tiny(scale=3.0)
+    layout = lay_out(pack(rows_of(experience(), "tokens"), 400))
+    scores = score(model, layout, torch.float32)
+    hidden = model.hidden(layout.ids, attention_mask=attention_mask(layout.segments, torch.float32),
+                          position_ids=layout.positions)  # fmt: skip
+    logits = model.head(hidden.flatten(0, 1)[layout.predictor])[:, : model.vocabulary].detach().requires_grad_()
+    torch.log_softmax(logits, dim=-1).gather(-1, layout.targets[:, None]).sum().backward()
+    assert logits.grad is not None
+    assert scores.steepness.tolist() == pytest.approx(logits.grad.norm(dim=-1).tolist(), rel=1e-4, abs=1e-6)
+
+
+def test_each_role_has_its_own_part_of_an_update():
+    """Two roles of one policy: the one with twice the advantage pulls twice as hard, on equal tokens."""
+    model = tiny()
+    graded = [
+        Graded(replace(sample([9, 9], [5, 6, END]), role=role), size * sign, 1.0, role)
+        for role, size in (("a", 1.0), ("b", 2.0))
+        for sign in (1, -1)
+    ]
+    learned = learner(model, Loss(surrogate="policy_gradient")).update({"p": graded}, 0)["p"]
+    assert set(learned.roles) == {"a", "b"}
+    assert learned.roles["b"].gradient == pytest.approx(2 * learned.roles["a"].gradient, rel=1e-4)
+    assert learned.roles["a"].entropy == pytest.approx(learned.metrics["entropy"], rel=1e-4)
+    line = update_metrics({"p": graded}, {"p": learned})
+    assert (line["role/a/gradient_share"], line["role/b/gradient_share"]) == pytest.approx((1 / 3, 2 / 3), rel=1e-4)
+    assert (line["role/a/advantage_share"], line["role/b/advantage_share"]) == pytest.approx((1 / 3, 2 / 3))

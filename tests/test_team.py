@@ -142,9 +142,9 @@ def test_two_policies_of_different_size_and_tokenizer_go_through_rendering_waves
     learner = Learner(models, algorithm.loss, OptimizerConfig(), 1)
     learned = learner.update(route(TEAM, groups, [algorithm.advantages(one) for one in groups]), 0)
     assert set(learned) == {"pa", "pb"}
-    for metrics in learned.values():
-        assert metrics["ratio"] == pytest.approx(1.0, rel=0, abs=1e-4)
-        assert metrics["mismatch_max"] < 1e-4
+    for policy in learned.values():
+        assert policy.metrics["ratio"] == pytest.approx(1.0, rel=0, abs=1e-4)
+        assert policy.metrics["mismatch_max"] < 1e-4
 
 
 def test_a_team_of_no_roles_is_refused():

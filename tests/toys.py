@@ -124,6 +124,28 @@ class Agree(Toy):
                 scene.succeed()
 
 
+class Crowd(Toy):
+    """Four roles. a sees a bit and b, who hears a, must say it: both are needed. c is paid for what
+    nobody needs: redundant. d is paid nothing: dead."""
+
+    roles: ClassVar = ("a", "b", "c", "d")
+
+    async def play(self, task: Number, scene: Scene) -> None:
+        bit = task.number // 3 % 2
+        first = await scene.ask("a", TEXTS[bit], max_tokens=1)
+        heard = TEXTS[2 + int(parity(first.text))] if first.text else "user"
+        scene.reward("a", float(parity(first.text) == bit))
+        second = await scene.ask("b", heard, max_tokens=1)
+        solved = bool(second.text) and parity(second.text) == bit
+        scene.reward("b", float(bool(second.text) and parity(second.text) == parity(first.text)))
+        scene.team_reward(float(solved))
+        third = await scene.ask("c", "here", max_tokens=1)
+        scene.reward("c", parity(third.text))
+        await scene.ask("d", "goal", max_tokens=1)
+        if solved:
+            scene.succeed()
+
+
 def parity(text: str) -> float:
     return float(sum(text.encode()) % 2 == 0)
 

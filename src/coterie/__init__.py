@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from coterie.ablation import Ablation
     from coterie.algorithms.base import Algorithm
     from coterie.api import evaluate, load
     from coterie.config import load_config
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Ablation": "coterie.ablation",
     "Algorithm": "coterie.algorithms.base",
     "CallError": "coterie.errors",
     "CoterieError": "coterie.errors",
@@ -43,6 +45,7 @@ _HOMES = {
     "train": "coterie.train",
 }
 __all__ = [
+    "Ablation",
     "Algorithm",
     "CallError",
     "CoterieError",

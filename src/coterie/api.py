@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from coterie.ablation import BASE, Ablation, Change
 from coterie.config import Config
 from coterie.crew import Crew
+from coterie.engines.base import Engine
 from coterie.environment import Split
-from coterie.episode import Log, text_of
+from coterie.episode import Log
 from coterie.errors import ConfigError
 from coterie.evaluate import Evaluation, evaluate_team
-from coterie.play import Play
+from coterie.play import Play, Seats
 from coterie.runs import Run
-from coterie.scene import Reply
+from coterie.team import Team
 
 
 class Loaded:
@@ -27,10 +29,7 @@ class Loaded:
     def __init__(self, run: Run, step: int | None = None) -> None:
         self.run = run
         self.config: Config = run.config
-        if step is None:
-            _, latest = run.read_checkpoint()
-            step = latest.best_step
-        folder, self.progress = run.read_checkpoint(step)
+        folder, self.progress = run.read_checkpoint(run.best() if step is None else step)
         self.crew = Crew(self.config, folder)
 
     def evaluate(
@@ -42,16 +41,72 @@ class Loaded:
         progress: Callable[[int, int], None] | None = None,
     ) -> Evaluation:
         """Plain play on held-out tasks; see `evaluate_team`."""
+        return self._evaluate(self.config.team, self.crew.engine, {}, split, tasks, sampled, progress)
+
+    def compare(
+        self,
+        ablations: Sequence[Ablation],
+        split: Split = "test",
+        *,
+        tasks: int | None = None,
+        sampled: int = 0,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> tuple[Evaluation, list[Change]]:
+        """The team as it is, and what each change to it costs, on the same tasks.
+
+        Raises: ConfigError: an ablation names no role of the team, or changes nothing. CheckpointError: a
+            replacement is not there.
+        """
+        played: list[tuple[Ablation, Team, Engine]] = []
+        for ablation in ablations:
+            ablation.check(self.config.team)
+            team, engine = ablation.team(self.config.team), self.crew.engine
+            if ablation.kind == "replace":
+                team, engine = self._replaced(ablation)
+            played.append((ablation, team, engine))
+        before = self.evaluate(split, tasks=tasks, sampled=sampled, progress=progress)
+        changes = [
+            Change.between(
+                ablation, before, self._evaluate(team, engine, ablation.seats(), split, tasks, sampled, progress)
+            )
+            for ablation, team, engine in played
+        ]
+        return before, changes
+
+    def _replaced(self, ablation: Ablation) -> tuple[Team, Engine]:
+        """The team and engine in which a role is played by its start, or by another run's policy."""
+        (role,) = ablation.roles
+        run = self.run if ablation.source == BASE else Run.open(Path(ablation.source))
+        theirs = run.config
+        if role not in theirs.team.roles:
+            raise ConfigError(f"--{ablation}: the team of {run.folder} has no role '{role}'")
+        folder, _ = run.read_checkpoint(0 if ablation.source == BASE else run.best())
+        policy = theirs.team.roles[role]
+        name = f"{policy} of {ablation.source}"
+        engine = self.crew.engine_with(name, theirs.policies[policy], folder / "policies" / policy)
+        return ablation.team(self.config.team, name), engine
+
+    def _evaluate(
+        self,
+        team: Team,
+        engine: Engine,
+        seats: Seats,
+        split: Split,
+        tasks: int | None,
+        sampled: int,
+        progress: Callable[[int, int], None] | None,
+    ) -> Evaluation:
         settings = self.config.eval
         return evaluate_team(
             self.config.environment,
-            self.config.team,
-            self.crew.engine,
+            team,
+            engine,
             split=split,
             tasks=tasks or settings.tasks,
             sampled=sampled,
             sampling=self.crew.sampling(settings.temperature, settings.top_p),
             seed=self.config.train.seed,
+            seats=seats,
             progress=progress,
         )
 
@@ -61,15 +116,14 @@ class Loaded:
         index: int = 0,
         *,
         temperature: float = 0.0,
-        seats: Mapping[str, Callable[[str], str]] | None = None,
+        seats: Seats | None = None,
     ) -> Log:
         """One plain episode.
 
         Args: temperature: 0 is greedy. seats: roles played by a function of the prompt, a person's say.
         Raises: ConfigError: a seat is no role.
         """
-        taken = dict(seats or {})
-        for role in taken:
+        for role in seats or ():
             if role not in self.config.team.roles:
                 raise ConfigError(f"unknown role '{role}'; the roles are {', '.join(self.config.team.roles)}")
         play = Play(
@@ -78,18 +132,10 @@ class Loaded:
             self.crew.engine,
             seed=self.config.train.seed,
             sampling=self.crew.sampling(temperature),
+            seats=seats,
         )
         cursor = play.start(self.config.environment.task(split, index))
-
-        async def drive() -> None:
-            while (point := await cursor.advance()) is not None:
-                answers = await play.ask(cursor, point)
-                replies = {role: sample.reply() for role, (sample,) in answers.items()}
-                for role in taken.keys() & replies.keys():
-                    replies[role] = Reply(role, taken[role](text_of(point.asked.prompts[role])))
-                cursor.answer(replies)
-
-        asyncio.run(drive())
+        asyncio.run(play.run(cursor))
         return cursor.log
 
 

@@ -85,25 +85,40 @@ def evaluate(
     step: Annotated[int | None, typer.Option(help="Which checkpoint; default: the best by validation.")] = None,
     tasks: Annotated[int | None, typer.Option(min=1, help="How many tasks; default: eval.tasks.")] = None,
     sampled: Annotated[int, typer.Option(min=0, help="Episodes a task at eval.temperature; 0: one, greedy.")] = 0,
+    mute: Annotated[
+        list[str] | None, typer.Option(metavar="ROLE", help="And with a role that says nothing; may be repeated.")
+    ] = None,
+    swap: Annotated[
+        list[str] | None, typer.Option(metavar="ROLE,ROLE", help="And with two roles' policies exchanged.")
+    ] = None,
+    replace: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROLE=base|RUN", help="And with a role played by its start, or by another run's policy."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a run's team on held-out tasks, without a tree: coterie eval RUN --split test"""
+    """Measure a run's team on held-out tasks, without a tree: coterie eval RUN --mute proposer"""
     from coterie.environment import SPLITS
     from coterie.errors import ConfigError
     from coterie.registry import nearest
 
     if split not in SPLITS:
         raise ConfigError(f"--split {split}: unknown{nearest(split, SPLITS)}; the splits are {', '.join(SPLITS)}")
-    from coterie.api import evaluate as measure
+    from coterie.ablation import Ablation
 
-    console = _console(stderr=True)
+    wanted = {"mute": mute, "swap": swap, "replace": replace}
+    ablations = [Ablation.parse(kind, text) for kind, texts in wanted.items() for text in texts or ()]  # pyright: ignore[reportArgumentType]
+    from coterie.api import load
+
+    loaded, console = load(run, step), _console(stderr=True)
     with console.status("playing") as status:
-        found = measure(
-            run, split, step=step, tasks=tasks, sampled=sampled,  # pyright: ignore[reportArgumentType]
+        found, changes = loaded.compare(
+            ablations, split, tasks=tasks, sampled=sampled,  # pyright: ignore[reportArgumentType]
             progress=lambda done, total: status.update(f"played {done} of {total} tasks"),
         )  # fmt: skip
     if as_json:
-        typer.echo(json.dumps({key: value for key, value in dataclasses.asdict(found).items() if key != "solved"}))
+        whole = {key: value for key, value in dataclasses.asdict(found).items() if key != "solved"}
+        typer.echo(json.dumps(whole | {"ablations": [dataclasses.asdict(change) for change in changes]}))
         return
     how = f"{found.sampled} sampled episodes a task" if found.sampled else "greedy"
     typer.echo(
@@ -114,6 +129,13 @@ def evaluate(
         cut = f", {found.truncated[name]:.1%} of replies cut" if name in found.truncated else ""
         typer.echo(f"  {name}: reward {value:+.3f} an episode{cut}")
     typer.echo("  endings: " + ", ".join(f"{reason} {count}" for reason, count in sorted(found.outcomes.items())))
+    if changes:
+        typer.echo("changed, on the same tasks (change in points, paired 95 % interval):")
+    for one in changes:
+        typer.echo(
+            f"  {one.ablation}: {one.success:.3f} solved, {100 * one.change:+.1f} "
+            f"[{100 * one.low:+.1f}, {100 * one.high:+.1f}]"
+        )
 
 
 @app.command()

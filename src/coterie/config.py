@@ -26,6 +26,8 @@ from coterie.team import Team
 
 S = TypeVar("S", bound=Settings)
 Device = Literal["auto", "cpu", "cuda", "mps"]
+MUTE_TASKS = 500
+"""Validation tasks of a mute probe."""
 SHARED = "team"
 """The policy that plays every role where the config names none."""
 
@@ -69,6 +71,8 @@ class TrainConfig(Settings):
     """Steps between validations; validation chooses the best checkpoint."""
     eval_tasks: int = Field(400, ge=1)
     """Validation tasks, always the same."""
+    mute_every: int = Field(5, ge=0)
+    """Validations between probes that mute each role over 500 tasks, to find lazy ones; 0: never."""
     checkpoint_every: int = Field(20, ge=1)
     """Steps between checkpoints."""
     keep_checkpoints: int = Field(2, ge=1)
@@ -145,6 +149,15 @@ class Config:
     def toml(self) -> str:
         """The resolved config as a TOML file that gives the same run."""
         return to_toml(self.tables())
+
+    def mute_hindrance(self) -> str:
+        """Why no role can be muted in this run, or nothing."""
+        if len(self.team.roles) < 2:
+            return "a team of one has nobody to do without"
+        count = self.environment.count("validation")
+        if count is not None and count < MUTE_TASKS:
+            return f"the validation split has {count} tasks, and {MUTE_TASKS} are needed"
+        return ""
 
     def idle_clip(self) -> dict[str, str]:
         """Clip bounds that cannot matter, with why."""
@@ -223,6 +236,9 @@ def resolve(source: Source) -> Config:
     for key, reason in config.idle_clip().items():
         if key in algorithm.model_fields_set:
             raise ConfigError(f"{source.place(f'algorithm.{key}')}algorithm.{key} has no effect: {reason}")
+    hindrance = config.mute_hindrance()
+    if hindrance and config.train.mute_every and "mute_every" in config.train.model_fields_set:
+        raise ConfigError(f"{source.place('train.mute_every')}train.mute_every has no effect: {hindrance}; set it to 0")
     wanted: dict[Split, tuple[str, int]] = {
         "train": ("tasks_per_step", config.train.tasks_per_step),
         "validation": ("eval_tasks", config.train.eval_tasks),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 
-from coterie.config import Config
+from coterie.config import Config, PolicyConfig
 from coterie.engines.transformers import TransformersEngine
 from coterie.errors import CheckpointError, ConfigError
 from coterie.learning.learner import Learner
@@ -39,12 +40,7 @@ class Crew:
                 if resume:
                     state = torch.load(checkpoint / "optimizers" / f"{name}.pt", weights_only=True)
                     self.learner.load(name, state)
-        self.engine = TransformersEngine(
-            self.models,
-            dtype=self.dtype,
-            rows=config.engine.rows,
-            template={name: policy.template for name, policy in config.policies.items()},
-        )
+        self.engine = self._engine({})
 
     @property
     def learner(self) -> Learner:
@@ -64,6 +60,20 @@ class Crew:
         """How replies are drawn in this run."""
         engine = self.config.engine
         return Sampling(temperature, top_p, engine.max_tokens, engine.call_timeout_s)
+
+    def engine_with(self, name: str, policy: PolicyConfig, folder: Path) -> TransformersEngine:
+        """An engine that has one more policy: its weights from a folder, its template from `policy`."""
+        model = load_model(str(folder), device=pick_device(self.config.train.device), where=f"policy {name}")
+        return self._engine({name: (model, policy)})
+
+    def _engine(self, more: Mapping[str, tuple[Model, PolicyConfig]]) -> TransformersEngine:
+        policies = {**self.config.policies, **{name: policy for name, (_, policy) in more.items()}}
+        return TransformersEngine(
+            {**self.models, **{name: model for name, (model, _) in more.items()}},
+            dtype=self.dtype,
+            rows=self.config.engine.rows,
+            template={name: policy.template for name, policy in policies.items()},
+        )
 
     def sync(self, version: int) -> None:
         """The engine takes over every policy's weights."""

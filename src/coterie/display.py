@@ -9,10 +9,12 @@ from types import TracebackType
 
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.progress import Progress, TextColumn
 from rich.table import Table
 
 from coterie.config import Config
+from coterie.diagnose import Watch
 from coterie.runs import Run
 
 BAR = 24
@@ -28,6 +30,7 @@ class TrainingDisplay:
         self._began = time.monotonic()
         self._first_step: int | None = None
         self._validation: Mapping[str, float] = {}
+        self._watch = Watch(())
 
     def __enter__(self) -> TrainingDisplay:
         if self._live:
@@ -45,8 +48,15 @@ class TrainingDisplay:
         if self._first_step is None:
             self._first_step = int(line["step"])
             self.console.print(f"writing to {run.folder}", soft_wrap=True)
+            self._watch = Watch(tuple(config.team.roles))
+            for earlier in run.metrics()[:-1]:
+                self._watch.see(earlier)
         if "validation/success" in line:
             self._validation = line
+        for concern in self._watch.see(line):
+            self.console.print(
+                f"[yellow]warning[/] at step {int(line['step'])}: {escape(str(concern))}", soft_wrap=True
+            )
         if self._live:
             self._live.update(self._table(config, line), refresh=True)
         else:

@@ -11,7 +11,7 @@ from coterie.engines.base import Engine
 from coterie.environment import Environment, Split
 from coterie.episode import Ended, Log
 from coterie.errors import ConfigError, Unavailable
-from coterie.play import Play, Sampling
+from coterie.play import Play, Sampling, Seats
 from coterie.team import Team
 
 Z95 = 1.959964
@@ -41,6 +41,14 @@ class Evaluation:
     dropped: int
     solved: tuple[bool, ...]
 
+    @property
+    def by_task(self) -> tuple[float, ...]:
+        """Success of each task, over its episodes."""
+        episodes = len(self.solved) // self.tasks
+        return tuple(
+            sum(self.solved[start : start + episodes]) / episodes for start in range(0, len(self.solved), episodes)
+        )
+
 
 def wilson(share: float, trials: int) -> tuple[float, float]:
     """The 95 % Wilson interval of a share.
@@ -63,12 +71,13 @@ def evaluate_team(
     sampled: int = 0,
     sampling: Sampling = Sampling(),  # noqa: B008  (frozen)
     seed: int = 0,
+    seats: Seats | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """Plays the first `tasks` tasks of a split.
 
     Args: sampled: episodes a task at the sampling's temperature; 0: one, greedy. seed: of sampling.
-        progress: called with (tasks done, tasks).
+        seats: roles that no policy plays. progress: called with (tasks done, tasks).
     Raises: ConfigError: the split has fewer tasks.
     """
     count = environment.count(split)
@@ -76,7 +85,7 @@ def evaluate_team(
         raise ConfigError(f"the {split} split has {count} tasks, not {tasks}; ask for fewer")
     if not sampled:
         sampling = Sampling(0.0, 1.0, sampling.max_tokens, sampling.call_timeout_s)
-    play = Play(environment, team, engine, seed=seed, step=-1, sampling=sampling)
+    play = Play(environment, team, engine, seed=seed, step=-1, sampling=sampling, seats=seats)
     episodes = max(1, sampled)
     logs: list[Log | None] = []
     chunk = max(1, 1000 // episodes)

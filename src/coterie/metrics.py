@@ -8,8 +8,10 @@ from statistics import fmean
 from coterie.episode import Noted
 from coterie.evaluate import Evaluation
 from coterie.group import Group
+from coterie.learning.batch import Learned
 from coterie.play import Budget
 from coterie.runs import Played
+from coterie.team import Graded
 
 
 def rollout_metrics(played: Sequence[Played], budget: Budget) -> dict[str, float]:
@@ -23,8 +25,8 @@ def rollout_metrics(played: Sequence[Played], budget: Budget) -> dict[str, float
         "groups/total": len(groups),
         "groups/live": sum(group.live for group in groups),
     }
-    for role in sorted({group.key.role for group in groups}):
-        line |= _role(role, [group for group in groups if group.key.role == role])
+    for role in sorted({role for group in groups for role in _speakers(group)}):
+        line |= _role(role, [group for group in groups if role in _speakers(group)])
     rewards = [log.rewards() for log in logs]
     for name in sorted({name for one in rewards for name in one}):
         line[f"reward/{name}"] = fmean(one.get(name, 0.0) for one in rewards)
@@ -39,6 +41,11 @@ def rollout_metrics(played: Sequence[Played], budget: Budget) -> dict[str, float
     return line
 
 
+def _speakers(group: Group) -> set[str]:
+    """Whose samples a group trains: one role's, or in whole episodes the team's."""
+    return {sample.role for member in group.members for sample in member.samples}
+
+
 def _role(role: str, groups: list[Group]) -> dict[str, float]:
     live = sum(group.live for group in groups)
     return {
@@ -48,9 +55,20 @@ def _role(role: str, groups: list[Group]) -> dict[str, float]:
     }
 
 
-def policy_metrics(learned: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """The update, by policy."""
-    return {f"policy/{name}/{key}": value for name, metrics in learned.items() for key, value in metrics.items()}
+def update_metrics(experience: Mapping[str, Sequence[Graded]], learned: Mapping[str, Learned]) -> dict[str, float]:
+    """The update, by policy and by role."""
+    line = {f"policy/{name}/{key}": value for name, one in learned.items() for key, value in one.metrics.items()}
+    advantage: dict[str, float] = {}
+    for graded in (one for policy in experience.values() for one in policy):
+        role = graded.sample.role
+        advantage[role] = advantage.get(role, 0.0) + abs(graded.advantage) * graded.weight
+    gradient = {role: one.gradient for policy in learned.values() for role, one in policy.roles.items()}
+    for name, sizes in (("advantage_share", advantage), ("gradient_share", gradient)):
+        total = sum(sizes.values())
+        line |= {f"role/{role}/{name}": size / total for role, size in sorted(sizes.items()) if total}
+    for role, one in sorted((role, one) for policy in learned.values() for role, one in policy.roles.items()):
+        line[f"role/{role}/entropy"] = one.entropy
+    return line
 
 
 def evaluation_metrics(evaluation: Evaluation) -> dict[str, float]:
@@ -66,13 +84,13 @@ def evaluation_metrics(evaluation: Evaluation) -> dict[str, float]:
     }
 
 
-def add_budget(total: dict[str, int], budget: Budget, learned: Mapping[str, Mapping[str, float]]) -> None:
+def add_budget(total: dict[str, int], budget: Budget, learned: Mapping[str, Learned]) -> None:
     """Adds a step to the run's four counters."""
     spent = {
         "prompt_tokens": budget.prompt_tokens,
         "sampled_tokens": budget.sampled_tokens,
         "engine_calls": budget.engine_calls,
-        "trained_tokens": int(sum(metrics["trained_tokens"] for metrics in learned.values())),
+        "trained_tokens": int(sum(one.metrics["trained_tokens"] for one in learned.values())),
     }
     for name, count in spent.items():
         total[name] = total.get(name, 0) + count

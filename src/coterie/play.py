@@ -14,16 +14,16 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from coterie.cursor import Cursor
 from coterie.engines.base import Engine, Request
 from coterie.environment import Environment, Task
-from coterie.episode import Point, Sample
+from coterie.episode import Point, Sample, text_of
 from coterie.errors import CallError, ConfigError, EnvError, Unavailable
-from coterie.scene import JSON
+from coterie.scene import JSON, Reply
 from coterie.seeds import seed_of
 from coterie.team import Team
 
@@ -31,6 +31,8 @@ T = TypeVar("T")
 CALLS_PER_CORE = 4
 """Calls of `scene.call` that run at once."""
 Samples = tuple[Sample, ...]
+Seats = Mapping[str, Callable[[str], str]]
+"""Roles that no policy plays, and what they say to a prompt: a person, or silence."""
 RETRIES = 2
 """How often a faulty wave or call is tried again before its branches are dropped."""
 
@@ -179,6 +181,7 @@ class Play:
         seed: int,
         step: int = 0,
         sampling: Sampling = Sampling(),
+        seats: Seats | None = None,
     ) -> None:
         """Args: seed: the run's. step: whose rollout this is; both enter every sample's seed."""
         self.environment = environment
@@ -186,6 +189,7 @@ class Play:
         self.sampling = sampling
         self._seed = seed
         self._step = step
+        self._seats = seats or {}
         self._front = Front(engine)
         self._slots = asyncio.Semaphore(CALLS_PER_CORE * (os.cpu_count() or 1))
 
@@ -211,13 +215,14 @@ class Play:
     async def ask(
         self, cursor: Cursor, point: Point, draws: int = 1, *, temperature: float | None = None
     ) -> dict[str, Samples]:
-        """Each role's replies at an open point.
+        """Each role's replies at an open point, but for those whose seat is taken.
 
         Args: draws: samples a role. temperature: instead of the run's.
         Raises: Unavailable: the engine failed, retries included. ConfigError: the prompt does not fit.
         """
-        requests = tuple(self._request(cursor, point, role, draws, temperature) for role in point.roles)
-        return dict(zip(point.roles, await self._front.ask(requests), strict=True))
+        roles = [role for role in point.roles if role not in self._seats]
+        requests = tuple(self._request(cursor, point, role, draws, temperature) for role in roles)
+        return dict(zip(roles, await self._front.ask(requests), strict=True))
 
     async def run(self, cursor: Cursor, until: Callable[[Point], bool] | None = None) -> list[tuple[int, Sample]]:
         """Plays on with the current team to the end, or to the first point where `until` holds.
@@ -228,7 +233,11 @@ class Play:
         while (point := await cursor.advance()) is not None and not (until and until(point)):
             answers = await self.ask(cursor, point)
             drawn += [(point.index, sample) for (sample,) in answers.values()]
-            cursor.answer({role: sample.reply() for role, (sample,) in answers.items()})
+            replies = {role: sample.reply() for role, (sample,) in answers.items()}
+            for role in point.roles:
+                if role in self._seats:
+                    replies[role] = Reply(role, self._seats[role](text_of(point.asked.prompts[role])))
+            cursor.answer(replies)
         return drawn
 
     async def together(self, *branches: Coroutine[Any, Any, T]) -> list[T | Unavailable]:

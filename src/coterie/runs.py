@@ -215,6 +215,10 @@ class Run:
         except (ValueError, TypeError) as error:
             raise CheckpointError(f"{folder} is damaged; {advice}") from error
 
+    def best(self) -> int:
+        """The step that validation prefers so far. Raises: CheckpointError: there is no checkpoint."""
+        return self.read_checkpoint()[1].best_step
+
     def rewind(self, step: int) -> None:
         """Forgets what was written after a step: metrics lines and episodes."""
         lines = [json.dumps(line) for line in self.metrics() if line["step"] <= step]

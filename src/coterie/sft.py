@@ -71,9 +71,9 @@ def sft(
             for index in range(config.tasks_per_step)
             for lesson in lessons(environment, config.seed, step * config.tasks_per_step + index)
         ]
-        metrics = learner.update({"starter": graded}, step)
+        learned = learner.update({"starter": graded}, step)
         if progress:
-            progress(step, metrics["starter"]["loss"])
+            progress(step, learned["starter"].metrics["loss"])
     out.parent.mkdir(parents=True, exist_ok=True)
     save_model(model, out)
     return model

@@ -12,13 +12,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from coterie.config import Config, load_config
+from coterie.ablation import Ablation, Change
+from coterie.config import MUTE_TASKS, Config, load_config
 from coterie.crew import Crew
 from coterie.cursor import PlayBug
 from coterie.environment import Environment, Split
 from coterie.errors import CheckpointError, RolloutError, Unavailable
 from coterie.evaluate import evaluate_team
-from coterie.metrics import add_budget, evaluation_metrics, policy_metrics, rollout_metrics
+from coterie.metrics import add_budget, evaluation_metrics, rollout_metrics, update_metrics
 from coterie.play import Play
 from coterie.runs import Played, Progress, Run, new_folder
 from coterie.seeds import seed_of
@@ -61,12 +62,15 @@ def train(
             progress.step = step + 1
             add_budget(progress.budget, play.budget, learned)
             updated = time.perf_counter()
-            line = {"step": step + 1, **rollout_metrics(collected, play.budget), **policy_metrics(learned)}
+            line = {"step": step + 1, **rollout_metrics(collected, play.budget)}
+            line |= update_metrics(experience, learned)
             line |= {f"budget/{name}": count for name, count in progress.budget.items()}
             last = step + 1 == settings.steps
             best = progress.best_step
             if last or (step + 1) % settings.eval_every == 0:
                 line |= _validate(run, crew, progress)
+            if settings.mute_every and (step + 1) % (settings.eval_every * settings.mute_every) == 0:
+                line |= _mute(run, crew)
             if step == 0 or last or (step + 1) % settings.episodes_every == 0:
                 run.save_episodes(step + 1, collected)
             line |= _times(began, sampled, updated, play)
@@ -190,6 +194,25 @@ def _validate(run: Run, crew: Crew, progress: Progress) -> dict[str, float]:
     if evaluation.success > progress.best_success:
         progress.best_step, progress.best_success = progress.step, evaluation.success
     return {**evaluation_metrics(evaluation), "time/eval": time.perf_counter() - began}
+
+
+def _mute(run: Run, crew: Crew) -> dict[str, float]:
+    """What muting each role costs now, paired over validation tasks; nothing where that cannot be asked."""
+    config = crew.config
+    if config.mute_hindrance():
+        return {}
+    line: dict[str, float] = {}
+    with _bugs_kept(run, config.environment, "validation", range(MUTE_TASKS)):
+        before, *after = [
+            evaluate_team(
+                config.environment, config.team, crew.engine, tasks=MUTE_TASKS, sampling=crew.sampling(1.0),
+                seats=ablation.seats() if ablation else None,
+            )
+            for ablation in (None, *(Ablation("mute", (role,)) for role in config.team.roles))
+        ]  # fmt: skip
+    for role, evaluation in zip(config.team.roles, after, strict=True):
+        line |= Change.between(f"mute {role}", before, evaluation).metrics(f"mute/{role}")
+    return line
 
 
 def _save(run: Run, crew: Crew, progress: Progress) -> None:

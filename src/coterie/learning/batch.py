@@ -7,7 +7,7 @@ depend on micro-batches, order or padding.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from coterie.algorithms.base import Denominator
@@ -19,7 +19,7 @@ class Row:
     """One completion to train.
 
     rollout_logprobs: of the distribution it was sampled from, one a token. token_weight: what each
-    of its tokens' losses is multiplied by. group: names it in errors.
+    of its tokens' losses is multiplied by. group: names it in errors. role: whose it is, for metrics.
     """
 
     prompt_ids: tuple[int, ...]
@@ -29,11 +29,33 @@ class Row:
     token_weight: float
     temperature: float
     group: str
+    role: str = ""
 
     @property
     def tokens(self) -> int:
         """Tokens of prompt and completion."""
         return len(self.prompt_ids) + len(self.completion_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class RoleLearned:
+    """A role's part in an update.
+
+    entropy: mean over its trained tokens, nats. gradient: how hard its tokens pull at the logits:
+    the norm of the loss's gradient there, summed over tokens. Unlike the weights' gradient it can be
+    told apart where roles share a policy, and compared where they do not.
+    """
+
+    entropy: float
+    gradient: float
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What an update did to a policy: its metrics, and each role's part."""
+
+    metrics: Mapping[str, float]
+    roles: Mapping[str, RoleLearned]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +93,7 @@ def rows_of(graded: Sequence[Graded], denominator: Denominator) -> list[Row]:
             / (tokens if denominator == "tokens" else len(graded) * len(one.sample.completion_ids)),
             temperature=one.sample.temperature,
             group=one.group,
+            role=one.sample.role,
         )
         for one in graded
     ]

@@ -81,11 +81,23 @@ def attention_mask(segments: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return mask[:, None]
 
 
-def logprobs_and_entropy(model: Model, layout: Layout, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probability of each trained token, and the entropy where it was sampled.
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What the network says of N trained tokens, float32; only logprobs have a gradient.
+
+    entropy: nats, of the distribution the token was drawn from. steepness: the norm of the gradient
+    of the token's log-probability at the logits, |one_hot - p|, in [0, sqrt 2): 0 for a certain token.
+    """
+
+    logprobs: torch.Tensor
+    entropy: torch.Tensor
+    steepness: torch.Tensor
+
+
+def score(model: Model, layout: Layout, dtype: torch.dtype) -> Scores:
+    """Log-probability of each trained token, with entropy and steepness where it was sampled.
 
     Args: dtype: what the network computes in; float32, or bfloat16 by autocast.
-    Returns: logprobs (N,) float32 with gradient, entropy (N,) float32 nats without.
     """
     device = model.device
     mask = attention_mask(layout.segments.to(device), dtype)
@@ -102,20 +114,23 @@ def logprobs_and_entropy(model: Model, layout: Layout, dtype: torch.dtype) -> tu
             _head(model, *chunk)
             for chunk in zip(*(t.split(HEAD_CHUNK) for t in (states, targets, temperatures)), strict=True)
         ]
-    return torch.cat([logprobs for logprobs, _ in chunks]), torch.cat([entropy for _, entropy in chunks])
+    return Scores(*(torch.cat(tensors) for tensors in zip(*chunks, strict=True)))
 
 
 def _head(
     model: Model, states: torch.Tensor, targets: torch.Tensor, temperatures: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """One chunk; its logits are made again in the backward pass instead of being kept."""
 
-    def compute(states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def compute(states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         distribution = log_distribution(model.head(states), temperatures[:, None], model.vocabulary)
+        logprobs = distribution.gather(-1, targets[:, None])[:, 0]
         with torch.no_grad():
             kept = distribution[:, : model.vocabulary]
-            entropy = -(kept.exp() * kept).sum(dim=-1)
-        return distribution.gather(-1, targets[:, None])[:, 0], entropy
+            shares = kept.exp()
+            entropy = -(shares * kept).sum(dim=-1)
+            steepness = (1 - 2 * logprobs.exp() + torch.einsum("nv,nv->n", shares, shares)).clamp(min=0).sqrt()
+        return logprobs, entropy, steepness
 
     if len(states) < HEAD_CHUNK:
         return compute(states)

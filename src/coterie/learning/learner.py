@@ -17,8 +17,8 @@ import torch
 
 from coterie.algorithms.base import Loss
 from coterie.errors import UpdateError
-from coterie.learning.batch import Pack, Row, microbatches, pack, rows_of
-from coterie.learning.forward import lay_out, logprobs_and_entropy
+from coterie.learning.batch import Learned, Pack, RoleLearned, Row, microbatches, pack, rows_of
+from coterie.learning.forward import Layout, Scores, lay_out, score
 from coterie.learning.losses import clip_share, kl_k3, token_losses
 from coterie.learning.optimizer import OptimizerConfig, learning_rate
 from coterie.models import Model
@@ -77,7 +77,7 @@ class Learner:
         )
         return Trainee(model, optimizer, reference)
 
-    def update(self, experience: Mapping[str, Sequence[Graded]], step: int) -> dict[str, dict[str, float]]:
+    def update(self, experience: Mapping[str, Sequence[Graded]], step: int) -> dict[str, Learned]:
         """One rollout's optimizer steps, for every policy that has rows.
 
         Returns: metrics by policy; a policy without rows has none and is bit-identical afterwards.
@@ -100,7 +100,7 @@ class Learner:
                     group["lr"] = lr
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
-        return {name: {**total.metrics(), "lr": lr} for name, total in totals.items()}
+        return {name: total.learned(lr) for name, total in totals.items()}
 
     def state(self, name: str) -> dict[str, Any]:
         """The optimizer's state of a policy, for a checkpoint."""
@@ -145,7 +145,8 @@ class Learner:
         device = trainee.model.device
         if self.config.checkpointing:
             trainee.model.net.train()  # layers checkpoint in training mode only; dropout is off
-        logprobs, entropy = logprobs_and_entropy(trainee.model, layout, self._dtype)
+        scores = score(trainee.model, layout, self._dtype)
+        scores.logprobs.retain_grad()
         trainee.model.net.eval()
         old = torch.tensor([value for row in layout.rows for value in row.rollout_logprobs], device=device)
         advantages = layout.spread([row.advantage for row in layout.rows], device)
@@ -153,10 +154,10 @@ class Learner:
         reference = None
         if trainee.reference is not None:
             with torch.no_grad():
-                reference, _ = logprobs_and_entropy(trainee.reference, layout, self._dtype)
-        loss = (weights * token_losses(self.loss, logprobs, old, advantages, reference)).sum()
+                reference = score(trainee.reference, layout, self._dtype).logprobs
+        loss = (weights * token_losses(self.loss, scores.logprobs, old, advantages, reference)).sum()
         loss.backward()
-        totals.add(self.loss, loss, logprobs.detach(), old, advantages, entropy, reference, len(layout.rows))
+        totals.add(self.loss, loss, layout, scores, old, advantages, reference)
         return float(loss.detach())
 
     def _refuse(self, name: str, rows: Sequence[Row], step: int) -> None:
@@ -189,20 +190,21 @@ class _Totals:
         self.loss = 0.0
         self.sums: dict[str, float] = {}
         self.peaks: dict[str, float] = {}
+        self.roles: dict[str, torch.Tensor] = {}
 
     def add(
         self,
         loss: Loss,
         total: torch.Tensor,
-        logprobs: torch.Tensor,
+        layout: Layout,
+        scores: Scores,
         old: torch.Tensor,
         advantages: torch.Tensor,
-        entropy: torch.Tensor,
         reference: torch.Tensor | None,
-        sequences: int,
     ) -> None:
         self.loss += float(total.detach())
-        self.sequences += sequences
+        self.sequences += len(layout.rows)
+        logprobs, entropy = scores.logprobs.detach(), scores.entropy
         difference = (logprobs - old).abs()
         each = {
             "entropy": entropy,
@@ -217,16 +219,26 @@ class _Totals:
         for name, values in each.items():
             self.sums[name] = self.sums.get(name, 0.0) + float(values.sum())
         self.tokens += len(logprobs)
+        assert scores.logprobs.grad is not None
+        pulls = scores.logprobs.grad.abs() * scores.steepness
+        each_token = torch.stack([torch.ones_like(entropy), entropy, pulls], dim=1).cpu()
+        lengths = [len(row.completion_ids) for row in layout.rows]
+        for row, values in zip(layout.rows, each_token.split(lengths), strict=True):
+            self.roles[row.role] = self.roles.get(row.role, torch.zeros(3)) + values.sum(dim=0)
         self.peaks["mismatch_max"] = max(self.peaks.get("mismatch_max", 0.0), float(difference.max()))
 
-    def metrics(self) -> dict[str, float]:
+    def learned(self, lr: float) -> Learned:
         """Means over the step's trained tokens; the norm is the mean over its optimizer steps."""
         means = {name: total / self.tokens for name, total in self.sums.items()}
-        return {
+        metrics = {
             "loss": self.loss,
             "grad_norm": sum(self.norms) / len(self.norms),
             "trained_tokens": self.tokens,
             "trained_sequences": self.sequences,
             **means,
             **self.peaks,
+            "lr": lr,
         }
+        by_role = {role: sums.tolist() for role, sums in self.roles.items()}
+        roles = {role: RoleLearned(entropy / tokens, pull) for role, (tokens, entropy, pull) in by_role.items()}
+        return Learned(metrics, roles)

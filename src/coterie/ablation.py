@@ -1,0 +1,108 @@
+"""Does each role earn its place? The team again, with a role muted, swapped or replaced.
+
+    Ablation.parse("mute", "proposer")            it says nothing
+    Ablation.parse("swap", "proposer,planner")    each is played by the other's policy
+    Ablation.parse("replace", "planner=base")     played by the policy it started from
+    Ablation.parse("replace", "planner=RUN")      or by that role's policy in another run
+
+The change in success is paired: both teams play the same tasks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from coterie.errors import ConfigError
+from coterie.evaluate import Z95, Evaluation
+from coterie.play import Seats
+from coterie.team import Team
+
+Kind = Literal["mute", "swap", "replace"]
+BASE = "base"
+"""The source of a replacement that stands for the run's own start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ablation:
+    """One change to a team. source: of a replacement, `base` or a run folder."""
+
+    kind: Kind
+    roles: tuple[str, ...]
+    source: str = ""
+
+    @classmethod
+    def parse(cls, kind: Kind, text: str) -> Ablation:
+        """What a person wrote. Raises: ConfigError: it is not of the form the kind takes."""
+        names, _, source = text.partition("=")
+        roles = tuple(name.strip() for name in names.split(","))
+        wanted = {"mute": (1, False), "swap": (2, False), "replace": (1, True)}[kind]
+        if (len(roles), bool(source)) != wanted or not all(roles) or len(set(roles)) < len(roles):
+            form = {"mute": "ROLE", "swap": "ROLE,ROLE", "replace": "ROLE=base or ROLE=RUN"}[kind]
+            raise ConfigError(f"--{kind} {text}: write it as --{kind} {form}")
+        return cls(kind, roles, source)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {','.join(self.roles)}" + (f"={self.source}" if self.source else "")
+
+    def check(self, team: Team) -> None:
+        """Raises ConfigError: a role the team has not, or a change that changes nothing."""
+        for role in self.roles:
+            if role not in team.roles:
+                raise ConfigError(f"--{self}: unknown role '{role}'; the roles are {', '.join(team.roles)}")
+        if self.kind == "swap" and len({team.roles[role] for role in self.roles}) == 1:
+            raise ConfigError(f"--{self}: one policy plays both roles, so there is nothing to swap")
+
+    def seats(self) -> Seats:
+        """Who is played by no policy: a muted role says nothing."""
+        return dict.fromkeys(self.roles, lambda _: "") if self.kind == "mute" else {}
+
+    def team(self, team: Team, replacement: str = "") -> Team:
+        """The team with its roles given to other policies. replacement: the policy put in."""
+        roles = dict(team.roles)
+        if self.kind == "swap":
+            first, second = self.roles
+            roles[first], roles[second] = roles[second], roles[first]
+        elif self.kind == "replace":
+            roles[self.roles[0]] = replacement
+        return Team(roles)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What an ablation did to success. low, high: the paired 95 % interval of the change."""
+
+    ablation: str
+    success: float
+    change: float
+    low: float
+    high: float
+    turns: float
+
+    @classmethod
+    def between(cls, ablation: Ablation | str, before: Evaluation, after: Evaluation) -> Change:
+        """The change from one evaluation to another on the same tasks."""
+        change, low, high = paired(before.by_task, after.by_task)
+        return cls(str(ablation), after.success, change, low, high, after.turns)
+
+    def metrics(self, area: str) -> Mapping[str, float]:
+        """As a line of metrics holds it."""
+        return {f"{area}/change": self.change, f"{area}/change_low": self.low, f"{area}/change_high": self.high}
+
+
+def paired(before: Sequence[float], after: Sequence[float]) -> tuple[float, float, float]:
+    """The mean change over tasks, and its 95 % interval.
+
+    Args: before, after: success by task, each in [0, 1], in one order.
+    Returns: change, low, high, all in [-1, 1].
+    Source: the adjusted Wald interval of Agresti and Min (2005, Statistics in Medicine 24:729) for
+        matched pairs: half an observation is added to each cell, so that it has a width where no
+        task changed. For several episodes a task the same with their mean.
+    """
+    differences = [later - earlier for earlier, later in zip(before, after, strict=True)]
+    total, squares, count = sum(differences), sum(one * one for one in differences) + 1, len(differences) + 2
+    middle = total / count
+    half = Z95 * math.sqrt(max(0.0, squares - total * total / count)) / count
+    return total / len(differences), max(-1.0, middle - half), min(1.0, middle + half)

@@ -1,0 +1,110 @@
+"""Warnings: what a healthy run does not get, and what a team with a redundant and a dead role gets."""
+
+import pytest
+
+from coterie import load_config, train
+from coterie.config import MUTE_TASKS
+from coterie.diagnose import WINDOW, concerns, history
+from coterie.errors import ConfigError
+from coterie.models import save_model
+from tests.toys import tiny
+
+ROLES = ("a", "b")
+
+
+def steps(count: int = WINDOW, **changed: float) -> list[dict[str, float]]:
+    """Lines of a healthy run, with what is changed; `__` stands for `/`."""
+    line = {"groups/total": 20, "groups/live": 8}
+    for role in ROLES:
+        line |= {f"role/{role}/live_groups": 4, f"role/{role}/gradient_share": 0.5, f"role/{role}/advantage_share": 0.5}
+    line |= {name.replace("__", "/"): value for name, value in changed.items()}
+    return [{"step": step + 1, **line} for step in range(count)]
+
+
+def kinds(lines) -> list[tuple[str, str]]:
+    return [(one.kind, one.role) for one in concerns(lines, ROLES)]
+
+
+def test_a_healthy_run_has_no_warning():
+    assert kinds(steps()) == []
+
+
+def test_a_role_without_a_live_group_for_twenty_steps_is_dead_and_one_earlier_is_not():
+    assert kinds(steps(role__a__live_groups=0)) == [("dead", "a")]
+    assert kinds(steps(19, role__a__live_groups=0)) == []
+    assert kinds([*steps(5), *steps(19, role__a__live_groups=0)]) == []
+
+
+def test_a_role_that_is_never_asked_is_dead():
+    lines = [{key: value for key, value in line.items() if not key.startswith("role/b/")} for line in steps()]
+    assert kinds(lines) == [("dead", "b")]
+
+
+def test_a_dominant_role_has_nearly_all_of_the_gradient_or_of_the_advantage():
+    assert kinds(steps(role__a__gradient_share=0.95)) == [("dominant", "a")]
+    assert kinds(steps(role__b__advantage_share=0.95)) == [("dominant", "b")]
+    assert kinds(steps(role__a__gradient_share=0.85)) == []
+
+
+def test_beside_a_dead_role_dominance_says_nothing_new():
+    assert kinds(steps(role__a__live_groups=0, role__b__gradient_share=1.0)) == [("dead", "a")]
+
+
+def test_mostly_dead_groups_are_counted_over_the_window():
+    assert kinds(steps(groups__live=1)) == [("mostly_dead", "")]
+    assert kinds([*steps(10, groups__live=1), *steps(10)]) == []
+
+
+@pytest.mark.parametrize(("low", "lazy"), [(-0.019, True), (-0.021, False), (-0.4, False), (0.001, True)])
+def test_a_role_is_lazy_when_muting_it_surely_costs_less_than_two_points(low, lazy):
+    probe = {"step": 21, "mute/a/change": low + 0.01, "mute/a/change_low": low, "mute/a/change_high": low + 0.02}
+    assert kinds([*steps(), probe]) == ([("lazy", "a")] if lazy else [])
+
+
+def test_the_latest_probe_counts():
+    def probe(step: int, low: float) -> dict[str, float]:
+        return {"step": step, "mute/a/change": low, "mute/a/change_low": low, "mute/a/change_high": low}
+
+    assert kinds([probe(1, 0.0), probe(2, -0.5)]) == []
+    assert kinds([probe(1, -0.5), probe(2, 0.0)]) == [("lazy", "a")]
+
+
+def test_history_names_the_step_at_which_each_arose_once():
+    lines = [*steps(30, groups__live=1), *steps(30), *steps(30, groups__live=1)]
+    lines = [{**line, "step": number + 1} for number, line in enumerate(lines)]
+    arose = [(step, one.kind) for step, one in history(lines, ROLES)]
+    assert [kind for _, kind in arose] == ["mostly_dead", "mostly_dead"]
+    assert arose[0][0] == 20
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("crowd")
+    save_model(tiny(0), folder / "model")
+    sets = [f"policies.{role}.model={folder / 'model'}" for role in "abcd"]
+    sets += [f"team.{role}={role}" for role in "abcd"]
+    sets += ["train.steps=40", "train.tasks_per_step=16", "train.eval_tasks=50", "train.eval_every=20",
+             "train.mute_every=1", "optimizer.lr=1e-2"]  # fmt: skip
+    return train(load_config("tests/toys.py:Crowd", sets), folder / "run")
+
+
+def test_the_redundant_role_is_called_lazy_the_dead_one_dead_and_healthy_ones_neither(crowd):
+    lines = crowd.metrics()
+    assert lines[-1]["validation/success"] > 0.9
+    found = {(one.kind, one.role) for one in concerns(lines, "abcd")}
+    assert found == {("lazy", "c"), ("dead", "d")}
+
+
+def test_what_muting_costs_stands_in_the_metrics(crowd):
+    last = crowd.metrics()[-1]
+    assert last["mute/a/change_high"] < -0.3
+    assert last["mute/b/change_high"] < -0.8
+    assert last["mute/c/change"] == 0.0
+
+
+def test_a_probe_that_cannot_be_made_is_refused_where_it_was_asked_for():
+    with pytest.raises(ConfigError, match="mute_every has no effect: a team of one"):
+        load_config("plan_path", ["environment.solo=true", "train.mute_every=2"])
+    config = load_config("plan_path", ["environment.solo=true"])
+    assert config.mute_hindrance()
+    assert MUTE_TASKS == 500
