@@ -52,26 +52,33 @@ class Loaded:
         sampled: int = 0,
         progress: Callable[[int, int], None] | None = None,
     ) -> tuple[Evaluation, list[Change]]:
-        """The team as it is, and what each change to it costs, on the same tasks.
+        """The team as it is, and what each ablation does to its success."""
+        before, after = self.ablate(ablations, split, tasks=tasks, sampled=sampled, progress=progress)
+        return before, [Change.between(*one) for one in zip(ablations, [before] * len(after), after, strict=True)]
+
+    def ablate(
+        self,
+        ablations: Sequence[Ablation],
+        split: Split = "test",
+        *,
+        tasks: int | None = None,
+        sampled: int = 0,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> tuple[Evaluation, list[Evaluation]]:
+        """The team as it is, and ablated in each way, on the same tasks.
 
         Raises: ConfigError: an ablation names no role of the team, or changes nothing. CheckpointError: a
             replacement is not there.
         """
-        played: list[tuple[Ablation, Team, Engine]] = []
+        changed: list[tuple[Team, Engine, Seats]] = []
         for ablation in ablations:
             ablation.check(self.config.team)
             team, engine = ablation.team(self.config.team), self.crew.engine
             if ablation.kind == "replace":
                 team, engine = self._replaced(ablation)
-            played.append((ablation, team, engine))
+            changed.append((team, engine, ablation.seats()))
         before = self.evaluate(split, tasks=tasks, sampled=sampled, progress=progress)
-        changes = [
-            Change.between(
-                ablation, before, self._evaluate(team, engine, ablation.seats(), split, tasks, sampled, progress)
-            )
-            for ablation, team, engine in played
-        ]
-        return before, changes
+        return before, [self._evaluate(*one, split, tasks, sampled, progress) for one in changed]
 
     def _replaced(self, ablation: Ablation) -> tuple[Team, Engine]:
         """The team and engine in which a role is played by its start, or by another run's policy."""

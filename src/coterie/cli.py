@@ -244,7 +244,7 @@ def check(
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="rollout, update, step, startup, memory or plan_path.")],
+    name: Annotated[str, typer.Argument(help="rollout, update, step, startup, memory, plan_path or roles.")],
     as_json: AsJson = False,
 ) -> None:
     """Measure: every figure in the docs comes from here: coterie bench rollout"""

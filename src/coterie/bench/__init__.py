@@ -18,6 +18,7 @@ BENCHES = {
     "demo": "what `make demo` shows: a team before and after minutes of training",
     "memory": "peak memory of a demo step",
     "plan_path": "the results table of plan_path: algorithms, seeds, intervals",
+    "roles": "what plan_path loses with a role muted, swapped or replaced by its start",
     "rollout": "tokens a second against padded model.generate",
     "smoke": "twenty steps; fails unless success rises",
     "startup": "seconds until `coterie --help` has answered",

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,16 +68,20 @@ ROWS = {
 
 def run(say: Say) -> dict[str, Any]:
     """Runs what is missing, writes the page, and returns success by row."""
-    jobs = [(row, seed) for row in ROWS for seed in ROWS[row].seeds]
+    make([(row, seed) for row in ROWS for seed in ROWS[row].seeds], say)
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text(page())
+    PICTURE.write_text(picture())
+    return {row: round(fmean(one["success"] for one in _all(row)), 4) for row in ROWS}
+
+
+def make(jobs: Sequence[tuple[str, int]], say: Say) -> None:
+    """Makes those runs of (row, seed) that are missing."""
     waiting = [job for job in jobs if not _figures(*job).exists()]
     say(f"{len(waiting)} of {len(jobs)} runs to do, in {FOLDER}")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for row, seed in pool.map(_subprocess, waiting):
             say(f"{row}, seed {seed}: {json.loads(_figures(row, seed).read_text())['success']:.3f}")
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(page())
-    PICTURE.write_text(picture())
-    return {row: round(fmean(one["success"] for one in _all(row)), 4) for row in ROWS}
 
 
 def page() -> str:
