@@ -36,8 +36,8 @@ def rollout_metrics(played: Sequence[Played], budget: Budget) -> dict[str, float
     line |= {f"metric/{name}": fmean(values) for name, values in sorted(noted.items())}
     for role in sorted(budget.replies):
         line[f"role/{role}/truncated_share"] = budget.truncated[role] / budget.replies[role]
-    for stage, count in sorted(budget.dropped.items()):
-        line[f"rollout/dropped/{stage}"] = count
+    for what, counts in (("dropped", budget.dropped), ("retried", budget.retried)):
+        line |= {f"rollout/{what}/{stage}": count for stage, count in sorted(counts.items())}
     return line
 
 

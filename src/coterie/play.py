@@ -61,6 +61,7 @@ class Budget:
     truncated: Counter[str] = field(default_factory=Counter[str])
     replies: Counter[str] = field(default_factory=Counter[str])
     dropped: Counter[str] = field(default_factory=Counter[str])
+    retried: Counter[str] = field(default_factory=Counter[str])
 
 
 class Front:
@@ -141,8 +142,10 @@ class Front:
 
     async def _generate(self, requests: list[Request]) -> list[Samples]:
         for _ in range(RETRIES):
-            with contextlib.suppress(Unavailable):
+            try:
                 return await self._call(requests)
+            except Unavailable as fault:
+                self.budget.retried[fault.stage] += 1
         return await self._call(requests)
 
     async def _call(self, requests: list[Request]) -> list[Samples]:
@@ -277,8 +280,10 @@ class Play:
 
     async def _perform(self, function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
         for _ in range(RETRIES):
-            with contextlib.suppress(Unavailable):
+            try:
                 return await self._call(function, args)
+            except Unavailable as fault:
+                self.budget.retried[fault.stage] += 1
         return await self._call(function, args)
 
     async def _call(self, function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:

@@ -79,13 +79,11 @@ class Run:
         """
         if folder.exists():
             raise CheckpointError(f"{folder} exists; choose another folder with --out, or go on with --resume {folder}")
-        try:
+        with _whole(folder, "choose another folder with --out"):
             folder.mkdir(parents=True)
-            run = cls(folder)
-            run._write("config.toml", f"# coterie train {folder / 'config.toml'}\n\n{config.toml()}")
-            run._write("about.json", json.dumps(_about(config), indent=1))
-        except OSError as error:
-            raise CheckpointError(f"{folder} cannot be written: {error.strerror or error}") from error
+        run = cls(folder)
+        run._write("config.toml", f"# coterie train {folder / 'config.toml'}\n\n{config.toml()}")
+        run._write("about.json", json.dumps(_about(config), indent=1))
         return run
 
     @classmethod
@@ -112,7 +110,7 @@ class Run:
 
     def log(self, metrics: Mapping[str, float]) -> None:
         """Appends one step's line to metrics.jsonl."""
-        with (self.folder / "metrics.jsonl").open("a") as file:
+        with _whole(self.folder, self._go_on), (self.folder / "metrics.jsonl").open("a") as file:
             file.write(json.dumps(metrics) + "\n")
 
     def metrics(self) -> list[dict[str, float]]:
@@ -167,7 +165,7 @@ class Run:
         folder = self.checkpoint(progress.step)
         aside = folder.with_name(f".{folder.name}")
         shutil.rmtree(aside, ignore_errors=True)
-        try:
+        with _whole(folder, self._go_on, aside):
             aside.mkdir(parents=True)
             write(aside)
             (aside / "progress.json").write_text(json.dumps(asdict(progress)))
@@ -178,13 +176,6 @@ class Run:
             shutil.rmtree(folder, ignore_errors=True)
             aside.rename(folder)
             _flush(folder.parent)
-        except (OSError, RuntimeError, SafetensorError) as error:  # what torch and safetensors raise on a full disk
-            shutil.rmtree(aside, ignore_errors=True)
-            reason = str(error).splitlines()[0]
-            raise CheckpointError(
-                f"checkpoint {folder} could not be written: {reason}; "
-                f"make room and go on with: coterie train --resume {self.folder}"
-            ) from error
         for step in self.checkpoints()[:-keep]:
             if step not in (0, progress.best_step):
                 shutil.rmtree(self.checkpoint(step))
@@ -229,19 +220,38 @@ class Run:
 
     def _write(self, name: str, content: str | bytes) -> None:
         path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_name(f".{path.name}")
-        with aside.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.rename(path)
+        with _whole(path, self._go_on, aside):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with aside.open("wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
+                file.flush()
+                os.fsync(file.fileno())
+            aside.rename(path)
+
+    @property
+    def _go_on(self) -> str:
+        return f"make room and go on with: coterie train --resume {self.folder}"
 
 
 def new_folder(environment: str) -> Path:
     """Where a run goes when nobody says: runs/DATE-TIME-ENVIRONMENT."""
     name = Path(environment.split(":", maxsplit=1)[0]).stem if ":" in environment else environment
     return Path("runs") / f"{time.strftime('%Y-%m-%d-%H%M%S')}-{name}"
+
+
+@contextlib.contextmanager
+def _whole(path: Path, advice: str, aside: Path | None = None) -> Iterator[None]:
+    """A write that fails is one line; what was written aside is removed."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:  # what torch and safetensors raise on a full disk
+        if aside is not None and aside.is_dir():
+            shutil.rmtree(aside, ignore_errors=True)
+        elif aside is not None:
+            aside.unlink(missing_ok=True)
+        reason = (isinstance(error, OSError) and error.strerror) or str(error).splitlines()[0]
+        raise CheckpointError(f"{path} could not be written: {reason}; {advice}") from error
 
 
 def _files(folder: Path) -> list[Path]:
