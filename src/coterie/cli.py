@@ -180,6 +180,29 @@ def play(
 
 
 @app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; curves are overlaid.")],
+    out: Annotated[Path | None, typer.Option(help="The page to write; default: report.html in the first run.")] = None,
+    tasks: Annotated[
+        int, typer.Option(min=0, help="Validation tasks played to compare roles, start and end; 0: play nothing.")
+    ] = 200,
+) -> None:
+    """Show runs as one page: curves, warnings, groups, roles: coterie report RUN"""
+    from coterie.errors import CheckpointError
+    from coterie.report.gather import report as build
+
+    page = out or runs[0] / "report.html"
+    console = _console(stderr=True)
+    with console.status("reading") as status:
+        text = build(runs, tasks=tasks, progress=status.update)
+    try:
+        page.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CheckpointError(f"{page} cannot be written: {error.strerror}; choose another place with --out") from error
+    _console().print(f"open in a browser: {page}", soft_wrap=True)
+
+
+@app.command()
 def sft(
     environment: Annotated[str, typer.Argument(metavar="ENV", help="An environment's name or FILE.py:Class.")],
     out: Annotated[Path, typer.Option(help="The model folder to make.")],

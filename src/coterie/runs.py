@@ -127,13 +127,17 @@ class Run:
     def episodes(self, step: int) -> list[Played]:
         """A saved rollout. Raises: CheckpointError: this step was not saved, or cannot be read."""
         file = self.folder / f"episodes/step-{step:05d}.jsonl.gz"
-        saved = sorted(int(other.name[5:10]) for other in file.parent.glob("step-*.jsonl.gz"))
+        saved = self.saved_episodes()
         if step not in saved:
             raise CheckpointError(f"{self.folder} has no episodes of step {step}; saved: {', '.join(map(str, saved))}")
         try:
             return [PLAYED.validate_json(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
         except (OSError, EOFError, ValueError) as error:
             raise CheckpointError(f"{file} is damaged: {str(error).splitlines()[0]}") from error
+
+    def saved_episodes(self) -> list[int]:
+        """Steps whose rollout was saved, in order."""
+        return sorted(int(file.name[5:10]) for file in (self.folder / "episodes").glob("step-*.jsonl.gz"))
 
     def save_bug(self, split: Split, index: int, log: Log) -> None:
         """Keeps what led to an exception out of `play`, for `replay_bug`."""

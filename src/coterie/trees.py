@@ -71,8 +71,19 @@ def log_text(log: Log) -> str:
     return "\n".join(lines)
 
 
+def why_comparable(group: Group) -> str:
+    """What a group's members share, so that their returns may be compared."""
+    first = group.members[0].samples[0]
+    if group.scope == "task":
+        return f"{len(group.members)} whole episodes of one task; their prompts differ, and the algorithm says so"
+    return (
+        f"{len(group.members)} replies to one prompt ({len(first.prompt_ids)} tokens) by policy {first.policy} at "
+        f"version {first.version}"
+    )
+
+
 def _members(group: Group, earned: tuple[float, ...]) -> list[str]:
-    lines: list[str] = []
+    lines = [f"    group {'/'.join(map(str, group.key))}: {why_comparable(group)}"]
     for index, (member, credit) in enumerate(zip(group.members, earned, strict=True)):
         parts = ", ".join(f"{name} {value:+.2f}" for name, value in sorted(member.parts.items()))
         text = " / ".join(sample.text for sample in member.samples)
