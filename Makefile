@@ -33,7 +33,11 @@ types: setup ## pyright
 test: setup ## the tests: CPU, offline, about two minutes
 	$(BIN)/pytest -n 2
 
-test-slow: setup ## the claims that take longer: learning, the demo's numbers
+.venv/oracles: .venv/ready
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,oracles]'
+	@touch $@
+
+test-slow: .venv/oracles ## the claims that take longer: exact gradients, TRL, SIGKILL, a browser, the demo's numbers
 	$(BIN)/pytest -m slow
 
 test-gpu: setup ## what needs a CUDA device
