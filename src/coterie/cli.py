@@ -266,6 +266,25 @@ def check(
 
 
 @app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Look at this machine: versions, hardware, what can run: coterie doctor"""
+    from coterie.doctor import examine
+
+    findings = examine()
+    if as_json:
+        typer.echo(json.dumps([dataclasses.asdict(one) for one in findings]))
+        return
+    area = ""
+    for one in findings:
+        if one.area != area:
+            area = one.area
+            typer.echo(area)
+        typer.echo(
+            f"  {'ok     ' if one.ok else 'missing'} {one.name:14} {one.text}" + ("" if one.ok else f"; {one.advice}")
+        )
+
+
+@app.command()
 def bench(
     name: Annotated[str, typer.Argument(help="rollout, update, step, startup, memory, plan_path or roles.")],
     as_json: AsJson = False,

@@ -12,7 +12,7 @@ import importlib.util
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from coterie.environment import Settings
 from coterie.errors import ConfigError
@@ -38,13 +38,17 @@ USER_MODULE = "coterie_user_"
 S = TypeVar("S", bound=Settings)
 
 
+def at(home: str) -> Any:
+    """What lives at `module:name`."""
+    module, _, name = home.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
 def summary(kind: str) -> dict[str, str]:
     """The names of a kind, each with the first line of its docstring."""
     lines: dict[str, str] = {}
     for name, home in KINDS[kind].items():
-        module, _, attribute = home.partition(":")
-        doc = getattr(importlib.import_module(module), attribute).__doc__ or ""
-        lines[name] = doc.strip().splitlines()[0]
+        lines[name] = (at(home).__doc__ or "").strip().splitlines()[0]
     return lines
 
 
@@ -55,8 +59,7 @@ def find(kind: str, name: str, table: dict[str, str], base: type[S]) -> type[S]:
     Raises: ConfigError: no such name, file or class, or it is not a subclass of `base`.
     """
     if name in table:
-        module, _, attribute = table[name].partition(":")
-        return getattr(importlib.import_module(module), attribute)
+        return at(table[name])
     file, separator, attribute = name.rpartition(":")
     if not separator or not file.endswith(".py"):
         raise ConfigError(

@@ -1,0 +1,95 @@
+"""`coterie doctor`: versions, hardware, and which engines and extras can run here."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from coterie.registry import ENGINES, at
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at. advice: what to do, where it is not ok."""
+
+    area: str
+    name: str
+    ok: bool
+    text: str
+    advice: str = ""
+
+
+def examine() -> list[Finding]:
+    """Looks at packages, extras, hardware and engines, in this order; changes nothing."""
+    return [*_packages(), *_hardware(), *_engines()]
+
+
+def _packages() -> list[Finding]:
+    """The core's packages, then those of each extra."""
+    found = [
+        Finding("core", "python", True, platform.python_version()),
+        Finding("core", "coterie", True, metadata.version("coterie")),
+    ]
+    extras: dict[str, list[Requirement]] = {}
+    for requirement in map(Requirement, metadata.requires("coterie") or ()):
+        extra = re.search(r"extra == ['\"]([\w-]+)", str(requirement.marker or ""))
+        if extra:
+            extras.setdefault(extra[1], []).append(requirement)
+        else:
+            name, wanted = requirement.name, requirement.specifier
+            version, fits = _version(requirement)
+            found.append(Finding("core", name, fits, version, f"pip install '{name}{wanted}'"))
+    for extra, requirements in sorted(extras.items()):
+        versions = [(one.name, *_version(one)) for one in requirements]
+        text = ", ".join(f"{name} {version}" for name, version, _ in versions)
+        fits = all(one for *_, one in versions)
+        found.append(Finding("extras", extra, fits, text, f"where wanted: pip install 'coterie[{extra}]'"))
+    return found
+
+
+def _version(requirement: Requirement) -> tuple[str, bool]:
+    """What is installed of a package, and whether it fits."""
+    try:
+        version = metadata.version(requirement.name)
+    except metadata.PackageNotFoundError:
+        return "not installed", False
+    return version, requirement.specifier.contains(version, prereleases=True)
+
+
+def _hardware() -> list[Finding]:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
+    free = shutil.disk_usage(Path.cwd()).free / GIB
+    found = [
+        Finding("hardware", "processor", True, f"{os.cpu_count()} cores"),
+        Finding("hardware", "memory", memory > 2, f"{memory:.1f} GiB", "the demo needs 2 GiB"),
+        Finding("hardware", "disk", free > 1, f"{free:.1f} GiB free here", "runs keep checkpoints: make room"),
+    ]
+    try:
+        import torch
+    except ImportError as error:
+        return [*found, Finding("hardware", "accelerator", False, f"unknown: {error}", "see torch above")]
+    devices = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    devices += ["Apple MPS"] if torch.backends.mps.is_available() else []
+    text = ", ".join(devices) or "none: training runs on the processor"
+    return [*found, Finding("hardware", "accelerator", True, text)]
+
+
+def _engines() -> list[Finding]:
+    found: list[Finding] = []
+    for name, home in ENGINES.items():
+        try:
+            at(home)
+        except ImportError as error:
+            found.append(Finding("engines", name, False, f"cannot run: {error}", "see core above"))
+        else:
+            found.append(Finding("engines", name, True, "can run"))
+    return found
