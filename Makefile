@@ -58,10 +58,14 @@ starter: setup ## rebuild the shipped starter (about 25 minutes)
 	rm -rf src/coterie/starter
 	cp -r build/starter src/coterie/starter
 
+screenshots: setup ## the pictures of docs/report.md, from RUNS (default: the newest two); needs chromium
+	$(BIN)/coterie report $(or $(RUNS),$$(ls -dt runs/*/ | head -2)) --out build/report.html
+	$(BIN)/python -m tests.screenshots build/report.html docs
+
 docs: setup ## regenerate docs/config.md
 	$(BIN)/python -m coterie.reference > docs/config.md
 
 clean: ## remove what was built
 	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo fmt lint types test test-slow test-gpu check smoke bench starter docs clean
+.PHONY: help setup demo fmt lint types test test-slow test-gpu check smoke bench starter screenshots docs clean

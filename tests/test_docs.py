@@ -1,6 +1,7 @@
 """What the docs show works: code blocks run, commands exist, numbers have a command."""
 
 import re
+import shlex
 import tomllib
 from pathlib import Path
 
@@ -10,13 +11,16 @@ from coterie import check
 from coterie.bench import BENCHES
 from coterie.environment import Environment
 from coterie.registry import ALGORITHMS, ENVIRONMENTS, find
+from tests.test_cli import call
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("docs/**/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    """The fenced blocks of a page in one language, or in none."""
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    return [block for name, block in fenced if name == language]
 
 
 ENVIRONMENT_BLOCKS = [
@@ -35,7 +39,7 @@ def test_environments_in_the_docs_keep_the_contract(page, block, tmp_path):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_in_the_docs_name_verbs_files_and_settings_that_exist(page):
-    verbs = {"train", "eval", "play", "sft", "list", "check", "bench"}
+    verbs = {"train", "eval", "play", "report", "sft", "list", "check", "doctor", "bench"}
     targets = set((ROOT / "Makefile").read_text().split())
     for command in re.findall(r"coterie ((?:[a-z]+) [^\n`]*)", page.read_text()):
         words = command.split()
@@ -87,3 +91,55 @@ def test_every_metric_of_a_run_has_a_row(tmp_path):
         last = general.rsplit("/", 1)[-1]
         stem = re.sub(r"_(low|high)$", "", last)
         assert f"`{general}`" in documented or f"`{last}`" in documented or f"{stem}`, `_low`" in documented, name
+
+
+SMALL = {
+    "train": ["--set", "train.steps=2", "--set", "train.tasks_per_step=2", "--set", "train.eval_tasks=4"],
+    "eval": ["--tasks", "4"],
+    "report": ["--tasks", "2"],
+    "play": [],
+    "check": ["--tasks", "1"],
+    "sft": ["--set", "sft.steps=1", "--set", "sft.tasks_per_step=1"],
+    "doctor": [],
+    "list": [],
+}
+"""What makes a command of the docs quick, without changing what it is."""
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The commands of a page's code blocks, as one would type them."""
+    typed = [line for block in blocks(page, "") for line in block.splitlines() if line.startswith("coterie ")]
+    return [shlex.split(line, comments=True)[1:] for line in typed if not line.startswith("coterie bench")]
+
+
+def small(words: list[str]) -> list[str]:
+    """The command at a size for tests: the shipped model for one to download, a step that a small run saves."""
+    words = [word.replace("Qwen/Qwen3-0.6B", "starter") for word in words]
+    if "--step" in words:
+        words[words.index("--step") + 1] = "2"
+    if "--task" in words:
+        words[words.index("--task") + 1] = "1"
+    if "--resume" in words:
+        return words
+    return [*words, *SMALL[words[0]]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
+def test_every_command_and_python_block_of_a_page_runs(page, tmp_path, monkeypatch):
+    """In the order of the page, in an empty folder with the configs and an environment of one's own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    riddle = next(block for name, block in ENVIRONMENT_BLOCKS if name == "README.md")
+    (tmp_path / "my_env.py").write_text(f"{riddle}\n\nMyEnv = Riddle\n")
+    typed = commands(page)
+    trained = {words[words.index("--out") + 1] for words in typed if words[0] == "train" and "--out" in words}
+    for folder in ("runs/first", "runs/second"):
+        if folder not in trained and any(folder in words for words in typed):
+            code, _, err = call("train", "plan_path", "--out", folder, *SMALL["train"])
+            assert code == 0, err
+    for words in typed:
+        code, _, err = call(*small(words))
+        assert code == 0, (words, err)
+    for block in blocks(page, "python"):
+        exec(compile(block.replace("tasks=100", "tasks=4"), page.name, "exec"), {"__name__": page.stem})

@@ -57,6 +57,11 @@ HEAD = [
     "played by the other's policy. `replace …=base`: the role is played by the policy it started from, its partner as "
     "trained. Changes are in points of success with paired 95 % intervals over tasks (Agresti and Min); the mean over "
     "seeds averages each task's change first, so its interval is over tasks, not over seeds.",
+    "",
+    "An ablation measures the team as it was trained: what it loses when a role falls silent at once, not what a team "
+    "trained without that role would reach. In the full view the planner could find the way alone; it has learned to "
+    "follow the proposal, and loses more without it than the planner of the split view, which has learned to feel its "
+    "way. (Alone from the start, with the map: the row `grpo, solo` of [the methods](plan_path.md).)",
 ]
 
 
