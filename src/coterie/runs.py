@@ -36,6 +36,8 @@ from coterie.errors import CheckpointError
 from coterie.group import Collected
 
 MANIFEST = "manifest.json"
+EXACT = ("coterie", "torch", "transformers", "tokenizers")
+"""Packages of which another version may compute something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,17 @@ class Run:
     def config(self) -> Config:
         """The resolved config."""
         return load_config(self.folder / "config.toml")
+
+    def check_versions(self) -> None:
+        """Raises CheckpointError: what computed this run so far is not what is installed now."""
+        file = self.folder / "about.json"
+        about = json.loads(file.read_text()) if file.exists() else {}
+        for name, version in about.get("versions", {}).items():
+            if name in EXACT and version != (here := metadata.version(name)):
+                raise CheckpointError(
+                    f"{self.folder} was run with {name} {version}, and {here} is installed: it cannot go on exactly; "
+                    f"install {name}=={version}, or start a new run from its weights, in {self.folder}/checkpoints"
+                )
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,7 +18,7 @@ from coterie.config import MUTE_TASKS, Config, load_config
 from coterie.crew import Crew
 from coterie.cursor import PlayBug
 from coterie.environment import Environment, Split
-from coterie.errors import CheckpointError, RolloutError, Unavailable
+from coterie.errors import CheckpointError, ConfigError, EnvError, RolloutError, Unavailable
 from coterie.evaluate import evaluate_team
 from coterie.metrics import add_budget, evaluation_metrics, rollout_metrics, update_metrics
 from coterie.play import Play
@@ -121,9 +122,18 @@ def _begin(out: str | Path | None, config: Config) -> Iterator[tuple[Run, Crew, 
     if folder.exists():
         raise CheckpointError(f"{folder} exists; choose another folder with --out, or go on with --resume {folder}")
     crew = Crew(config)
+    made = [one for one in (folder, *folder.parents) if not one.exists()]
     run = Run.create(folder, config)
-    with run.locked():
-        yield run, crew, Progress()
+    try:
+        with run.locked():
+            yield run, crew, Progress()
+    except (ConfigError, EnvError):  # a mistake that shows in the first episodes leaves nothing behind
+        if not run.checkpoints():
+            shutil.rmtree(folder)
+            with suppress(OSError):  # somebody else has put something there
+                for parent in made[1:]:
+                    parent.rmdir()
+        raise
 
 
 @contextmanager
@@ -137,6 +147,7 @@ def _continue(folder: Path, config: Config) -> Iterator[tuple[Run, Crew, Progres
                     f"{folder} was run with {table}.{key} = {theirs[table].get(key)!r}, not {ours[table].get(key)!r}; "
                     "a run goes on with its own config: leave the setting out, or start a new run"
                 )
+    run.check_versions()
     with run.locked():
         checkpoint, progress = run.read_checkpoint()
         crew = Crew(config, checkpoint, resume=True)
