@@ -45,6 +45,10 @@ test-gpu: setup ## what needs a CUDA device
 
 check: lint test test-slow ## all that CI does
 
+mutants: setup ## mutation testing of the maths: half an hour; survivors are explained in docs/mutants.md
+	OMP_NUM_THREADS=1 $(BIN)/mutmut run --max-children 2
+	$(BIN)/mutmut results
+
 smoke: setup ## train 20 steps, fail unless the team's success rises
 	$(BIN)/coterie bench smoke
 
@@ -66,6 +70,6 @@ docs: setup ## regenerate docs/config.md
 	$(BIN)/python -m coterie.reference > docs/config.md
 
 clean: ## remove what was built
-	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist mutants .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo fmt lint types test test-slow test-gpu check smoke bench starter screenshots docs clean
+.PHONY: help setup demo fmt lint types test test-slow test-gpu check mutants smoke bench starter screenshots docs clean

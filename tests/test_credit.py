@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from coterie.credit import CREDIT, center, leave_one_out, none, standardize, standardize_population
 from coterie.errors import GroupError
+from coterie.group import flat
 
 BASELINES = [name for name in CREDIT if name != "none"]
 returns = st.lists(st.floats(-100, 100, width=32), min_size=2, max_size=16)
@@ -29,6 +30,22 @@ def test_the_worked_example_of_the_specification():
 # 3 - mean(1, 2) = 1.5; 1 - mean(3, 2) = -1.5; 2 - mean(3, 1) = 0
 def test_leave_one_out_is_the_distance_to_the_mean_of_the_others():
     assert leave_one_out([3.0, 1.0, 2.0]) == pytest.approx([1.5, -1.5, 0.0], rel=0, abs=1e-12)
+
+
+def test_of_two_the_others_mean_is_the_other():
+    assert leave_one_out([1.0, 0.0]) == [1.0, -1.0]
+
+
+# mean 1, deviation sqrt 2; 1 / (1.414214 + .5)
+def test_eps_is_added_to_the_deviation():
+    assert standardize([2.0, 0.0], eps=0.5) == pytest.approx([0.522408, -0.522408], rel=0, abs=1e-6)
+
+
+def test_flat_is_a_spread_of_a_millionth_of_the_largest_or_of_one():
+    assert flat([0.0, 1e-6])
+    assert not flat([0.0, 1.5e-6])
+    assert flat([10.0, 10.0 + 9e-6])
+    assert not flat([10.0, 10.0 + 11e-6])
 
 
 @pytest.mark.parametrize("name", BASELINES)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.cursor import Cursor, PlayBug
-from coterie.episode import LOGS, Asked, Returned, Rewarded
-from coterie.errors import EnvError
+from coterie.episode import LOGS, Asked, Called, Returned, Rewarded
+from coterie.errors import EnvError, Unavailable
 from coterie.scene import Reply, Scene
 from tests.toys import CALLS, Looping, Sequential, Simultaneous, Tools, Toy, run
 
@@ -83,6 +83,24 @@ def test_points_after_an_external_effect_are_marked():
     assert (first.after_external, second.after_external) == (False, True)
     fork = cursor.fork()
     assert run(fork.advance()).after_external
+    assert [event.effect for event in cursor.events if isinstance(event, Called)] == ["external", "none"]
+
+
+def test_points_after_a_call_that_changes_nothing_may_be_branched():
+    cursor = fresh(Tools())
+    run(cursor.advance())
+    cursor.answer({"a": Reply("a", "1")})
+    assert not run(cursor.advance()).after_external
+
+
+def test_a_trial_stops_before_it_would_change_the_world_and_says_which_call_would():
+    cursor = fresh(Tools(effect="external"))
+    run(cursor.advance())
+    fork = cursor.fork(trial=True)
+    run(fork.advance())
+    fork.answer({"a": Reply("a", "1")})
+    with pytest.raises(Unavailable, match=r"double would change the world"):
+        run(fork.advance())
 
 
 def test_forks_do_not_touch_each_other_or_the_spine():
@@ -179,6 +197,14 @@ async def _empty_stop(scene):
     await scene.ask("a", "x", stop="")
 
 
+def a_set() -> set[int]:
+    return {1}
+
+
+async def _not_json_result(scene):
+    await scene.call(a_set)
+
+
 async def _not_json(scene):
     await scene.call(len, {1, 2})
 
@@ -189,10 +215,11 @@ async def _not_json(scene):
         (_foreign, "not the scene's"),
         (_stranger, "the roles are"),
         (_early_reward, "has not spoken"),
-        (_nan, "must be finite"),
+        (_nan, "reward 'team' of the team is nan; rewards must be finite"),
+        (_not_json_result, "result of scene.call must be JSON"),
         (_after_end, "after the outcome"),
         (_local_function, "module-level"),
-        (_not_json, "must be JSON"),
+        (_not_json, "arguments of scene.call must be JSON"),
         (_nan_metric, "must be finite"),
         (_no_tokens, "at least 1 token"),
         (_empty_stop, "no empty stop"),

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import textwrap
 import tomllib
 from pathlib import Path
 
@@ -19,10 +20,11 @@ PAGES = sorted([*ROOT.glob("docs/**/*.md"), ROOT / "README.md", ROOT / "CONTRIBU
 
 def blocks(page: Path, language: str) -> list[str]:
     """The fenced blocks of a page in one language, or in none."""
-    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
-    return [block for name, block in fenced if name == language]
+    fenced = re.findall(r"^( *)```(\w*)\n(.*?)^ *```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    return [textwrap.dedent(block) for _, name, block in fenced if name == language]
 
 
+ENVIRONMENT_NAME = re.compile(r"class (\w+)\(Environment\)")
 ENVIRONMENT_BLOCKS = [
     (page.name, block) for page in PAGES for block in blocks(page, "python") if "(Environment)" in block
 ]
@@ -32,7 +34,7 @@ ENVIRONMENT_BLOCKS = [
 def test_environments_in_the_docs_keep_the_contract(page, block, tmp_path):
     file = tmp_path / "my_env.py"
     file.write_text(block)
-    name = re.search(r"class (\w+)\(Environment\)", block)[1]
+    name = ENVIRONMENT_NAME.search(block)[1]
     report = check(find("environment", f"{file}:{name}", {}, Environment)(), tasks=1)
     assert report.ok, report
 
@@ -130,8 +132,10 @@ def test_every_command_and_python_block_of_a_page_runs(page, tmp_path, monkeypat
     """In the order of the page, in an empty folder with the configs and an environment of one's own."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "configs").symlink_to(ROOT / "configs")
-    riddle = next(block for name, block in ENVIRONMENT_BLOCKS if name == "README.md")
-    (tmp_path / "my_env.py").write_text(f"{riddle}\n\nMyEnv = Riddle\n")
+    mine = next((block for name, block in ENVIRONMENT_BLOCKS if name == page.name), ENVIRONMENT_BLOCKS[-1][1])
+    (tmp_path / "my_env.py").write_text(f"{mine}\n\nMyEnv = {ENVIRONMENT_NAME.search(mine)[1]}\n")
+    for block in blocks(page, "toml"):
+        (tmp_path / "my_team.toml").write_text(block)
     typed = commands(page)
     trained = {words[words.index("--out") + 1] for words in typed if words[0] == "train" and "--out" in words}
     for folder in ("runs/first", "runs/second"):

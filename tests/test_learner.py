@@ -305,3 +305,46 @@ def test_each_role_has_its_own_part_of_an_update():
     line = update_metrics({"p": graded}, {"p": learned})
     assert (line["role/a/gradient_share"], line["role/b/gradient_share"]) == pytest.approx((1 / 3, 2 / 3), rel=1e-4)
     assert (line["role/a/advantage_share"], line["role/b/advantage_share"]) == pytest.approx((1 / 3, 2 / 3))
+
+
+def row(prompt, completion: int = 1) -> Row:
+    return Row(tuple(prompt), (7,) * completion, (-1.0,) * completion, 1.0, 1.0, 1.0, "g")
+
+
+def test_a_pack_shares_what_its_prompts_begin_with_but_the_last_token():
+    assert [(one.shared, one.tokens) for one in pack([row([1, 2, 3, 4])], 99)] == [(3, 5)]
+    assert [one.shared for one in pack([row([1, 2, 3, 4]), row([1, 2, 3, 4], 2)], 99)] == [3]
+    assert [one.shared for one in pack([row([1, 2, 3, 4]), row([1, 2, 3, 4, 5, 6])], 99)] == [3]
+    assert [one.shared for one in pack([row([1, 2, 3, 4, 5]), row([1, 2, 3, 9, 5, 6])], 99)] == [3]
+
+
+def test_a_row_joins_when_half_of_its_prompt_is_shared():
+    assert len(pack([row([1, 2, 3, 4]), row([1, 2, 9, 9])], 99)) == 1
+    assert len(pack([row([1, 2, 3, 4, 5]), row([1, 2, 9, 9, 9])], 99)) == 2
+
+
+# shared 3, rests of 1 + 1 tokens each: 3 + 2 + 2 = 7
+def test_a_row_joins_as_long_as_the_layout_stays_within_its_limit():
+    rows = [row([1, 2, 3, 4]), row([1, 2, 3, 5])]
+    assert [one.tokens for one in pack(rows, 7)] == [7]
+    assert len(pack(rows, 6)) == 2
+
+
+# three rows share 9 of 10 (9 + 3 x 2 = 15 tokens); a fourth (11) that shares s makes s + 4 (11 - s) = 44 - 3 s
+def test_a_row_does_not_join_where_the_pack_would_grow_by_more_than_the_row():
+    rows = [row([*range(9), 90 + number]) for number in range(3)]
+    assert len(pack([*rows, row([0, 1, 2, 3, 4, 5, 90, 90, 90, 90])], 99)) == 1  # s = 6: 26, as much as apart
+    assert len(pack([*rows, row([0, 1, 2, 3, 4, 90, 90, 90, 90, 90])], 99)) == 2  # s = 5: 29
+
+
+def test_micro_batches_stay_within_their_budget_and_hold_packs_of_like_length():
+    def lengths(budget: int, *tokens: int) -> list[list[int]]:
+        packs = [pack([row([9] * (count - 1))], 99)[0] for count in tokens]
+        return [[one.tokens for one in batch] for batch in microbatches(packs, budget)]
+
+    assert lengths(20, 10, 10) == [[10, 10]]
+    assert lengths(19, 10, 10) == [[10], [10]]
+    assert lengths(30, 10, 10, 10) == [[10, 10, 10]]
+    assert lengths(99, 8, 10) == [[8, 10]]  # padded by a quarter
+    assert lengths(99, 8, 11) == [[8], [11]]
+    assert lengths(99, 8, 12) == [[8], [12]]

@@ -82,3 +82,12 @@ def test_clip_share_counts_tokens_whose_gradient_is_cut():
     advantages = torch.tensor([1.0, -1.0, 1.0, -1.0]).double()
     cut = clip_share(logs(1.5, 1.5, 0.5, 0.5), torch.zeros(4).double(), advantages, Loss())
     assert cut.tolist() == [True, False, False, True]
+
+
+def test_the_clip_cuts_beyond_its_bounds_not_at_them_and_by_the_advantages_sign():
+    """exp(log 2) is 2 and exp(log 1/2) is 1/2, exactly."""
+    bounds = Loss(epsilon=0.5, epsilon_high=1.0)
+    at = clip_share(logs(2.0, 0.5), torch.zeros(2).double(), torch.tensor([1.0, -1.0]).double(), bounds)
+    assert at.tolist() == [False, False]
+    signs = torch.tensor([0.0, 0.5, 0.0, -0.5]).double()
+    assert clip_share(logs(0.2, 0.2, 3.0, 3.0), torch.zeros(4).double(), signs, bounds).tolist() == [False] * 4

@@ -150,3 +150,30 @@ def test_two_policies_of_different_size_and_tokenizer_go_through_rendering_waves
 def test_a_team_of_no_roles_is_refused():
     with pytest.raises(ConfigError, match="at least one role"):
         Team({})
+
+
+def test_an_episodes_return_is_the_weighted_team_reward_and_all_local_rewards():
+    environment = Sequential(max_turns=1)
+    play = scripted(environment)
+    (only,) = one(play, MASGRPO(num_generations=3, team_weight=0.5).collect(play, environment.task("train", 0))).groups
+    assert only.key == ("train-0", 0, "*", "team")
+    assert only.scope == "task"
+    for member in only.members:
+        a, b = (float(sample.text) for sample in member.samples)
+        assert member.parts == pytest.approx({"a": a, "b": b, "team": 0.5 * (a + b) / 10})
+        assert member.value == pytest.approx(sum(member.parts.values()))
+
+
+def test_a_silent_episode_is_no_member():
+    class Silent(Sequential):
+        async def play(self, task, scene):
+            scene.succeed()
+
+    play = scripted(Silent())
+    found = one(play, MASGRPO(num_generations=3).collect(play, Silent().task("train", 0)))
+    assert (found.groups, len(found.logs)) == ((), 3)
+
+
+def test_a_group_of_several_samples_a_member_says_what_is_wrong():
+    with pytest.raises(GroupError, match="a member of scope 'prompt' is one sample"):
+        group(Member((sample(), sample()), (0.0,)))

@@ -21,7 +21,21 @@ from coterie.errors import CallError, ConfigError, EnvError, Unavailable
 from coterie.play import RETRIES, Play, Sampling
 from coterie.sampling.tree import tree
 from coterie.scene import Scene
-from tests.toys import CALLS, TEAM, Looping, Sequential, Simultaneous, Tools, Toy, counting, one, run, scripted, worth
+from tests.toys import (
+    CALLS,
+    TEAM,
+    Looping,
+    Sequential,
+    Simultaneous,
+    Tools,
+    Toy,
+    counting,
+    double,
+    one,
+    run,
+    scripted,
+    worth,
+)
 
 
 def grow(environment: Environment, script=None, index: int = 0, **settings):
@@ -217,6 +231,38 @@ def test_points_after_an_external_effect_are_skipped_and_counted():
     assert len(CALLS) - before == 2  # the committed episode's own calls: no candidate has changed the world
 
 
+class Spending(Toy):
+    """a speaks, the world changes, both speak at once, a speaks again."""
+
+    async def play(self, task, scene: Scene) -> None:
+        await scene.ask("a", "first")
+        await scene.call(double, 1, effect="external")
+        await scene.ask_all({"a": "both", "b": "both"})
+        last = await scene.ask("a", "last")
+        scene.reward("a", worth(last.text))
+
+
+def test_after_an_external_effect_one_reply_a_role_is_drawn_and_the_story_goes_on_with_it():
+    play, found = grow(Spending())
+    engine = play._front.engine
+    assert play.budget.dropped == {"external_effect": 4, "after_external": 3}
+    assert [len(request.seeds) for wave in engine.waves for request in wave] == [4, 1, 1, 1]
+    first_draws = [engine.script("", "", Random(request.seeds[0])) for wave in engine.waves for request in wave]
+    assert [reply.text for _, reply in found.logs[0].replies()] == first_draws
+
+
+def test_groups_have_the_scope_that_forbids_other_prompts_and_may_be_two():
+    _, found = grow(Sequential(max_turns=1), num_generations=2)
+    assert [(group.scope, len(group.members)) for group in found.groups] == [("prompt", 2)] * 2
+
+
+def test_equal_answers_that_share_a_fork_are_all_counted_when_it_fails():
+    draws = iter("11112222")
+    play, found = grow(OneBranchDown(), lambda role, prompt, rng: next(draws), num_generations=8, horizon="point")
+    assert play.budget.dropped == {"sandbox": 4}
+    assert [len(group.members) for group in found.groups] == [4]
+
+
 class Faulty(ScriptedEngine):
     """Fails for the requests that `fails` names, as often as they are tried."""
 
@@ -270,6 +316,7 @@ def test_a_task_without_a_valid_candidate_is_dropped_by_name():
 
     play, found = grow(Down())
     assert isinstance(found, Unavailable)
+    assert str(found) == "no candidate at 0@0 could be valued"
     assert play.budget.dropped == {"sandbox": 4, "point": 1}
 
 
@@ -279,6 +326,20 @@ def test_a_lone_survivor_is_not_a_group():
     play, found = grow(OneBranchDown(), lambda role, prompt, rng: next(draws))
     assert found.groups == ()
     assert play.budget.dropped == {"sandbox": 3, "lone": 1}
+    draws = iter("1211")
+    again = one(play, tree(play, OneBranchDown().task("train", 1), num_generations=4, horizon="turn", team_weight=1.0,
+                           commit="greedy"))  # fmt: skip
+    assert again.groups == ()
+    assert play.budget.dropped == {"sandbox": 6, "lone": 2}
+
+
+def test_lone_episodes_are_no_group_either():
+    draws = iter("21111211")
+    play = scripted(OneBranchDown(), lambda role, prompt, rng: next(draws))
+    for index in range(2):
+        found = one(play, MASGRPO(num_generations=4).collect(play, OneBranchDown().task("train", index)))
+        assert (found.groups, len(found.logs)) == ((), 1)
+    assert play.budget.dropped == {"sandbox": 6, "lone": 2}
 
 
 def test_a_reward_no_horizon_sees_names_the_one_that_would():

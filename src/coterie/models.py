@@ -62,6 +62,11 @@ def load_model(source: str, *, device: str = "cpu", where: str = "model") -> Mod
     Raises: ConfigError: nothing loadable is there, or it is not a causal language model with a
         chat template.
     """
+    if source == STARTER and (Path(STARTER) / "config.json").exists():
+        raise ConfigError(
+            f"{where} = '{STARTER}' is the model that is shipped, but a folder of that name is here too; "
+            f"write './{STARTER}' for the folder, or rename it"
+        )
     folder = starter_folder() if source == STARTER else Path(source)
     name = str(folder) if folder.exists() else source
     if folder.is_dir() and not (folder / "config.json").exists():

@@ -109,7 +109,7 @@ def pack(rows: Sequence[Row], longest: int) -> list[Pack]:
     for row in sorted(rows):
         if packs:
             last = packs[-1]
-            shared = min(last.shared, _common(last.rows[0].prompt_ids, row.prompt_ids), len(row.prompt_ids) - 1)
+            shared = min(last.shared, _common(last.rows[0].prompt_ids, row.prompt_ids))
             joined = Pack(shared, (*last.rows, row))
             if 2 * shared >= len(row.prompt_ids) and joined.tokens <= min(longest, last.tokens + row.tokens):
                 packs[-1] = joined
@@ -135,6 +135,4 @@ def microbatches(packs: Sequence[Pack], tokens_per_microbatch: int) -> list[list
 
 def _common(left: tuple[int, ...], right: tuple[int, ...]) -> int:
     """Length of the common prefix."""
-    if left == right:
-        return len(left)
     return next((at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
