@@ -1,6 +1,7 @@
 """An episode is a log; a branch is a replay."""
 
 import asyncio
+from functools import partial
 from random import Random
 
 import pytest
@@ -67,6 +68,15 @@ def test_a_replay_never_runs_a_call_again():
     assert [event for event in fork.events if isinstance(event, Returned)] == [
         event for event in cursor.events if isinstance(event, Returned)
     ]
+
+
+def test_a_replay_that_says_the_same_builds_nothing_again():
+    cursor = drive(fresh(Simultaneous(max_turns=2)))
+    fork = cursor.fork(1)
+    run(fork.advance())
+    for said, again in zip(cursor.events, fork.events, strict=False):
+        if isinstance(said, Asked | Rewarded):
+            assert said is again
 
 
 def test_a_failing_call_reaches_play_alike_live_and_replayed():
@@ -197,6 +207,10 @@ async def _empty_stop(scene):
     await scene.ask("a", "x", stop="")
 
 
+async def _no_name(scene):
+    await scene.call(partial(len, "x"))
+
+
 def a_set() -> set[int]:
     return {1}
 
@@ -216,6 +230,7 @@ async def _not_json(scene):
         (_stranger, "the roles are"),
         (_early_reward, "has not spoken"),
         (_nan, "reward 'team' of the team is nan; rewards must be finite"),
+        (_no_name, "module-level function, not <object>"),
         (_not_json_result, "result of scene.call must be JSON"),
         (_after_end, "after the outcome"),
         (_local_function, "module-level"),

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from coterie.api import load
+from coterie.diagnose import history
+from coterie.report.gather import every_ablation
 
 ROOT = Path(__file__).parent.parent
 SCRIPT = """
@@ -50,3 +52,19 @@ def test_most_of_it_is_learned_early_and_the_run_looks_healthy(figures):
         if line["step"]
         for role in ("proposer", "planner")
     )
+
+
+@pytest.mark.slow
+def test_both_roles_earn_their_place_and_nothing_is_warned_of(figures):
+    """Muting costs at least 20 points, exchanging policies something, and each role has learned what it does."""
+    team = load(figures["run"])
+    lines = team.run.metrics()
+    assert history(lines, ("proposer", "planner")) == []
+    assert any("mute/proposer/change" in line for line in lines)
+    _, changes = team.compare(every_ablation(team), tasks=500)
+    found = {one.ablation: one for one in changes}
+    for role in ("proposer", "planner"):
+        assert found[f"mute {role}"].change <= -0.2
+        assert found[f"mute {role}"].high < -0.1
+        assert found[f"replace {role}=base"].high < 0
+    assert found["swap proposer,planner"].high < 0

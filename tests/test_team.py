@@ -30,7 +30,10 @@ def member(value: float, *samples: Sample) -> Member:
 
 @pytest.mark.parametrize("other", [sample(prompt=(1, 3)), sample(policy="pb"), sample(version=1)])
 def test_samples_that_differ_in_prompt_policy_or_version_are_no_group(other):
-    with pytest.raises(GroupError, match="differ in prompt, policy or version"):
+    with pytest.raises(
+        GroupError,
+        match="differ in prompt, policy or version; samples with different prompts may be compared only under",
+    ):
         group(member(0.0), member(1.0, other))
     assert group(member(0.0), member(1.0, other), scope="task").live
 
@@ -162,6 +165,13 @@ def test_an_episodes_return_is_the_weighted_team_reward_and_all_local_rewards():
         a, b = (float(sample.text) for sample in member.samples)
         assert member.parts == pytest.approx({"a": a, "b": b, "team": 0.5 * (a + b) / 10})
         assert member.value == pytest.approx(sum(member.parts.values()))
+
+
+def test_two_episodes_are_enough_to_compare():
+    environment = Sequential()
+    play = scripted(environment)
+    (only,) = one(play, MASGRPO(num_generations=2).collect(play, environment.task("train", 0))).groups
+    assert len(only.members) == 2
 
 
 def test_a_silent_episode_is_no_member():

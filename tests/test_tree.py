@@ -445,6 +445,7 @@ def test_a_total_outage_loses_the_task_under_whole_episodes_too():
     play = scripted(Down())
     found = one(play, MASGRPO(num_generations=3).collect(play, Down().task("train", 0)))
     assert isinstance(found, Unavailable)
+    assert str(found) == "no episode of task train-0 could be played"
     assert play.budget.dropped == {"sandbox": 3, "task": 1}
 
 
