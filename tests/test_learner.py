@@ -291,20 +291,23 @@ def test_steepness_is_the_norm_of_the_gradient_at_the_logits():
 
 
 def test_each_role_has_its_own_part_of_an_update():
-    """Two roles of one policy: the one with twice the advantage pulls twice as hard, on equal tokens."""
-    model = tiny()
+    """Two roles of one policy: twice the advantage at twice the group's weight pulls four times as hard."""
+    model = tiny(scale=3.0)
     graded = [
-        Graded(replace(sample([9, 9], [5, 6, END]), role=role), size * sign, 1.0, role)
+        Graded(replace(sample([9, 9], [5, 6, END]), role=role), size * sign, size, role)
         for role, size in (("a", 1.0), ("b", 2.0))
         for sign in (1, -1)
     ]
+    rows = [row for row in rows_of(graded, "tokens") if row.role == "a"]
+    steepness = score(model, lay_out(pack(rows, 99)), torch.float32).steepness
     learned = learner(model, Loss(surrogate="policy_gradient")).update({"p": graded}, 0)["p"]
     assert set(learned.roles) == {"a", "b"}
-    assert learned.roles["b"].gradient == pytest.approx(2 * learned.roles["a"].gradient, rel=1e-4)
+    assert learned.roles["a"].gradient == pytest.approx(rows[0].token_weight * float(steepness.sum()), rel=1e-4)
+    assert learned.roles["b"].gradient == pytest.approx(4 * learned.roles["a"].gradient, rel=1e-4)
     assert learned.roles["a"].entropy == pytest.approx(learned.metrics["entropy"], rel=1e-4)
     line = update_metrics({"p": graded}, {"p": learned})
-    assert (line["role/a/gradient_share"], line["role/b/gradient_share"]) == pytest.approx((1 / 3, 2 / 3), rel=1e-4)
-    assert (line["role/a/advantage_share"], line["role/b/advantage_share"]) == pytest.approx((1 / 3, 2 / 3))
+    assert (line["role/a/gradient_share"], line["role/b/gradient_share"]) == pytest.approx((0.2, 0.8), rel=1e-4)
+    assert (line["role/a/advantage_share"], line["role/b/advantage_share"]) == pytest.approx((0.2, 0.8))
 
 
 def row(prompt, completion: int = 1) -> Row:
