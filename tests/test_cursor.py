@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.cursor import Cursor, PlayBug
-from coterie.episode import LOGS, Asked, Called, Returned, Rewarded
+from coterie.episode import LOGS, Asked, Called, Ended, Noted, Returned, Rewarded
 from coterie.errors import EnvError, Unavailable
 from coterie.scene import Reply, Scene
-from tests.toys import CALLS, Looping, Sequential, Simultaneous, Tools, Toy, run
+from tests.toys import CALLS, Looping, Number, Sequential, Simultaneous, Tools, Toy, run
 
 TOYS = [Sequential(), Simultaneous(), Looping(), Tools()]
 
@@ -293,3 +293,99 @@ def test_a_stop_may_be_one_string_and_text_that_is_no_utf8_is_made_so():
     assert asked.stop == ("END",)
     assert asked.prompts["a"] == "half ? a pair"
     assert LOGS.validate_json(LOGS.dump_json(cursor.log)) == cursor.log
+
+
+def test_chance_given_anew_depends_on_episode_point_and_number():
+    """Two episodes, two points or two numbers draw apart; the same three draw alike."""
+
+    class Drawing(Toy):
+        async def play(self, task: Number, scene: Scene) -> None:
+            for _ in range(2):
+                await scene.ask("a", "go")
+                scene.metric("drawn", scene.rng.random())
+
+    def drawn(seed, chance, **kwargs):
+        cursor = Cursor(Drawing(), Drawing().task("train", 0), seed, **kwargs)
+        while run(cursor.advance()):
+            cursor.answer({"a": Reply("a", "x")}, chance=chance)
+        return [event.value for event in cursor.events if isinstance(event, Noted)]
+
+    first = drawn(1, 7)
+    assert first == drawn(1, 7)
+    assert len({*first, *drawn(2, 7), *drawn(1, 8)}) == 6
+
+
+def test_an_episode_that_says_no_outcome_is_not_solved():
+    cursor = Cursor(Looping(), Looping().task("train", 0), 0)
+    while run(cursor.advance()):
+        cursor.answer({"a": Reply("a", "0")})
+    assert cursor.log.outcome == Ended(False, "not solved")
+    assert cursor.log.parent is None
+
+
+def test_a_point_outside_turns_says_so_and_keeps_its_limits():
+    class Limited(Toy):
+        async def play(self, task: Number, scene: Scene) -> None:
+            await scene.ask("a", "go", max_tokens=3, stop="end")
+
+    cursor = Cursor(Limited(), Limited().task("train", 0), 0)
+    point = run(cursor.advance())
+    assert (point.turn, point.asked.max_tokens, point.asked.stop) == (-1, 3, ("end",))
+    assert cursor.fork().id == "0/"
+
+
+def test_nothing_can_be_answered_before_or_twice_at_or_after_a_point():
+    cursor = Cursor(Looping(), Looping().task("train", 0), 0)
+    reply = {"a": Reply("a", "0")}
+    with pytest.raises(ValueError, match="no decision point is open"):
+        cursor.answer(reply)
+    run(cursor.advance())
+    cursor.answer(reply)
+    with pytest.raises(ValueError, match="no decision point is open"):
+        cursor.answer(reply)
+    assert run(cursor.advance()) is None
+    with pytest.raises(ValueError, match="no decision point is open"):
+        cursor.answer(reply)
+    with pytest.raises(ValueError, match="no decision point 1"):
+        cursor.fork(1)
+
+
+def test_a_fork_knows_its_parent_and_calls_as_its_parent_does():
+    performed = []
+
+    async def perform(function, args):
+        performed.append(args)
+        return 4
+
+    cursor = Cursor(Tools(effect="external"), Tools().task("train", 0), 0, perform=perform)
+    run(cursor.advance())
+    fork = cursor.fork()
+    run(fork.advance())
+    fork.answer({"a": Reply("a", "2")})
+    run(fork.advance())  # not a trial: it changes the world
+    assert performed == [(2,), (4,)]
+    assert fork.log.parent == ("0", 0)
+
+
+def test_a_bugs_log_says_whose_it_is():
+    class Raising(Toy):
+        async def play(self, task: Number, scene: Scene) -> None:
+            raise KeyError("by design")
+
+    cursor = Cursor(Raising(), Raising().task("train", 4), 11, name="3")
+    with pytest.raises(PlayBug) as caught:
+        run(cursor.advance())
+    log = caught.value.log
+    assert (log.id, log.task, log.seed) == ("3", "train-4", 11)
+
+
+def test_a_replay_that_ends_early_says_which_event_is_missing():
+    environment = Looping()
+    task = environment.task("train", 0)
+    cursor = Cursor(environment, task, 0)
+    run(cursor.advance())
+    cursor.answer({"a": Reply("a", "0")})
+    run(cursor.advance())
+    longer = (*cursor.events, Noted("more", 1.0))
+    with pytest.raises(EnvError, match=r"ended before event .*Noted.*'more'"):
+        run(Cursor(environment, task, 0, recorded=longer).advance())
