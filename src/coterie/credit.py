@@ -55,6 +55,27 @@ def leave_one_out(returns: Sequence[float]) -> list[float]:
     return [scale * value for value in center(returns)]
 
 
+def against(returns: Sequence[float], baseline: float) -> list[float]:
+    """R minus a baseline that does not depend on them, such as the return of the greedy reply.
+
+    Source: ReMax, arXiv:2310.10505.
+    """
+    if flat([*returns, baseline]):
+        return [0.0] * len(returns)
+    return [value - baseline for value in returns]
+
+
+def scaled(advantages: Sequence[float], returns: Sequence[float], *, eps: float = 1e-6) -> list[float]:
+    """Advantages divided by (s + eps), s the population deviation of their returns; never centred again.
+
+    Returns: exactly 0 where all returns are equal: a tiny spread would be blown up.
+    """
+    if flat(list(returns)):
+        return [0.0] * len(returns)
+    spread = pstdev(returns)
+    return [advantage / (spread + eps) for advantage in advantages]
+
+
 def none(returns: Sequence[float]) -> list[float]:
     """The returns themselves, without a baseline (REINFORCE)."""
     return list(returns)

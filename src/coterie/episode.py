@@ -222,7 +222,7 @@ class Value:
 
 
 def value(
-    events: Sequence[Event], point: int, role: str, horizon: Horizon, team_weight: float = 1.0, *, first: int = 0
+    events: Sequence[Event], point: int, role: str | None, horizon: Horizon, team_weight: float = 1.0, *, first: int = 0
 ) -> Value:
     """What a role's decision earned: team_weight x (team rewards) + (its local rewards), in its window.
 
@@ -231,7 +231,8 @@ def value(
     role count under "episode" only.
 
     Args: events: a branch to its end, from the episode's beginning or from decision `first` on. point:
-        which decision. team_weight: alpha of AT-GRPO, without unit.
+        which decision. role: None for the team as one, with every role's local rewards of the window.
+        team_weight: alpha of AT-GRPO, without unit.
     Raises: ValueError: the point has no answer in these events.
     Source: arXiv:2510.11062, eq. of the mixed reward; the horizon makes "that turn's" explicit.
     """
@@ -241,6 +242,8 @@ def value(
             continue
         if event.role is None:
             parts[f"team/{event.name}"] = parts.get(f"team/{event.name}", 0.0) + team_weight * event.value
+        elif role is None:
+            parts[f"{event.role}/{event.name}"] = parts.get(f"{event.role}/{event.name}", 0.0) + event.value
         elif event.role == role and (horizon == "episode" or event.point == point):
             parts[event.name] = parts.get(event.name, 0.0) + event.value
     return Value(sum(parts.values()), parts)

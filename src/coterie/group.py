@@ -50,6 +50,7 @@ class Group:
     """Members that may be compared.
 
     weight: how much the group counts in the loss. committed: the member the story went on with.
+    baseline: what returns are judged by, where it does not come from the group itself.
     Raises: GroupError: no member, or members that its scope does not allow.
     """
 
@@ -58,6 +59,7 @@ class Group:
     members: tuple[Member, ...]
     weight: float = 1.0
     committed: int | None = None
+    baseline: float | None = None
 
     def __post_init__(self) -> None:
         if not self.members or not all(member.samples and member.returns for member in self.members):
@@ -85,8 +87,8 @@ class Group:
 
     @property
     def live(self) -> bool:
-        """Whether its members' returns differ, so that there is something to learn."""
-        return not flat(self.values)
+        """Whether its members' returns differ, from each other or from its baseline: there is something to learn."""
+        return not flat(self.values if self.baseline is None else (*self.values, self.baseline))
 
 
 def flat(returns: tuple[float, ...] | list[float]) -> bool:

@@ -227,14 +227,17 @@ class Play:
         requests = tuple(self._request(cursor, point, role, draws, temperature) for role in roles)
         return dict(zip(roles, await self._front.ask(requests), strict=True))
 
-    async def run(self, cursor: Cursor, until: Callable[[Point], bool] | None = None) -> list[tuple[int, Sample]]:
+    async def run(
+        self, cursor: Cursor, until: Callable[[Point], bool] | None = None, *, temperature: float | None = None
+    ) -> list[tuple[int, Sample]]:
         """Plays on with the current team to the end, or to the first point where `until` holds.
 
+        Args: temperature: instead of the run's.
         Returns: what it drew, with the number of the point; the log is the cursor's.
         """
         drawn: list[tuple[int, Sample]] = []
         while (point := await cursor.advance()) is not None and not (until and until(point)):
-            answers = await self.ask(cursor, point)
+            answers = await self.ask(cursor, point, temperature=temperature)
             drawn += [(point.index, sample) for (sample,) in answers.values()]
             replies = {role: sample.reply() for role, (sample,) in answers.items()}
             for role in point.roles:

@@ -31,12 +31,16 @@ class Team:
 
 @dataclass(frozen=True, slots=True)
 class Graded:
-    """A sample with what it is trained with: the group's weight and its member's advantage."""
+    """A sample with what it is trained with: the group's weight and its member's advantage.
+
+    share: its part of a mean over the step's tasks of its group's mean, 1 / (tasks x members).
+    """
 
     sample: Sample
     advantage: float
     weight: float
     group: str
+    share: float = 1.0
 
 
 def route(team: Team, groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> dict[str, list[Graded]]:
@@ -49,6 +53,7 @@ def route(team: Team, groups: Sequence[Group], advantages: Sequence[Sequence[flo
     Raises: GroupError: a sample was drawn from another policy than its role's.
     """
     routed: dict[str, list[Graded]] = {policy: [] for policy in team.policies}
+    tasks = len({(group.key.task, group.key.episode) for group in groups})
     for group, earned in zip(groups, advantages, strict=True):
         if len(earned) != len(group.members):
             raise GroupError(f"group {group.key}: {len(group.members)} members, {len(earned)} advantages")
@@ -58,5 +63,7 @@ def route(team: Team, groups: Sequence[Group], advantages: Sequence[Sequence[flo
             for sample in member.samples:
                 if team.roles.get(sample.role) != sample.policy:
                     raise GroupError(f"group {group.key}: role {sample.role} was played by {sample.policy}")
-                routed[sample.policy].append(Graded(sample, credit, group.weight, "/".join(map(str, group.key))))
+                name = "/".join(map(str, group.key))
+                share = 1 / (tasks * len(group.members))
+                routed[sample.policy].append(Graded(sample, credit, group.weight, name, share))
     return routed

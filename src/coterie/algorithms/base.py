@@ -20,7 +20,7 @@ from coterie.play import Play
 from coterie.team import Team
 
 Surrogate = Literal["clip", "policy_gradient"]
-Denominator = Literal["tokens", "sequences"]
+Denominator = Literal["tokens", "sequences", "tasks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Loss:
     surrogate: clipped importance ratio, or plain policy gradient. epsilon, epsilon_high: the
     ratio's bounds 1 - epsilon and 1 + epsilon_high. kl: weight of the k3 estimate of KL to the
     starting weights; 0: no reference is kept. denominator: what a policy's sum is divided by,
-    counted over its whole optimizer step.
+    counted over its whole optimizer step; see `learning/batch.py`.
     """
 
     surrogate: Surrogate = "clip"
@@ -52,7 +52,10 @@ class Algorithm(Settings):
     kl: float = Field(0.0, ge=0)
     """Weight of KL to the starting weights; 0 keeps no reference."""
     denominator: Denominator = "tokens"
-    """The loss is a mean over all trained tokens of a policy's step, or over its sequences."""
+    """The loss is a mean over all trained tokens of a policy's step, over its sequences, or over tasks.
+
+    The last sums a reply's tokens: the policy gradient as it stands.
+    """
 
     @property
     def loss(self) -> Loss:

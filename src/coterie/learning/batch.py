@@ -7,7 +7,7 @@ depend on micro-batches, order or padding.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from coterie.algorithms.base import Denominator
@@ -79,18 +79,23 @@ def rows_of(graded: Sequence[Graded], denominator: Denominator) -> list[Row]:
     """Rows of one policy and one optimizer step.
 
     The loss is sum over rows and tokens of token_weight x token loss, where token_weight is
-    group weight / N with N the trained tokens ("tokens"), or group weight / (B x row length) with
-    B the trained rows ("sequences"). Rows of groups without spread are not among them and not counted.
+    group weight x 1 / N with N the trained tokens ("tokens"), 1 / (B x row length) with B the trained
+    rows ("sequences"), or 1 / (tasks x members of the group) ("tasks"). Rows of groups without spread
+    are not among them; "tasks" alone counts them: they are zeros in its mean.
     """
     tokens = sum(len(one.sample.completion_ids) for one in graded)
+    parts: dict[Denominator, Callable[[Graded], float]] = {
+        "tokens": lambda _: 1 / tokens,
+        "sequences": lambda one: 1 / (len(graded) * len(one.sample.completion_ids)),
+        "tasks": lambda one: one.share,
+    }
     return [
         Row(
             prompt_ids=one.sample.prompt_ids,
             completion_ids=one.sample.completion_ids,
             rollout_logprobs=one.sample.logprobs,
             advantage=one.advantage,
-            token_weight=one.weight
-            / (tokens if denominator == "tokens" else len(graded) * len(one.sample.completion_ids)),
+            token_weight=one.weight * parts[denominator](one),
             temperature=one.sample.temperature,
             group=one.group,
             role=one.sample.role,

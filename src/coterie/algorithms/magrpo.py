@@ -1,0 +1,92 @@
+"""MAGRPO: cooperation as a Dec-POMDP with one joint reward (arXiv:2508.04652)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from coterie import credit
+from coterie.algorithms.base import Algorithm, Denominator, Surrogate
+from coterie.environment import Environment, Task
+from coterie.errors import ConfigError
+from coterie.group import Collected, Group
+from coterie.play import Play
+from coterie.sampling.expand import Expansion, JointActions, Plan, expand
+from coterie.team import Team
+
+Baseline = Literal["none", "mean", "leave_one_out", "greedy"]
+
+
+class MAGRPO(Algorithm):
+    """Multi-agent GRPO: roles speak at once and share one reward; a reply is judged by the joint actions it is in.
+
+    Each role has its own group at each node: its G replies to its own prompt. It is trained with what
+    the joint actions returned, and acts alone: centralised training, decentralised execution. With one
+    role and one turn it is GRPO without deviation, ratio and clip.
+
+    The paper's: the joint reward, R = r + what follows, A = R - mean, the sum of A log pi over a
+    reply's tokens without ratio, clip or deviation; averages over branches and groups.
+    From its library (CoMLRL): "aligned" and "cross" joint actions, the G^t tree, the names of the
+    baselines. Ours: cross credit is a mean (the library sums), the greedy baseline is ReMax's (the library
+    subtracts the maximum), `discount` is honoured and weighs depth t by discount^t, and one optimizer
+    step trains all turns.
+    """
+
+    num_generations: int = Field(4, ge=2)
+    """Replies of each role at each node."""
+    joint: JointActions = "aligned"
+    """aligned: the k-th replies of all roles together; cross: every combination of their replies."""
+    max_joint_actions: int = Field(64, ge=2)
+    """The most joint actions of a node that cross may make: num_generations to the power of the roles."""
+    expansion: Expansion = "all"
+    """all: every joint action becomes a node; greedy: one spine along the best, biased but cheap."""
+    baseline: Baseline = "mean"
+    """none: MAREINFORCE; mean: MAGRPO; leave_one_out: MARLOO; greedy: ReMax, the greedy joint action's return."""
+    scale: Literal["none", "deviation"] = "none"
+    """deviation: advantages are divided by the returns' deviation; never centred again."""
+    discount: float = Field(1.0, ge=0, le=1)
+    """Weight of what comes one point later."""
+    team_weight: float = Field(1.0, ge=0)
+    """Weight of team rewards beside local ones, which belong to the joint reward too."""
+    surrogate: Surrogate = "policy_gradient"
+    """policy_gradient: as published, without ratio or clip; clip: the clipped importance ratio."""
+    denominator: Denominator = "tasks"
+    """tasks: tokens of a reply are summed, as published; tokens or sequences: a mean over them."""
+
+    def inert(self) -> dict[str, str]:
+        """A bound on joint actions has no effect where they are aligned."""
+        idle = {"max_joint_actions": "joint = 'aligned' makes num_generations joint actions"}
+        return super().inert() | (idle if self.joint == "aligned" else {})
+
+    def check(self, environment: Environment, team: Team) -> None:
+        """Raises ConfigError: cross would make more joint actions than `max_joint_actions`."""
+        actions = self.num_generations ** len(environment.roles)
+        if self.joint == "cross" and actions > self.max_joint_actions:
+            raise ConfigError(
+                f"joint = 'cross' makes {self.num_generations}^{len(environment.roles)} = {actions} joint actions of a "
+                f"node, more than algorithm.max_joint_actions = {self.max_joint_actions}; raise it, lower "
+                "num_generations, or use joint = 'aligned'"
+            )
+
+    async def collect(self, play: Play, task: Task) -> Collected:
+        """The expanded task."""
+        plan = Plan(
+            self.num_generations, self.joint, self.expansion, self.discount, self.team_weight, self.baseline == "greedy"
+        )
+        return await expand(play, task, plan)
+
+    def advantages(self, group: Group) -> tuple[float, ...]:
+        """Returns against the chosen baseline, divided by their deviation where asked."""
+        returns = group.values
+        match self.baseline:
+            case "none":
+                found = credit.none(returns)
+            case "mean":
+                found = credit.center(returns)
+            case "leave_one_out":
+                found = credit.leave_one_out(returns)
+            case "greedy":
+                assert group.baseline is not None
+                found = credit.against(returns, group.baseline)
+        return tuple(credit.scaled(found, returns) if self.scale == "deviation" else found)

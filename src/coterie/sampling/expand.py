@@ -1,0 +1,212 @@
+"""Expansion: every joint action of a decision point is played on, so that it is judged by what follows.
+
+At each point every role draws G replies to its one prompt. A joint action takes one reply of each
+role: the k-th of all ("aligned", K = G of them), or every combination ("cross", K = G^n). All of
+them earn the same for everybody, r = team_weight x (team rewards) + (every role's local rewards)
+until the next point. What a joint action returns, R, depends on the expansion:
+
+    all     each is a node with groups of its own: R = r + discount x mean of its own joint actions' R
+    greedy  each is played on once by the team as it is, R = r + discount r' + discount^2 r'' + ...;
+            the story goes on, afresh, with the best: later prompts are better than play gives
+
+A group holds one role's G replies of one node; a reply's return is the mean over the joint actions
+that contain it. A group at depth t weighs discount^t over the nodes that depth has when no branch
+ends early, so that the sum over groups is the gradient of the discounted return (arXiv:2508.04652,
+eq. 2, is an average over branches).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from statistics import fmean
+from typing import Literal
+
+from coterie.cursor import Cursor
+from coterie.environment import Task
+from coterie.episode import Asked, Point, Sample, Value, value
+from coterie.errors import Unavailable
+from coterie.group import Collected, Group, Key, Member
+from coterie.play import Play
+from coterie.scene import Reply
+from coterie.seeds import seed_of
+
+JointActions = Literal["aligned", "cross"]
+Expansion = Literal["all", "greedy"]
+Draws = Mapping[str, Sequence[Sample]]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a task is expanded. greedy_baseline: groups are judged by the greedy joint action's return."""
+
+    num_generations: int
+    joint: JointActions
+    expansion: Expansion
+    discount: float
+    team_weight: float
+    greedy_baseline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Played:
+    """What a joint action came to. later: the part of its return after the next point; groups: of its subtree."""
+
+    now: Value
+    later: float
+    groups: tuple[Group, ...] = ()
+
+    @property
+    def total(self) -> float:
+        return self.now.total + self.later
+
+
+async def expand(play: Play, task: Task, plan: Plan) -> Collected:
+    """The groups of every node, and one whole episode: the first joint actions' ("all"), or the spine.
+
+    Branches lost to faults are missing from their groups; a group left with one member is dropped and counted.
+    """
+    root = play.start(task)
+    point = await root.advance()
+    groups: tuple[Group, ...] = ()
+    if point is not None:
+        groups, _ = await _node(play, root, point, plan, 1.0)
+    return Collected(groups, (root.log,) if root.log.outcome else ())
+
+
+async def _node(play: Play, cursor: Cursor, point: Point, plan: Plan, weight: float) -> tuple[tuple[Group, ...], float]:
+    """The groups from a point on, and the mean return of its joint actions; the cursor plays on to the end."""
+    if point.after_external:
+        return await _unbranched(play, cursor, point, plan, weight)
+    draws = await play.ask(cursor, point, plan.num_generations)
+    joints = _joints(point.roles, plan)
+    answers = [{role: draws[role][draw].reply() for role, draw in joint.items()} for joint in joints]
+    played, baseline = await _play_on(play, cursor, point, answers, plan, weight)
+    returns = {at: one.total for at, one in enumerate(played) if not isinstance(one, Unavailable)}
+    if not returns:
+        raise Unavailable("point", f"no joint action at {point.path} could be played on")
+    committed = 0
+    if plan.expansion == "greedy":
+        best = [at for at, total in returns.items() if total == max(returns.values())]
+        committed = Random(seed_of("commit", *play.key(cursor, point, ""))).choice(best)
+    groups: list[Group] = []
+    for role in point.roles:
+        chosen = [joint[role] for joint in joints]
+        members, at = _members(play, draws[role], chosen, played, committed)
+        if members:
+            key = Key(*play.key(cursor, point, role))
+            groups.append(Group(key, "prompt", members, weight=weight, committed=at, baseline=baseline))
+    if plan.expansion == "greedy":
+        cursor.answer(answers[committed])
+        following = await cursor.advance()
+        if following is not None:
+            groups += (await _node(play, cursor, following, plan, weight * plan.discount))[0]
+    for one in played:
+        groups += [] if isinstance(one, Unavailable) else one.groups
+    return tuple(groups), fmean(returns.values())
+
+
+async def _play_on(
+    play: Play, cursor: Cursor, point: Point, answers: Sequence[Mapping[str, Reply]], plan: Plan, weight: float
+) -> tuple[list[_Played | Unavailable], float | None]:
+    """What every joint action came to, and the greedy one's return where groups are judged by it.
+
+    Under "all" the cursor itself plays the first: its log is a whole episode.
+    """
+    first = 1 if plan.expansion == "all" else 0
+    forks = [cursor] * first + [
+        cursor.fork(branch=f"{point.index}.{number}", trial=True) for number in range(first, len(answers))
+    ]
+    share = weight / len(answers)
+    branches = [_branch(play, fork, point, one, plan, share) for fork, one in zip(forks, answers, strict=True)]
+    if plan.greedy_baseline:
+        branches.append(_greedy(play, cursor.fork(branch=f"{point.index}.greedy", trial=True), point, plan))
+    played = await play.together(*branches)
+    if not plan.greedy_baseline:
+        return played, None
+    *played, greedy = played
+    if isinstance(greedy, Unavailable):
+        raise Unavailable("point", f"the greedy joint action at {point.path} could not be played")
+    return played, greedy.total
+
+
+def _joints(roles: Sequence[str], plan: Plan) -> list[dict[str, int]]:
+    """Which of its draws each role plays, for every joint action."""
+    draws = range(plan.num_generations)
+    if plan.joint == "aligned":
+        return [dict.fromkeys(roles, draw) for draw in draws]
+    return [dict(zip(roles, chosen, strict=True)) for chosen in itertools.product(draws, repeat=len(roles))]
+
+
+async def _branch(
+    play: Play, cursor: Cursor, point: Point, answer: Mapping[str, Reply], plan: Plan, weight: float
+) -> _Played:
+    """A joint action and what follows it: a node ("all"), or one episode of the team as it is ("greedy")."""
+    await cursor.advance()
+    cursor.answer(answer)
+    if plan.expansion == "greedy":
+        await play.run(cursor)
+        return _discounted(cursor, point, plan)
+    following = await cursor.advance()
+    now = value(cursor.since(point.index), point.index, None, "point", plan.team_weight, first=point.index)
+    if following is None:
+        return _Played(now, 0.0)
+    groups, ahead = await _node(play, cursor, following, plan, weight * plan.discount)
+    return _Played(now, plan.discount * ahead, groups)
+
+
+async def _greedy(play: Play, cursor: Cursor, point: Point, plan: Plan) -> _Played:
+    """The greedy joint action, and greedy play after it."""
+    await play.run(cursor, temperature=0.0)
+    return _discounted(cursor, point, plan)
+
+
+def _discounted(cursor: Cursor, point: Point, plan: Plan) -> _Played:
+    """What an episode came to from a point on."""
+    events, start = cursor.since(point.index), point.index
+    end = start + sum(isinstance(event, Asked) for event in events)
+    now, *after = [value(events, at, None, "point", plan.team_weight, first=start) for at in range(start, end)]
+    return _Played(now, sum(plan.discount ** (at + 1) * one.total for at, one in enumerate(after)))
+
+
+async def _unbranched(
+    play: Play, cursor: Cursor, point: Point, plan: Plan, weight: float
+) -> tuple[tuple[Group, ...], float]:
+    """A point after the world has changed: one joint action, no group."""
+    play.budget.dropped["after_external"] += len(point.roles)
+    draws = await play.ask(cursor, point)
+    answer = {role: samples[0].reply() for role, samples in draws.items()}
+    one = await _branch(play, cursor, point, answer, plan, weight)
+    return one.groups, one.total
+
+
+def _members(
+    play: Play,
+    draws: Sequence[Sample],
+    chosen: Sequence[int],
+    played: Sequence[_Played | Unavailable],
+    committed: int,
+) -> tuple[tuple[Member, ...], int | None]:
+    """A role's members at a node and which of them is committed; none when faults left fewer than two.
+
+    Args: chosen: which of the role's draws each joint action plays.
+    """
+    members: list[Member] = []
+    place: int | None = None
+    for draw, sample in enumerate(draws):
+        pairs = zip(chosen, played, strict=True)
+        mine = [one for choice, one in pairs if choice == draw and not isinstance(one, Unavailable)]
+        if not mine:
+            continue
+        if chosen[committed] == draw:
+            place = len(members)
+        names = sorted({name for one in mine for name in one.now.parts})
+        parts = {name: fmean(one.now.parts.get(name, 0.0) for one in mine) for name in names}
+        parts["later"] = fmean(one.later for one in mine)
+        members.append(Member((sample,), tuple(one.total for one in mine), parts))
+    if len(members) < 2:
+        play.budget.dropped["lone"] += len(members)
+        return (), None
+    return tuple(members), place
