@@ -1,0 +1,135 @@
+"""The sandbox: nothing that a model wrote runs anywhere else.
+
+    box = Box(time_s=2.0)
+    calls(box.json(), "def f(x): return x + 1", [["f", [1]]])   # [{"status": "ok", "value": 2}]
+
+The functions are made for `scene.call`: JSON in, JSON out, and a replay never runs them again. No
+expected value ever enters a sandbox; the caller compares. Infrastructure trouble raises
+`Unavailable`; everything a program does is an answer: ok, error, timeout, memory, output, refused.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any
+
+from coterie.errors import ConfigError, Unavailable
+from coterie.sandbox.backends import BACKENDS, Backend, Box, missing
+from coterie.sandbox.inside import decode, encode
+from coterie.sandbox.worker import Answer, Pool
+
+__all__ = ["BACKENDS", "Answer", "Backend", "Box", "calls", "check", "decode", "encode", "judged", "pool", "runs"]
+
+LONGEST_PROGRAM = 1 << 16
+"""Characters of a program."""
+MOST_CALLS = 100_000
+"""Calls of a candidate that one judge may make."""
+
+
+@lru_cache
+def pool(box: Box) -> Pool:
+    """The process's warm sandboxes of one kind."""
+    return Pool(box)
+
+
+def check(backend: Backend) -> None:
+    """Runs one small program. Raises: ConfigError: this machine cannot isolate it, and what to do."""
+    wrong = missing(backend)
+    if not wrong:
+        try:
+            found = calls(Box(backend).json(), "def f(): return 1", [["f", []]])
+            wrong = "" if found == [{"status": "ok", "value": 1}] else str(found)
+        except Unavailable as fault:
+            wrong = str(fault)
+    if wrong:
+        raise ConfigError(f"model-written code cannot be run here: {wrong}")
+
+
+def calls(box: dict[str, Any], program: str, asked: list[list[Any]]) -> list[Answer]:
+    """Loads a program and calls its functions, one after the other, in one sandbox.
+
+    The same program asked the same is run once, and remembered unless its time was over: replies to one
+    prompt are often equal.
+
+    Args: asked: pairs of a name and its arguments, plain data as `encode` writes it.
+    Returns: an answer each, with the `value` a call returned; a program that does not load answers for all.
+    """
+    if refused := _refused(program):
+        return [refused] * len(asked)
+    try:
+        return json.loads(_called(Box.of(box), program, json.dumps(asked)))
+    except _Late as late:
+        return late.answers
+
+
+class _Late(Exception):
+    """Answers that depend on how busy the machine was, and are not remembered."""
+
+    def __init__(self, answers: list[Answer]) -> None:
+        super().__init__("some call took too long")
+        self.answers = answers
+
+
+@lru_cache(maxsize=4096)
+def _called(box: Box, program: str, asked: str) -> str:
+    questions = json.loads(asked)
+    with pool(box).worker() as worker:
+        loaded = worker.ask("load", source=program)
+        if loaded["status"] == "ok":
+            answers = [_valued(worker.ask("call", name=name, args=args)) for name, args in questions]
+        else:
+            answers = [loaded] * len(questions)
+    if any(answer["status"] == "timeout" for answer in answers):
+        raise _Late(answers)
+    return json.dumps(answers)
+
+
+def runs(box: dict[str, Any], program: str, stdins: list[str]) -> list[Answer]:
+    """Runs a whole program once for each standard input, in one sandbox.
+
+    Returns: an answer each, with the `output` it wrote.
+    """
+    if refused := _refused(program):
+        return [refused] * len(stdins)
+    with pool(Box.of(box)).worker() as worker:
+        return [worker.ask("run", source=program, stdin=text) for text in stdins]
+
+
+def judged(box: dict[str, Any], tests: str, program: str, name: str, last: str = "") -> Answer:
+    """Test code that defines `check(candidate)`, against a program's function.
+
+    The tests run in one sandbox and the program in another; calls and their results cross as plain
+    data, so that a program cannot touch what judges it.
+
+    Args: tests: with every assert a call of `__record__`, see `problems/files.py`. name: the function. last:
+        a function of the program that is called at the end.
+    Returns: an answer with `passed` and `total` asserts, and the `value` of the last call; not ok when the
+        tests could not be run to their end.
+    """
+    if refused := _refused(program):
+        return refused
+    chosen = pool(Box.of(box))
+    with chosen.worker() as judge, chosen.worker() as worker:
+        loaded = worker.ask("load", source=program)
+        if loaded["status"] != "ok":
+            return loaded
+        answer = judge.ask("check", source=tests, name=name)
+        for _ in range(MOST_CALLS):
+            if answer["status"] != "asked":
+                break
+            answer = judge.send(_valued(worker.ask("call", name=name, args=answer["args"])))
+        if answer["status"] == "ok" and "total" not in answer:
+            return {"status": "refused"}
+        return answer | {"value": worker.ask("call", name=last, args=[]).get("value")} if last else answer
+
+
+def _valued(answer: Answer) -> Answer:
+    """An answer that says ok must hold a value."""
+    return answer if answer["status"] != "ok" or "value" in answer else {"status": "refused"}
+
+
+def _refused(program: str) -> Answer | None:
+    if len(program) > LONGEST_PROGRAM or "\0" in program:
+        return {"status": "refused", "message": f"a program has at most {LONGEST_PROGRAM} characters, and no NUL"}
+    return None
