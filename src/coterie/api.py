@@ -109,7 +109,7 @@ class Loaded:
             team,
             engine,
             split=split,
-            tasks=tasks or settings.tasks,
+            tasks=tasks or min(settings.tasks, self.config.environment.count(split) or settings.tasks),
             sampled=sampled,
             sampling=self.crew.sampling(settings.temperature, settings.top_p),
             seed=self.config.train.seed,

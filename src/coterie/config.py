@@ -35,8 +35,8 @@ SHARED = "team"
 class PolicyConfig(Settings):
     """Weights under training."""
 
-    model: str = "starter"
-    """The shipped starter, a folder, or a Hugging Face id of a causal language model."""
+    model: str
+    """A shipped starter, a folder, or a Hugging Face id of a causal language model; none: the environment's starter."""
     template: dict[str, str | int | float | bool] = Field(default_factory=dict)
     """Variables of the chat template, such as enable_thinking."""
 
@@ -217,7 +217,7 @@ def resolve(source: Source) -> Config:
     environment = _named(source, "environment", ENVIRONMENTS, Environment, names, None)
     algorithm = _named(source, "algorithm", ALGORITHMS, Algorithm, names, "at_grpo")
     team = _team(source, environment)
-    policies = _policies(source, team)
+    policies = _policies(source, team, environment.starter)
     config = Config(
         environment=environment,
         algorithm=algorithm,
@@ -236,6 +236,12 @@ def resolve(source: Source) -> Config:
     for key, reason in config.idle_clip().items():
         if key in algorithm.model_fields_set:
             raise ConfigError(f"{source.place(f'algorithm.{key}')}algorithm.{key} has no effect: {reason}")
+    if algorithm.surrogate == "policy_gradient" and config.optimizer.updates_per_step > 1:
+        raise ConfigError(
+            f"{source.place('optimizer.updates_per_step')}optimizer.updates_per_step = "
+            f"{config.optimizer.updates_per_step} trains on samples of older weights, which surrogate = "
+            "'policy_gradient' does not correct; set algorithm.surrogate = \"clip\", or updates_per_step = 1"
+        )
     hindrance = config.mute_hindrance()
     if hindrance and config.train.mute_every and "mute_every" in config.train.model_fields_set:
         raise ConfigError(f"{source.place('train.mute_every')}train.mute_every has no effect: {hindrance}; set it to 0")
@@ -380,7 +386,7 @@ def _team(source: Source, environment: Environment) -> Team:
     return Team({role: roles[role] for role in environment.roles})
 
 
-def _policies(source: Source, team: Team) -> dict[str, PolicyConfig]:
+def _policies(source: Source, team: Team, starter: str) -> dict[str, PolicyConfig]:
     written = dict(source.data.get("policies", {}))
     if not source.data.get("team"):
         written.setdefault(SHARED, {})
@@ -400,9 +406,12 @@ def _policies(source: Source, team: Team) -> dict[str, PolicyConfig]:
         if policy not in written:
             raise ConfigError(
                 f"{source.place(f'team.{role}')}role '{role}' is played by policy '{policy}', which is not defined; "
-                f'add [policies.{policy}] with model = "starter"'
+                f'add [policies.{policy}] with model = "{starter}"'
             )
-    return {name: _validated(source, f"policies.{name}", PolicyConfig, written[name]) for name in team.policies}
+    return {
+        name: _validated(source, f"policies.{name}", PolicyConfig, {"model": starter, **written[name]})
+        for name in team.policies
+    }
 
 
 def _effective(settings: Settings, idle: Mapping[str, str] | None = None) -> dict[str, Any]:

@@ -22,9 +22,11 @@ class Crew:
         """Loads every policy's model.
 
         Args: checkpoint: its weights are taken. resume: its optimizers too, to train on.
-        Raises: ConfigError: a model or device is not there. CheckpointError: shapes differ.
+        Raises: ConfigError: a model or device is not there, or this machine cannot play the environment.
+            CheckpointError: shapes differ.
         """
         self.config = config
+        config.environment.ready()
         self.dtype: torch.dtype = getattr(torch, config.train.dtype)
         device = pick_device(config.train.device)
         self.models: dict[str, Model] = {

@@ -61,6 +61,8 @@ class Environment(Settings):
     """Who speaks; a property where settings decide."""
     team_reward_range: ClassVar[tuple[float, float] | None] = None
     """Bounds of one `team_reward`, checked by `coterie check` where given."""
+    starter: ClassVar[str] = "starter"
+    """The model that its policies start from unless told otherwise."""
 
     def task(self, split: Split, index: int) -> Task:
         """The task at a place of a split; pure, so that a run can be resumed exactly."""
@@ -69,6 +71,13 @@ class Environment(Settings):
     def count(self, split: Split) -> int | None:
         """How many tasks a split holds; None: unlimited."""
         return None
+
+    def ready(self) -> None:
+        """Raises ConfigError where this machine lacks what playing needs; asked before anything is played."""
+
+    def isolation(self) -> str:
+        """What keeps model-written code apart, where `play` runs any; else nothing."""
+        return ""
 
     async def play(self, task: Any, scene: Scene) -> None:
         """One episode. Depends on settings, task, `scene.rng` and what the scene returned."""

@@ -16,8 +16,8 @@ from coterie.errors import ConfigError
 
 disable_progress_bar()  # loading is quick or shown by the caller
 
-STARTER = "starter"
-"""The name of the small model that is shipped."""
+STARTERS = {"starter": "starter", "starter-code": "starter_code"}
+"""The small models that are shipped: their names, and their folders in the package."""
 
 
 @dataclass(slots=True)
@@ -58,16 +58,16 @@ class Model:
 def load_model(source: str, *, device: str = "cpu", where: str = "model") -> Model:
     """A model in float32, in evaluation mode (no dropout).
 
-    Args: source: a folder, a Hugging Face id, or "starter". where: names the setting in errors.
+    Args: source: a folder, a Hugging Face id, or the name of a starter. where: names the setting in errors.
     Raises: ConfigError: nothing loadable is there, or it is not a causal language model with a
         chat template.
     """
-    if source == STARTER and (Path(STARTER) / "config.json").exists():
+    if source in STARTERS and (Path(source) / "config.json").exists():
         raise ConfigError(
-            f"{where} = '{STARTER}' is the model that is shipped, but a folder of that name is here too; "
-            f"write './{STARTER}' for the folder, or rename it"
+            f"{where} = '{source}' is a model that is shipped, but a folder of that name is here too; "
+            f"write './{source}' for the folder, or rename it"
         )
-    folder = starter_folder() if source == STARTER else Path(source)
+    folder = starter_folder(source) if source in STARTERS else Path(source)
     name = str(folder) if folder.exists() else source
     if folder.is_dir() and not (folder / "config.json").exists():
         raise ConfigError(f"{where} = '{source}': this folder holds no model (config.json is missing)")
@@ -78,7 +78,7 @@ def load_model(source: str, *, device: str = "cpu", where: str = "model") -> Mod
         reason = str(error).strip().split("\n")[0][:160]
         raise ConfigError(
             f"{where} = '{source}': no causal language model could be loaded from there; "
-            f"give 'starter', a folder or a Hugging Face id ({reason})"
+            f"give {', '.join(map(repr, STARTERS))}, a folder or a Hugging Face id ({reason})"
         ) from error
     network: Any = net
     return prepare(network.to(device), tokenizer, where)
@@ -134,9 +134,9 @@ def save_model(model: Model, folder: Path) -> None:
     model.tokenizer.save_pretrained(folder)
 
 
-def starter_folder() -> Path:
-    """Where the shipped starter lies."""
-    return Path(str(resources.files("coterie") / "starter"))
+def starter_folder(name: str) -> Path:
+    """Where a shipped starter lies."""
+    return Path(str(resources.files("coterie") / STARTERS[name]))
 
 
 def memory_text(sources: Mapping[str, str]) -> str:

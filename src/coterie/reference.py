@@ -37,11 +37,11 @@ def _table(title: str, kind: type[Settings]) -> list[str]:
     schema = kind.model_json_schema(mode="serialization")["properties"]
     rows = ["| key | default | meaning |", "|---|---|---|"]
     for name, field in kind.model_fields.items():
-        default = json.dumps(field.get_default(call_default_factory=True), default=list)
+        default = "" if field.is_required() else json.dumps(field.get_default(call_default_factory=True), default=list)
         meaning = (field.description or "").replace("|", "\\|").replace("\n", " ")
         choices = schema[name].get("enum")
         among = f" One of {', '.join(f'`{choice}`' for choice in choices)}." if choices else ""
-        rows.append(f"| `{name}` | `{default}` | {meaning}{among} |")
+        rows.append(f"| `{name}` | {f'`{default}`' if default else ''} | {meaning}{among} |")
     return [f"## {title}", "\n".join(rows)]
 
 

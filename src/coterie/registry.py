@@ -20,11 +20,14 @@ from coterie.seeds import seed_of
 
 ENVIRONMENTS = {
     "plan_path": "coterie.environments.plan_path:PlanPath",
+    "code": "coterie.environments.code:Code",
+    "code_pair": "coterie.environments.code_pair:CodePair",
 }
 ALGORITHMS = {
     "at_grpo": "coterie.algorithms.at_grpo:ATGRPO",
     "grpo": "coterie.algorithms.grpo:GRPO",
     "mas_grpo": "coterie.algorithms.mas_grpo:MASGRPO",
+    "magrpo": "coterie.algorithms.magrpo:MAGRPO",
 }
 ENGINES = {
     "transformers": "coterie.engines.transformers:TransformersEngine",

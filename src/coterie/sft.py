@@ -139,11 +139,14 @@ def new_model(environment: Environment, config: SFTConfig) -> Model:
 
 
 def new_tokenizer(texts: list[str], vocabulary: int) -> Any:
-    """A byte-level BPE tokenizer: lossless, never unknown; a word with its leading space is one piece."""
+    """A byte-level BPE tokenizer: lossless, never unknown.
+
+    A word with its leading space is one piece, and so is a line break with its indentation.
+    """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(  # pyright: ignore[reportAttributeAccessIssue]
         [
-            pre_tokenizers.Split(Regex(r" ?[^\s]+|\s"), "isolated"),
+            pre_tokenizers.Split(Regex(r"\n(?: (?= ))+| ?[^\s]+|\s"), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )

@@ -1,0 +1,209 @@
+"""Code: a coder writes a program while a tester writes a test for it; then both see what did not agree.
+
+The task is AT-GRPO's (arXiv:2510.11062): `coder` and `tester` speak at once, without seeing each
+other; turns end when the test of the turn holds on the program of the turn, or at the limit. Only the
+hidden tests decide success, and only of the last program.
+
+Rewards of a turn. p is the share of hidden tests its program passes; the test is valid when it can be
+read, right when the golden solution agrees with it, and k is the share of nearly right programs
+(mutants of the solution) that it tells apart:
+
+    team   = p
+    coder  = 0.1 [it runs on some input] + 0.1 [it runs on every input] + 0.8 p
+    tester = 0.2 [valid] + 0.8 [right] + mutant_weight k [right]
+
+The first two are the paper's as its notes have them; in its published code the golden solution never
+reaches the tester's reward, which is constant. k is ours: a right test may still test nothing. Without
+a golden solution the tester earns validity alone, and `metric/unjudged` says how often.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from coterie.environment import Lesson
+from coterie.problems import Problem, answers_of, embedded, examine, program_of, right
+from coterie.problems.base import ProgrammingTask, quote
+from coterie.sandbox import calls, decode, encode
+from coterie.scene import Prompt, Reply, Scene
+
+LONGEST_TEST = 1000
+"""Characters of a test's line that are read."""
+TEST_BLOCKS = re.compile(r"```input\n(.*?)```\s*```output\n(.*?)```", re.DOTALL)
+INSTRUCTIONS = {
+    "coder": "Write a Python program that solves the task below. Answer with one fenced code block.\n\n",
+    "tester": "Write one test for the task below, with an expected result that is certainly right. ",
+}
+HOW_TO_TEST = {
+    True: "End with one line of the form `{name}(ARGUMENTS) == VALUE`, in Python literals.\n\n",
+    False: "End with two fenced blocks, marked input and output.\n\n",
+}
+
+
+class Code(ProgrammingTask):
+    """A coder and a tester refine a program and its test over turns."""
+
+    roles: ClassVar = ("coder", "tester")
+    team_reward_range: ClassVar = (0.0, 1.0)
+
+    max_turns: int = Field(2, ge=1)
+    """Turns until the last program is judged; 4 as published."""
+    mutant_weight: float = Field(0.5, ge=0)
+    """What telling every nearly right program apart adds to a right test."""
+    naive: float = Field(0.6, ge=0, le=1)
+    """How often a demonstration forgets the second of three steps."""
+
+    async def play(self, task: Problem, scene: Scene) -> None:
+        """Up to `max_turns` turns of a program and a test."""
+        history = ""
+        solved = False
+        for _ in scene.turns(self.max_turns):
+            replies = await scene.ask_all(
+                {role: self.prompt(role, task, history) for role in self.roles}, max_tokens=self.max_tokens
+            )
+            program, test = program_of(replies["coder"]), test_of(task, replies["tester"])
+            verdict, answers = await examine(scene, self.box, task, program, [test[0]] if test else [])
+            solved = verdict.solved
+            scene.team_reward(verdict.share)
+            scene.reward("coder", 0.1 * (verdict.ran > 0) + 0.1 * (verdict.ran == verdict.total) + 0.8 * verdict.share)
+            scene.reward("tester", await self._worth(scene, task, test))
+            if test and right(task, test[1], answers[0]):
+                break  # what the roles can see agrees
+            history = disagreement(task, program, test, answers)
+        if solved:
+            return scene.succeed()
+        return scene.fail("hidden tests failed")
+
+    def prompt(self, role: str, task: Problem, history: str) -> str:
+        """What a role is asked: the task, and what did not agree in the turn before."""
+        if not self.data:
+            return "\n".join(part for part in (f"{WORDS[role]} {task.text}", history) if part)
+        how = HOW_TO_TEST[bool(task.name)].format(name=task.name) if role == "tester" else ""
+        return "\n\n".join(part for part in (INSTRUCTIONS[role] + how + task.text, history) if part)
+
+    async def _worth(self, scene: Scene, task: Problem, test: tuple[str, str] | None) -> float:
+        """The tester's reward."""
+        if test is None:
+            return 0.0
+        scene.metric("unjudged", float(not task.solution))
+        if not task.solution:
+            return 0.2
+        golden, *others = await panel(scene, self.box, task, test[0])
+        if not right(task, test[1], golden):
+            return 0.2
+        told = sum(not right(task, test[1], answer) for answer in others) / max(1, len(others))
+        scene.metric("mutants_killed", told)
+        return 1.0 + self.mutant_weight * told
+
+    def demonstrate(self, role: str, task: Problem, prompt: Prompt, rng: Random) -> str:
+        """The chain's program, or one small test; with probability `naive` of the chain with a step forgotten."""
+        chain = embedded.remembered(task, self.naive, rng)
+        if role == "coder":
+            return chain.program()
+        given = embedded.an_input(chain.kind, rng, 3)
+        return f"{embedded.NAME}({given!r}) == {chain.value(given)!r}"
+
+    def lessons(self, task: Problem, rng: Random) -> Iterator[Lesson]:
+        """Both roles, at the first turn and after a disagreement; and `code_pair`'s, for one starter plays both."""
+        from coterie.environments.code_pair import CodePair
+
+        wrote, believed = (embedded.remembered(task, self.naive, rng) for _ in range(2))
+        given = embedded.an_input(wrote.kind, rng, 3)
+        test = json.dumps([encode(given)]), json.dumps(encode(believed.value(given)))
+        history = disagreement(task, wrote.program(), test, [{"status": "ok", "value": encode(wrote.value(given))}])
+        for role in self.roles:
+            for past in ("", history)[: 1 + (wrote.value(given) != believed.value(given))]:
+                yield Lesson(role, self.prompt(role, task, past), self.demonstrate(role, task, "", rng))
+        yield from CodePair.model_validate({"naive": self.naive}).lessons(task, rng)
+
+
+WORDS = {"coder": "write", "tester": "test"}
+"""How a small model is told its role."""
+
+
+def test_of(problem: Problem, reply: Reply) -> tuple[str, str] | None:
+    """The test in a reply, as a case of the problem; the last that is marked as one, or None.
+
+    Read as literals alone: nothing in a reply is evaluated.
+    """
+    if reply.finish != "stop":
+        return None
+    if not problem.name:
+        found = TEST_BLOCKS.findall(reply.text)
+        return (json.dumps(found[-1][0]), json.dumps(found[-1][1])) if found else None
+    marked = [line for line in reply.text.splitlines() if "==" in line and f"{problem.name}(" in line]
+    return _comparison(problem.name, marked[-1].strip("` \t")) if marked else None
+
+
+def _comparison(name: str, line: str) -> tuple[str, str] | None:
+    try:
+        tree = ast.parse(line[:LONGEST_TEST].removeprefix("assert "), mode="eval").body
+        if not (isinstance(tree, ast.Compare) and len(tree.ops) == 1 and isinstance(tree.ops[0], ast.Eq)):
+            return None
+        call = tree.left
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == name):
+            return None
+        if call.keywords:
+            return None
+        args = [ast.literal_eval(arg) for arg in call.args]
+        return json.dumps(encode(args)), json.dumps(encode(ast.literal_eval(tree.comparators[0])))
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):  # whatever a model writes is scored
+        return None
+
+
+def disagreement(problem: Problem, program: str, test: tuple[str, str] | None, answers: Sequence[Any]) -> str:
+    """What both roles are shown: the program, and the test that did not hold on it."""
+    if test is None:
+        return f"{quote(program)}\nno test"
+    given = quote(_shown(problem, test[0]))
+    wanted = quote(_shown(problem, test[1], value=True))
+    answer = answers[0]
+    if answer["status"] != "ok":
+        return f"{quote(program)}\n{given} gave {answer['status']}, not {wanted}"
+    found = answer["output"] if not problem.name else repr(decode(answer["value"]))
+    return f"{quote(program)}\n{given} gave {quote(found)}, not {wanted}"
+
+
+def _shown(problem: Problem, text: str, *, value: bool = False) -> str:
+    data = json.loads(text)
+    if not problem.name:
+        return data
+    if value:
+        return repr(decode(data))
+    return f"{problem.name}({', '.join(map(repr, decode(data)))})"
+
+
+PANEL = """
+import copy
+def panel(*args):
+    found = []
+    for source in SOURCES:
+        names = {}
+        try:
+            exec(source, names)
+            found.append(["ok", names[NAME](*copy.deepcopy(args))])
+        except Exception:
+            found.append(["error", None])
+    return found
+"""
+"""Runs the golden solution and its mutants on one input. None of them was written by a model."""
+
+
+async def panel(scene: Scene, box: Any, problem: Problem, given: str) -> list[Any]:
+    """What the solution and each mutant answer to an input."""
+    sources = [problem.solution, *problem.mutants]
+    if not problem.name:
+        return [answer for source in sources for answer in await answers_of(scene, box, problem, source, [given])]
+    texts = [f"{problem.preamble}\n{source}" for source in sources]
+    program = f"NAME = {problem.name!r}\nSOURCES = {texts!r}\n{PANEL}"
+    (answer,) = await scene.call(calls, box, program, [["panel", json.loads(given)]])
+    if answer["status"] != "ok":
+        return [answer] * len(sources)
+    return [{"status": status, "value": value} for status, value in answer["value"]]

@@ -1,0 +1,326 @@
+"""Code pair: `aux` and `main` write one function together, and neither sees what the other writes.
+
+The task is MAGRPO's (arXiv:2508.04652): `aux` writes a helper of that name, `main` the function that
+is asked for, which may call it. Both are told the problem; their replies are put together and judged
+as one. The joint reward of a turn is a sum of levels with the published weights, at most 4:
+
+    structure    0.4 [aux is defined and returns]  +  0.6 [main is defined and returns], else stop
+    syntax       0.5 [the two together compile], else stop
+    tests        p, the share of hidden tests passed
+    cooperation  p (0.5 [main calls aux, and it ran in a test that passed]
+                    + 1.0 [and main is no thin wrapper] - 0.5 [and its result is ignored])
+
+Everything is read off the syntax tree or found by running; the published code looks for patterns in
+text, and pays for comments. Ours as well: cooperation counts in proportion to p (there, one passing
+test of many unlocks all of it), and not at all after three time-outs.
+
+A later turn shows each role its own last reply and feedback: nothing ("plain"), which levels held
+("levels"), or an edit by another model ("expert"). Episodes end at the limit, or after a turn whose
+joint reward reaches `stop_at`, the same in training and evaluation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from random import Random
+from typing import Any, ClassVar, Literal, get_args
+from urllib.request import Request, urlopen
+
+from pydantic import Field, field_validator
+
+from coterie.cooperation import AUX, Cooperation, Scheme, compiles, extracted, returns
+from coterie.environment import Lesson
+from coterie.errors import ConfigError, Unavailable
+from coterie.problems import Problem, Verdict, embedded, examine, judge, program_of, right, verdict_of, whole
+from coterie.problems.base import ProgrammingTask, quote
+from coterie.sandbox import calls, judged
+from coterie.scene import Prompt, Scene
+
+BEST = 4.0
+"""The most a turn can earn."""
+COOPERATION = 1.5
+"""The most of it that cooperation can be."""
+MOST_TIMEOUTS = 3
+"""Tests out of time from which on cooperation is not paid."""
+SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
+CONFIRMED_BY: dict[bool, frozenset[Scheme]] = {
+    False: frozenset({"fallback"}),
+    True: frozenset({"decorator", "coordinator", "strategy"}),
+}
+"""Which schemes are as they look, by whether fewer tests pass when aux is disabled."""
+TRACE = f"""
+__aux, __ran, __mode = {AUX}, [0], ["on"]
+def {AUX}(*args, **kwargs):
+    __ran[0] += 1
+    if __mode[0] == "raise":
+        raise RuntimeError("aux is disabled")
+    return None if __mode[0] == "none" else __aux(*args, **kwargs)
+def __trace__():
+    return __ran[0]
+def __disable__(mode):
+    __mode[0] = mode
+"""
+"""Counts calls of aux, and can disable it."""
+INSTRUCTIONS = {
+    "aux": "Write a helper function named aux that returns data useful for solving the task below. Another "
+    "programmer, whom you cannot talk to, writes the function itself. Code only: no tests, no examples.\n\n",
+    "main": "Write the function {name} for the task below. A helper aux(...), written by another programmer whom "
+    "you cannot talk to, is there: you may call it, and must not define it. Code only: no tests, no examples.\n\n",
+    "solo": "Write the function {name} for the task below. Code only: no tests, no examples.\n\n",
+}
+
+
+NO_VERDICT = Verdict(0, 0, 1)
+NO_COOPERATION = Cooperation.of("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """What a turn earned, level by level."""
+
+    structure: float
+    syntax: float = 0.0
+    tests: float = 0.0
+    cooperation: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """The joint reward."""
+        return self.structure + self.syntax + self.tests + self.cooperation
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a turn came to. schemes: those that disabling aux confirms; problem: what stopped the levels."""
+
+    levels: Levels = Levels(0.0)
+    verdict: Verdict = NO_VERDICT
+    cooperation: Cooperation = NO_COOPERATION
+    schemes: frozenset[Scheme] = frozenset()
+    problem: str = ""
+
+    @property
+    def text(self) -> str:
+        """As feedback: a diagnosis, with no word of a partner's."""
+        if self.problem:
+            return self.problem
+        use = "" if self.cooperation.calls else ", aux unused"
+        return f"tests {self.verdict.passed} of {self.verdict.total}{use}"
+
+
+class CodePair(ProgrammingTask):
+    """Two roles write a function together, unseen by each other."""
+
+    team_reward_range: ClassVar = (0.0, BEST)
+
+    max_turns: int = Field(1, ge=1)
+    """Turns until the last functions are judged."""
+    feedback: Literal["plain", "levels", "expert"] = "levels"
+    """What a later turn shows beside a role's own last reply."""
+    stop_at: float = BEST
+    """The joint reward of a turn that ends the episode."""
+    solo: bool = False
+    """One role, main, with nobody to help: the single-agent baseline."""
+    expert_url: str = ""
+    """Of feedback "expert": an OpenAI-compatible server, such as http://localhost:8000/v1."""
+    expert_model: str = ""
+    """Of feedback "expert": the model to ask there."""
+    naive: float = Field(0.6, ge=0, le=1)
+    """How often a demonstration forgets the second of three steps."""
+
+    @property
+    def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """aux, main; or main alone."""
+        return ("main",) if self.solo else ("aux", "main")
+
+    def inert(self) -> dict[str, str]:
+        """Feedback has no effect without a second turn, nor an expert's address without the expert."""
+        idle = {"feedback": "max_turns = 1 leaves no turn to show it in"} if self.max_turns == 1 else {}
+        if self.max_turns == 1 or self.feedback != "expert":
+            idle |= dict.fromkeys(("expert_url", "expert_model"), "only feedback = 'expert' asks one")
+        return idle
+
+    @field_validator("stop_at")
+    @classmethod
+    def _in_range(cls, value: float) -> float:
+        if not 0 < value <= BEST:
+            raise ValueError(f"the joint reward of a turn is at least 0 and at most {BEST}; choose a value in between")
+        return value
+
+    def ready(self) -> None:
+        """Raises ConfigError: programs cannot be isolated here, or an expert is wanted and not named."""
+        super().ready()
+        if self.max_turns > 1 and self.feedback == "expert" and not (self.expert_url and self.expert_model):
+            raise ConfigError("environment.feedback = 'expert' needs environment.expert_url and expert_model")
+
+    async def play(self, task: Problem, scene: Scene) -> None:
+        """Up to `max_turns` turns in which every role writes its function."""
+        history = dict.fromkeys(self.roles, "")
+        outcome = Outcome()
+        for turn in scene.turns(self.max_turns):
+            prompts = {role: self.prompt(role, task, history[role]) for role in self.roles}
+            replies = await scene.ask_all(prompts, max_tokens=self.max_tokens)
+            written = {role: program_of(reply) for role, reply in replies.items()}
+            outcome = await self.judge(scene, task, written)
+            for level in fields(Levels):
+                scene.team_reward(getattr(outcome.levels, level.name), level.name)
+            if outcome.levels.total >= self.stop_at or turn == self.max_turns - 1:
+                break
+            history = await self._feedback(scene, task, written, outcome)
+        scene.metric("accuracy", outcome.verdict.share)
+        scene.metric("cooperation", outcome.levels.cooperation / COOPERATION)
+        for scheme in SCHEMES:
+            scene.metric(f"scheme/{scheme}", float(scheme in outcome.schemes))
+        if outcome.verdict.solved:
+            return scene.succeed()
+        return scene.fail("hidden tests failed")
+
+    async def judge(self, scene: Scene, task: Problem, written: Mapping[str, str]) -> Outcome:
+        """What the roles' functions earn together."""
+        helper = extracted(written.get("aux", ""), AUX)
+        function = extracted(written["main"], task.name, without=AUX)
+        structure = 0.4 * returns(helper, AUX) + 0.6 * returns(function, task.name)
+        if not returns(function, task.name):
+            return Outcome(Levels(structure), problem="no main")
+        program = f"{helper}\n{function}"
+        if not compiles(whole(task, program)):
+            return Outcome(Levels(structure), problem="syntax error")
+        found = Cooperation.of(function, task.name) if helper else NO_COOPERATION
+        verdict, ran, without = await _tried(scene, self.box, task, program, found.calls)
+        paid = 0.0
+        if ran and verdict.timeouts < MOST_TIMEOUTS:
+            paid = verdict.share * (0.5 + 1.0 * (not found.wrapper) - 0.5 * found.ignored)
+        needs = without is not None and without.share < verdict.share
+        schemes: frozenset[Scheme] = found.schemes & CONFIRMED_BY[needs] if ran else frozenset()
+        return Outcome(Levels(structure, 0.5, verdict.share, paid), verdict, found, schemes)
+
+    def prompt(self, role: str, task: Problem, history: str) -> str:
+        """What a role is asked: the task, and after the first turn its own last reply and the feedback."""
+        if not self.data:
+            return "\n".join(part for part in (f"{'write' if self.solo else role} {task.text}", history) if part)
+        asked = INSTRUCTIONS["solo" if self.solo else role].format(name=task.name)
+        return "\n\n".join(part for part in (asked + task.text, history) if part)
+
+    async def _feedback(
+        self, scene: Scene, task: Problem, written: Mapping[str, str], outcome: Outcome
+    ) -> dict[str, str]:
+        """What each role sees next turn: its own words, and the feedback."""
+        if self.feedback == "expert":
+            told = await scene.call(expert_edits, self.expert_url, self.expert_model, task.text, dict(written))
+        else:
+            told = dict.fromkeys(self.roles, outcome.text if self.feedback == "levels" else "")
+        return {role: f"{quote(written[role])}\n{quote(told[role])}".rstrip() for role in self.roles}
+
+    def demonstrate(self, role: str, task: Problem, prompt: Prompt, rng: Random) -> str:
+        """One way to share a chain's steps; which, the role does not know of its partner either.
+
+        aux takes the first step, as a function of the whole or of one element, or the first two. main goes on
+        from there; of three steps it believes with probability `naive` that aux has taken two.
+        """
+        if self.solo:
+            return embedded.remembered(task, self.naive, rng).program()
+        chain = embedded.chain_at(task)
+        return (_aux if role == "aux" else _main)(chain, self.naive, rng)
+
+    def lessons(self, task: Problem, rng: Random) -> Iterator[Lesson]:
+        """Every role, at the first turn and after feedback of either kind."""
+        for role in self.roles:
+            yield Lesson(role, self.prompt(role, task, ""), self.demonstrate(role, task, "", rng))
+            if rng.random() < 0.5:
+                told = rng.choice(
+                    ("", "no main", "syntax error", f"tests {rng.randrange(9)} of 8", "tests 1 of 8, aux unused")
+                )
+                history = f"{self.demonstrate(role, task, '', rng)}\n{told}".rstrip()
+                yield Lesson(role, self.prompt(role, task, history), self.demonstrate(role, task, "", rng))
+
+
+async def _tried(
+    scene: Scene, box: Any, task: Problem, program: str, cooperates: bool
+) -> tuple[Verdict, bool, Verdict | None]:
+    """The verdict, whether aux ran in a test that passed, and the verdict with aux disabled."""
+    if not cooperates:
+        verdict, _ = await examine(scene, box, task, program)
+        return verdict, False, None
+    traced = program + TRACE
+    if task.check:
+        answer = await scene.call(judged, box, task.check, whole(task, traced), task.name, "__trace__")
+        verdict = verdict_of(answer)
+        disabled = f"{traced}__disable__('raise')\n"
+        without, _ = await examine(scene, box, task, disabled)
+        return verdict, verdict.passed > 0 and answer.get("value", 0) != 0, without
+    asked: list[Any] = []
+    for given, _ in task.cases:
+        asked += [[task.name, json.loads(given)], ["__trace__", []]]
+    asked.append(["__disable__", ["raise"]])
+    asked += [[task.name, json.loads(given)] for given, _ in task.cases]
+    answers = await scene.call(calls, box, whole(task, traced), asked)
+    count = 2 * len(task.cases)
+    values, counts = answers[0:count:2], [0, *(answer.get("value", 0) for answer in answers[1:count:2])]
+    ran = any(
+        right(task, wanted, value) and before != after
+        for (_, wanted), value, before, after in zip(task.cases, values, counts[:-1], counts[1:], strict=True)
+    )
+    return judge(task, values), ran, judge(task, answers[count + 1 :])
+
+
+def _aux(chain: embedded.Chain, naive: float, rng: Random) -> str:
+    first, second = chain.steps[:2]
+    draw = rng.random()
+    if draw < 0.2 and (first.each or first.test):
+        return f"def {AUX}(v):\n    return {first.each or first.test}"
+    if draw > 0.8:
+        return f"def {AUX}(x):\n    x = {first.code}\n    return {second.code}"
+    return f"def {AUX}(x):\n    return {first.code}"
+
+
+def _main(chain: embedded.Chain, naive: float, rng: Random) -> str:
+    first, *rest = chain.steps
+    if rng.random() < (naive if len(rest) == 2 else naive / 4):
+        return _lines([f"x = {AUX}(x)"], rest[1:])
+    way = rng.choices(("whole", "each", "fallback", "alone"), (5, 2, 1, 1))[0]
+    if way == "each" and first.each:
+        return _lines([f"x = {first.code.replace(first.each + ' for', f'{AUX}(v) for')}"], rest)
+    if way == "each" and first.test:
+        return _lines([f"x = {first.code.replace(f'if {first.test}', f'if {AUX}(v)')}"], rest)
+    if way == "fallback":
+        return _lines(["try:", f"    x = {AUX}(x)", "except Exception:", f"    x = {first.code}"], rest)
+    if way == "alone":
+        return chain.program()
+    return _lines([f"x = {AUX}(x)"], rest)
+
+
+def _lines(begin: Sequence[str], rest: Sequence[embedded.Step]) -> str:
+    """A function that begins as told and takes the remaining steps."""
+    if not rest:
+        *begin, last = begin
+        return "\n".join([f"def {embedded.NAME}(x):", *(f"    {line}" for line in begin), f"    return {last[4:]}"])
+    body = [*begin, *(f"x = {step.code}" for step in rest[:-1]), f"return {rest[-1].code}"]
+    return "\n".join([f"def {embedded.NAME}(x):", *(f"    {line}" for line in body)])
+
+
+def expert_edits(url: str, model: str, text: str, written: dict[str, str]) -> dict[str, str]:
+    """An edit for each role, by a model behind an OpenAI-compatible server.
+
+    Raises: Unavailable: it cannot be reached, or does not answer with an edit for every role.
+    """
+    asked = (
+        f"Task:\n{text}\n\n" + "\n\n".join(f"{role} wrote:\n{code}" for role, code in written.items()) + "\n\n"
+        f"Answer with one JSON object that maps each of {', '.join(written)} to one short advice on its own function."
+    )
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": asked}],
+        "response_format": {"type": "json_object"},
+    }
+    request = Request(  # noqa: S310  (a person's own setting)
+        f"{url.rstrip('/')}/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    try:
+        with urlopen(request, timeout=50) as answer:  # noqa: S310
+            content = json.loads(answer.read(1 << 20))["choices"][0]["message"]["content"]
+        edits = json.loads(content)
+        return {role: str(edits[role]) for role in written}
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise Unavailable("expert", f"{url} gave no edit for every role: {error}") from error

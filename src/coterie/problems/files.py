@@ -1,0 +1,281 @@
+"""Problems from a file of one's own or a public set.
+
+A set is told by its columns: HumanEval and CoopHumanEval, MBPP, APPS, CodeContests, LiveCodeBench, or
+one's own. A file has a row a line (.jsonl) or is parquet; anything else is a Hugging Face dataset's
+id. Splits are decided by content, so a problem that is in two sets is in one split. Only hidden
+tests are kept: those that a statement shows are not among them where the set tells them apart.
+
+One's own rows: text, tests (a list of {"args": […], "value": …} with `name`, else of {"input": …,
+"output": …}), and where there are any: id, name, preamble, solution.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import io
+import json
+import pickle
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from coterie.environment import SPLITS, Split, split_of
+from coterie.errors import ConfigError
+from coterie.problems import Problem
+from coterie.problems.mutate import mutations
+from coterie.sandbox import encode
+
+LONGEST_LINE = 32 << 20
+"""Bytes of a row."""
+MUTANTS = 4
+PYTHON3 = 3
+"""CodeContests' number for the language."""
+Row = Mapping[str, Any]
+
+
+def problems(data: str, split: Split) -> tuple[Problem, ...]:
+    """The problems of a split, in the order of the file.
+
+    Raises: ConfigError: no such file, or a row that is no problem; names file and row.
+    """
+    return _all(data)[split]
+
+
+@lru_cache(maxsize=4)
+def _all(data: str) -> dict[Split, tuple[Problem, ...]]:
+    found: dict[Split, list[Problem]] = {split: [] for split in SPLITS}
+    build: Callable[[Row], Problem] | None = None
+    number = 0
+    for number, row in _rows(data):
+        where = f"environment.data: {data}, row {number}"
+        if build is None:
+            build = _format(row, where)
+        try:
+            problem = build(row)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
+            raise ConfigError(f"{where}: not a problem: {type(error).__name__}: {str(error)[:100]}") from error
+        if not (problem.cases or problem.check):
+            raise ConfigError(f"{where}: no hidden test; remove the row")
+        split = split_of((problem.name, problem.text))
+        found[split].append(_placed(problem, split, number))
+    if not number:
+        raise ConfigError(f"environment.data: {data} has no rows")
+    return {split: tuple(of_split) for split, of_split in found.items()}
+
+
+def _placed(problem: Problem, split: Split, number: int) -> Problem:
+    """The problem with its split, an id of its own, and its solution's mutants."""
+    near = tuple(islice(mutations(problem.solution), MUTANTS))
+    return Problem(
+        id=f"{number}-{problem.id}", split=split, query=problem.text, text=problem.text, name=problem.name,
+        cases=problem.cases, check=problem.check, preamble=problem.preamble, solution=problem.solution, mutants=near,
+    )  # fmt: skip
+
+
+def _rows(data: str) -> Iterator[tuple[int, Row]]:
+    if data.endswith((".jsonl", ".json")):
+        return _lines(data)
+    if data.endswith(".parquet"):
+        return _parquet(data)
+    return _hub(data)
+
+
+def _lines(data: str) -> Iterator[tuple[int, Row]]:
+    try:
+        with Path(data).open("rb") as file:
+            number = 0
+            while line := file.readline(LONGEST_LINE + 1):
+                number += 1
+                where = f"environment.data: {data}, row {number}"
+                if len(line) > LONGEST_LINE:
+                    raise ConfigError(f"{where}: longer than {LONGEST_LINE >> 20} MiB; is it one row a line?")
+                if not line.strip():
+                    continue
+                try:
+                    row = json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    raise ConfigError(f"{where}: not JSON in UTF-8: {str(error)[:100]}") from error
+                if not isinstance(row, dict):
+                    raise ConfigError(f"{where}: a row is an object, not {type(row).__name__}")
+                yield number, row
+    except OSError as error:
+        raise ConfigError(f"environment.data: {data} cannot be read: {error.strerror}") from error
+
+
+def _parquet(data: str) -> Iterator[tuple[int, Row]]:
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ConfigError(f"environment.data: {data} needs pyarrow: pip install coterie[data]") from error
+    try:
+        table = parquet.read_table(data)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"environment.data: {data} cannot be read as parquet: {str(error)[:100]}") from error
+    yield from enumerate(table.to_pylist(), 1)
+
+
+def _hub(data: str) -> Iterator[tuple[int, Row]]:
+    try:
+        import datasets
+    except ImportError as error:
+        raise ConfigError(
+            f"environment.data: {data} is no .jsonl or .parquet file; for a dataset's id: pip install coterie[data]"
+        ) from error
+    try:
+        loaded = datasets.load_dataset(data)
+    except Exception as error:  # the library raises anything, from network errors to its own
+        raise ConfigError(f"environment.data: no dataset '{data}' could be loaded: {str(error)[:100]}") from error
+    number = 0
+    for part in loaded.values():  # pyright: ignore[reportAttributeAccessIssue]
+        for row in part:
+            number += 1
+            yield number, dict(row)
+
+
+def _format(row: Row, where: str) -> Callable[[Row], Problem]:
+    """The set whose columns these are."""
+    for columns, build in FORMATS.items():
+        if set(columns) <= row.keys():
+            return build
+    wanted = " or ".join(", ".join(columns) for columns in FORMATS)
+    raise ConfigError(f"{where}: its columns are {', '.join(sorted(row)) or 'none'}; wanted are {wanted}")
+
+
+def _humaneval(row: Row) -> Problem:
+    prompt, name = _text(row, "prompt"), _text(row, "entry_point")
+    tree = ast.parse(prompt)
+    kept = [one for one in tree.body if not (isinstance(one, ast.FunctionDef) and one.name == name)]
+    preamble = "\n".join(map(ast.unparse, kept))
+    solution = row.get("canonical_solution")
+    return Problem(
+        id=_text(row, "task_id"), split="train", text=prompt, name=name, preamble=preamble,
+        check=instrumented(f"{preamble}\n{_text(row, 'test')}"),
+        solution=prompt + _text(row, "canonical_solution") if solution else "",
+    )  # fmt: skip
+
+
+def _mbpp(row: Row) -> Problem:
+    asserts = row["test_list"]
+    call = next(node for node in ast.walk(ast.parse(asserts[0])) if isinstance(node, ast.Call))
+    name = call.func.id  # pyright: ignore[reportAttributeAccessIssue]
+    setup = "\n".join(row.get("test_imports") or [str(row.get("test_setup_code") or "")])
+    body = "\n".join(f"    {line}" for one in asserts for line in str(one).splitlines())
+    text = str(row.get("text") or row["prompt"])
+    return Problem(
+        id=str(row["task_id"]), split="train", text=f"{text}\nThe function is called {name}.", name=name,
+        preamble=setup, check=instrumented(f"{setup}\ndef check(candidate):\n{body}"), solution=_text(row, "code"),
+    )  # fmt: skip
+
+
+def _apps(row: Row) -> Problem:
+    tests = json.loads(row["input_output"] or "{}")
+    name = str(tests.get("fn_name") or "")
+    pairs = zip(tests.get("inputs", []), tests.get("outputs", []), strict=True)
+    if name:
+        cases = [(encode(given), encode(_alone(value))) for given, value in pairs]
+    else:
+        cases = [(_joined(given), _joined(value)) for given, value in pairs]
+    solutions = json.loads(row.get("solutions") or "[]")
+    return Problem(
+        id=str(row["problem_id"]), split="train", text=_text(row, "question"), name=name, cases=_dumped(cases),
+        solution=str(solutions[0]) if solutions else "",
+    )  # fmt: skip
+
+
+def _code_contests(row: Row) -> Problem:
+    hidden = [row["private_tests"], row.get("generated_tests") or {"input": [], "output": []}]
+    cases = [pair for tests in hidden for pair in zip(tests["input"], tests["output"], strict=True)]
+    known = row.get("solutions") or {"language": [], "solution": []}
+    written = [code for language, code in zip(known["language"], known["solution"], strict=True) if language == PYTHON3]
+    return Problem(
+        id=_text(row, "name"), split="train", text=_text(row, "description"), cases=_dumped(cases),
+        solution=str(written[0]) if written else "",
+    )  # fmt: skip
+
+
+def _live_code_bench(row: Row) -> Problem:
+    tests = json.loads(_unpacked(_text(row, "private_test_cases")))
+    name = str(json.loads(row.get("metadata") or "{}").get("func_name") or "")
+    cases: list[tuple[Any, Any]] = [(str(one["input"]), str(one["output"])) for one in tests]
+    if name:
+        given = [[json.loads(line) for line in lines.splitlines()] for lines, _ in cases]
+        cases = [(encode(args), encode(json.loads(value))) for args, (_, value) in zip(given, cases, strict=True)]
+    text = "\n\n".join(part for part in (_text(row, "question_content"), row.get("starter_code")) if part)
+    return Problem(id=str(row["question_id"]), split="train", text=text, name=name, cases=_dumped(cases))
+
+
+def _own(row: Row) -> Problem:
+    name = str(row.get("name") or "")
+    if name:
+        cases = [(encode(list(one["args"])), encode(one["value"])) for one in row["tests"]]
+    else:
+        cases = [(str(one["input"]), str(one["output"])) for one in row["tests"]]
+    return Problem(
+        id=str(row.get("id", "")), split="train", text=_text(row, "text"), name=name, cases=_dumped(cases),
+        preamble=str(row.get("preamble") or ""), solution=str(row.get("solution") or ""),
+    )  # fmt: skip
+
+
+FORMATS: dict[tuple[str, ...], Callable[[Row], Problem]] = {
+    ("task_id", "prompt", "entry_point", "test"): _humaneval,
+    ("task_id", "code", "test_list"): _mbpp,
+    ("problem_id", "question", "input_output"): _apps,
+    ("name", "description", "private_tests"): _code_contests,
+    ("question_id", "question_content", "private_test_cases"): _live_code_bench,
+    ("text", "tests"): _own,
+}
+
+
+def instrumented(source: str) -> str:
+    """Test code in which every assert is a call of `__record__`, so that asserts are counted and none hides another."""
+
+    class Recorder(ast.NodeTransformer):
+        def visit_Assert(self, node: ast.Assert) -> ast.stmt:
+            nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+            held = ast.Lambda(args=nothing, body=node.test)
+            return ast.Expr(ast.Call(func=ast.Name("__record__", ast.Load()), args=[held], keywords=[]))
+
+    return ast.unparse(ast.fix_missing_locations(Recorder().visit(ast.parse(source))))
+
+
+def _text(row: Row, column: str) -> str:
+    value = row[column]
+    if not isinstance(value, str):
+        raise TypeError(f"{column} is {type(value).__name__}, not text")
+    return value
+
+
+def _alone(value: Any) -> Any:
+    """APPS wraps a value in a list of one."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+def _joined(text: Any) -> str:
+    """APPS gives standard input as text or as lines."""
+    return "\n".join(map(str, text)) if isinstance(text, list) else str(text)
+
+
+def _dumped(cases: Any) -> tuple[tuple[str, str], ...]:
+    return tuple((json.dumps(given), json.dumps(wanted)) for given, wanted in cases)
+
+
+class _TextOnly(pickle.Unpickler):
+    """LiveCodeBench packs its tests as a pickled string: a string is all that is taken out of it."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise ValueError(f"the packed tests ask for {module}.{name}; they are not read")
+
+
+def _unpacked(text: str) -> str:
+    try:
+        json.loads(text)
+    except ValueError:
+        loaded = _TextOnly(io.BytesIO(zlib.decompress(base64.b64decode(text)))).load()
+        if not isinstance(loaded, str):
+            raise TypeError("the packed tests are no text") from None
+        return loaded
+    return text
