@@ -9,6 +9,7 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -109,6 +110,7 @@ def evaluate(
     wanted = {"mute": mute, "swap": swap, "replace": replace}
     ablations = [Ablation.parse(kind, text) for kind, texts in wanted.items() for text in texts or ()]  # pyright: ignore[reportArgumentType]
     from coterie.api import load
+    from coterie.evaluate import at_k
 
     loaded, console = load(run, step), _console(stderr=True)
     with console.status("playing") as status:
@@ -116,8 +118,10 @@ def evaluate(
             ablations, split, tasks=tasks, sampled=sampled,  # pyright: ignore[reportArgumentType]
             progress=lambda done, total: status.update(f"played {done} of {total} tasks"),
         )  # fmt: skip
+    passed = {k: at_k(found.solved, sampled, k) for k in (1, 3, 5, 10) if k <= sampled}
     if as_json:
-        whole = {key: value for key, value in dataclasses.asdict(found).items() if key != "solved"}
+        whole = {key: value for key, value in dataclasses.asdict(found).items() if key not in {"solved", "noted"}}
+        whole |= {"noted": {name: fmean(values) for name, values in found.noted.items()}, "pass_at": passed}
         typer.echo(json.dumps(whole | {"ablations": [dataclasses.asdict(change) for change in changes]}))
         return
     how = f"{found.sampled} sampled episodes a task" if found.sampled else "greedy"
@@ -125,6 +129,8 @@ def evaluate(
         f"{found.split}: {found.success:.3f} solved, 95 % interval {found.success_low:.3f} to {found.success_high:.3f}"
     )
     typer.echo(f"{found.tasks} tasks, {how}, {found.turns:.2f} turns a task (the unsolved at the limit)")
+    if sampled > 1:
+        typer.echo(", ".join(f"pass@{k} {share:.3f}" for k, share in passed.items()))
     for name, value in found.rewards.items():
         cut = f", {found.truncated[name]:.1%} of replies cut" if name in found.truncated else ""
         typer.echo(f"  {name}: reward {value:+.3f} an episode{cut}")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from coterie.engines.base import Engine
 from coterie.environment import Environment, Split
-from coterie.episode import Ended, Log
+from coterie.episode import Ended, Log, Noted
 from coterie.errors import ConfigError, Unavailable
 from coterie.play import Play, Sampling, Seats
 from coterie.team import Team
@@ -25,7 +25,8 @@ class Evaluation:
     success: share solved; success_low, success_high: its 95 % interval (Wilson), over tasks.
     turns: mean turns used, `turn_limit` where unsolved. rewards: mean of an episode, by role and
     "team". outcomes: how often each ending came. dropped: episodes lost to faults; they count as
-    not solved.
+    not solved. solved: each episode, task by task. noted: the environment's metrics, the last of each
+    episode, 0 where it noted none.
     """
 
     split: Split
@@ -40,6 +41,7 @@ class Evaluation:
     outcomes: dict[str, int]
     dropped: int
     solved: tuple[bool, ...]
+    noted: dict[str, tuple[float, ...]]
 
     @property
     def by_task(self) -> tuple[float, ...]:
@@ -48,6 +50,19 @@ class Evaluation:
         return tuple(
             sum(self.solved[start : start + episodes]) / episodes for start in range(0, len(self.solved), episodes)
         )
+
+
+def at_k(values: Sequence[float], episodes: int, k: int) -> float:
+    """The expected best of k episodes of a task, a mean over tasks; of solved episodes, pass@k.
+
+    Args: values: of every episode, task by task. episodes: of a task, at least k.
+    Source: unbiased without replacement, as pass@k = 1 - C(n - m, k) / C(n, k), arXiv:2107.03374.
+    """
+    if not 1 <= k <= episodes:
+        raise ValueError(f"the best of {k} needs {k} episodes a task, not {episodes}")
+    shares = [math.comb(at, k - 1) / math.comb(episodes, k) for at in range(episodes)]
+    tasks = [sorted(values[start : start + episodes]) for start in range(0, len(values), episodes)]
+    return sum(share * value for task in tasks for share, value in zip(shares, task, strict=True)) / len(tasks)
 
 
 def wilson(share: float, trials: int) -> tuple[float, float]:
@@ -120,6 +135,9 @@ def _summary(split: Split, tasks: int, sampled: int, logs: list[Log | None], pla
         outcomes[ending.reason] = outcomes.get(ending.reason, 0) + 1
         for name, total in log.rewards().items():
             rewards[name] = rewards.get(name, 0.0) + total / len(kept)
+    last = [
+        {event.name: event.value for event in log.events if isinstance(event, Noted)} if log else {} for log in logs
+    ]
     budget = play.budget
     return Evaluation(
         split=split,
@@ -134,4 +152,7 @@ def _summary(split: Split, tasks: int, sampled: int, logs: list[Log | None], pla
         outcomes=outcomes,
         dropped=len(logs) - len(kept),
         solved=tuple(solved),
+        noted={
+            name: tuple(one.get(name, 0.0) for one in last) for name in sorted({name for one in last for name in one})
+        },
     )

@@ -15,6 +15,7 @@ from coterie.registry import nearest
 
 Say = Callable[[str], None]
 BENCHES = {
+    "code": "the results of the programming tasks: teams, baselines, cooperation",
     "demo": "what `make demo` shows: a team before and after minutes of training",
     "memory": "peak memory of a demo step",
     "plan_path": "the results table of plan_path: algorithms, seeds, intervals",

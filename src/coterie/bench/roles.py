@@ -13,7 +13,7 @@ from typing import Any
 from coterie.ablation import Ablation, Change, paired
 from coterie.api import load
 from coterie.bench import Say
-from coterie.bench.plan_path import FOLDER, ROWS, make
+from coterie.bench.plan_path import TABLE
 from coterie.diagnose import history
 from coterie.evaluate import Evaluation
 from coterie.runs import Run
@@ -35,11 +35,11 @@ Measured = tuple[Evaluation, list[Evaluation]]
 
 def run(say: Say) -> dict[str, Any]:
     """Measures both views and writes the page; returns the mean change in success by view and ablation."""
-    make([(row, seed) for row in VIEWS for seed in ROWS[row].seeds], say)
+    TABLE.make(say, tuple(VIEWS))
     figures: dict[str, Any] = {}
     sections: list[str] = []
     for row, title in VIEWS.items():
-        runs = [Run(FOLDER / f"{row}-{seed}") for seed in ROWS[row].seeds]
+        runs = TABLE.runs(row)
         measured = [load(one.folder).ablate(ABLATIONS) for one in runs]
         say(f"{row}: {', '.join(f'{before.success:.3f}' for before, _ in measured)}")
         sections += ["", f"## {title}", "", *_table(measured), "", *_warnings(runs)]
