@@ -138,9 +138,8 @@ def test_an_ordinary_user_can_use_it_too():
         "print(calls(Box().json(), 'import os\\ndef f(): return [os.getuid(), os.listdir(\"/\")]', [['f', []]]))"
     )
     source, library = Path(__file__).parents[2] / "src", Path(pyseccomp.__file__).parent
-    found = subprocess.run(
-        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", python, "-c", script, str(source), str(library)],
-        capture_output=True, text=True, check=False, cwd="/",
-    )  # fmt: skip
+    somebody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    command = [*somebody, python, "-c", script, str(source), str(library)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
     assert "'status': 'ok'" in found.stdout, found.stderr
     assert "65534" in found.stdout

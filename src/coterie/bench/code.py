@@ -18,7 +18,6 @@ from coterie.trees import plain
 
 PAGE = Path("docs/results/code.md")
 CODE, PAIR, SOLO = "configs/code.toml", "configs/code_pair.toml", "configs/code_pair_solo.toml"
-SOLO = ("environment.solo=true", 'team={main="writer"}', "policies={writer={}}")
 TABLE = Table(
     Path("runs/bench-code"),
     "coterie.bench.code",
@@ -50,12 +49,13 @@ def page(say: Say) -> list[str]:
         "",
         "Written by `coterie bench code`. Embedded problems, from the shipped starter-code (0.92 million parameters), "
         "greedy play on the 498 held-out chains, which training never sees; the checkpoint is chosen by 200 "
-        "validation problems. Intervals are 95 % (Wilson) over all tasks of all seeds; one thread a run. Naive concatenation, two "
-        "untrained roles side by side, is the `start` of the code_pair rows: its budget at play is the trained team's.",
+        "validation problems. Intervals are 95 % (Wilson) over all tasks of all seeds; one thread a run. Naive "
+        "concatenation, two untrained roles side by side, is the `start` of the code_pair rows: its budget at play is "
+        "the trained team's.",
         "",
         *TABLE.lines(),
         "",
-        "Share of the gap to a perfect program that is closed, and minutes of training (two runs at once, a core each):",
+        "Share of the gap to a perfect program that is closed, and minutes of training (two at once, a core each):",
         "",
         "| | gap closed | minutes |",
         "|---|---|---|",
