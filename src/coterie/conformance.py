@@ -29,7 +29,7 @@ from random import Random
 from coterie.cursor import Cursor, PlayBug
 from coterie.environment import SPLITS, Environment, Split, Task
 from coterie.episode import LOGS, Asked, Horizon, LoggedPrompt, Rewarded, check_seen, text_of
-from coterie.errors import EnvError
+from coterie.errors import ConfigError, EnvError
 from coterie.registry import USER_MODULE, find
 from coterie.scene import Reply
 from coterie.seeds import seed_of
@@ -82,6 +82,9 @@ def check(environment: Environment, *, tasks: int = 3, horizon: Horizon = "turn"
     Args: tasks: of each split that are played. horizon: no local reward may come after it.
     """
     findings = [_claim("the roles are distinct names", lambda: _roles(environment))]
+    findings.append(_claim("this machine can play it", lambda: _ready(environment)))
+    if not findings[-1].ok:
+        return Report(tuple(findings))
     findings.append(_claim("task(split, index) is pure, and its splits are disjoint", lambda: _tasks(environment)))
     if findings[-1].ok:
         chosen: list[tuple[Split, int]] = [
@@ -117,7 +120,7 @@ def digests(environment: Environment, tasks: int) -> list[str]:
 def _claim(claim: str, test: Callable[[], str]) -> Finding:
     try:
         wrong = test()
-    except EnvError as error:
+    except (EnvError, ConfigError) as error:
         wrong = str(error)
     except PlayBug as bug:
         wrong = f"{bug} (its __cause__ has the traceback)"
@@ -135,6 +138,11 @@ def _roles(environment: Environment) -> str:
     roles = list(environment.roles)
     if not roles or len(set(roles)) < len(roles) or not all(isinstance(role, str) and role for role in roles):
         return f"roles are {roles}"
+    return ""
+
+
+def _ready(environment: Environment) -> str:
+    environment.ready()
     return ""
 
 
@@ -280,5 +288,6 @@ def _second() -> None:
     for clock in ("time", "monotonic", "perf_counter"):
         setattr(time, clock, partial(_a_year_ahead, getattr(time, clock)))
     table = {} if home.endswith(".py") else {f"{home}:{name}": f"{home}:{name}"}
-    kind = find("environment", f"{home}:{name}", table, Environment)
-    sys.stdout.write(json.dumps(digests(kind(**settings), tasks)))
+    environment = find("environment", f"{home}:{name}", table, Environment)(**settings)
+    environment.ready()
+    sys.stdout.write(json.dumps(digests(environment, tasks)))

@@ -34,13 +34,14 @@ class ProgrammingTask(Environment):
     @property
     def box(self) -> JSON:
         """The sandbox's settings, as `scene.call` takes them."""
-        return Box(
-            self.sandbox, self.time_s, 5 * self.time_s, memory_mb=self.memory_mb, libraries=self.libraries
-        ).json()
+        return self._box().json()
+
+    def _box(self) -> Box:
+        return Box(self.sandbox, self.time_s, 5 * self.time_s, memory_mb=self.memory_mb, libraries=self.libraries)
 
     def ready(self) -> None:
         """Raises ConfigError: programs cannot be isolated here as asked."""
-        sandbox.check(self.sandbox)
+        sandbox.check(self._box())
 
     def isolation(self) -> str:
         """How model-written code is kept apart."""

@@ -56,7 +56,15 @@ def _all(data: str) -> dict[Split, tuple[Problem, ...]]:
             build = _format(row, where)
         try:
             problem = build(row)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
+        except (
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            SyntaxError,
+            RecursionError,
+            StopIteration,
+        ) as error:
             raise ConfigError(f"{where}: not a problem: {type(error).__name__}: {str(error)[:100]}") from error
         if not (problem.cases or problem.check):
             raise ConfigError(f"{where}: no hidden test; remove the row")
@@ -149,12 +157,15 @@ def _humaneval(row: Row) -> Problem:
     prompt, name = _text(row, "prompt"), _text(row, "entry_point")
     tree = ast.parse(prompt)
     kept = [one for one in tree.body if not (isinstance(one, ast.FunctionDef) and one.name == name)]
-    preamble = "\n".join(map(ast.unparse, kept))
-    solution = row.get("canonical_solution")
+    helpers = [ast.unparse(one) for one in kept]
+    preamble, solution = "\n".join(helpers), ""
+    if row.get("canonical_solution"):
+        written = map(ast.unparse, ast.parse(prompt + _text(row, "canonical_solution")).body)
+        solution = "\n".join(one for one in written if one not in helpers)
     return Problem(
         id=_text(row, "task_id"), split="train", text=prompt, name=name, preamble=preamble,
         check=instrumented(f"{preamble}\n{_text(row, 'test')}"),
-        solution=prompt + _text(row, "canonical_solution") if solution else "",
+        solution=solution,
     )  # fmt: skip
 
 

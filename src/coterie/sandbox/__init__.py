@@ -33,12 +33,12 @@ def pool(box: Box) -> Pool:
     return Pool(box)
 
 
-def check(backend: Backend) -> None:
+def check(box: Box) -> None:
     """Runs one small program. Raises: ConfigError: this machine cannot isolate it, and what to do."""
-    wrong = missing(backend)
+    wrong = missing(box.backend)
     if not wrong:
         try:
-            found = calls(Box(backend).json(), "def f(): return 1", [["f", []]])
+            found = calls(box.json(), "def f(): return 1", [["f", []]])
             wrong = "" if found == [{"status": "ok", "value": 1}] else str(found)
         except Unavailable as fault:
             wrong = str(fault)

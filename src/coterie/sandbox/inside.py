@@ -55,7 +55,7 @@ def decode(value: Any, depth: int = 0) -> Any:
     try:
         ((kind, content),) = value.items()
         return BUILD[kind]([decode(item, depth + 1) for item in content])
-    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise NotPlain("unknown data") from error
 
 

@@ -1,0 +1,220 @@
+# ruff: noqa: E501  (a line is a program)
+"""code_pair: what two functions earn together, and how it could be cheated."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from pydantic import ValidationError
+
+from coterie.config import load_config
+from coterie.conformance import check
+from coterie.cursor import Cursor
+from coterie.environments.code_pair import CodePair, expert_edits
+from coterie.episode import Asked, Noted, Rewarded
+from coterie.errors import ConfigError, Unavailable
+from coterie.problems import Problem, embedded
+from coterie.problems.files import instrumented
+from coterie.sandbox.backends import missing
+from coterie.scene import Reply
+from tests.toys import run
+
+pytestmark = pytest.mark.skipif(bool(missing("bubblewrap")), reason=missing("bubblewrap"))
+CASES = tuple((json.dumps([[number, 1]]), json.dumps(sorted([number + 1, 2]))) for number in range(4))
+TASK = Problem("p-1", "train", text="add one to each, sort", name="f", cases=CASES)
+AUX = "def aux(x):\n    return [v + 1 for v in x]"
+MAIN = "def f(x):\n    return sorted(aux(x))"
+
+
+def play(env: CodePair, task: Problem, *turns: dict[str, str]) -> Cursor:
+    cursor = Cursor(env, task, 0)
+    for replies in turns:
+        assert run(cursor.advance()) is not None
+        cursor.answer({role: Reply(role, replies[role]) for role in env.roles})
+    run(cursor.advance())
+    return cursor
+
+
+def earned(aux: str, main: str, task: Problem = TASK) -> dict[str, float]:
+    cursor = play(CodePair(), task, {"aux": aux, "main": main})
+    return {event.name: event.value for event in cursor.events if isinstance(event, Rewarded)}
+
+
+def noted(cursor: Cursor) -> dict[str, float]:
+    return {event.name: event.value for event in cursor.events if isinstance(event, Noted)}
+
+
+@pytest.mark.parametrize(
+    ("aux", "main", "wanted"),
+    [
+        (AUX, MAIN, (1.0, 0.5, 1.0, 1.5)),
+        (AUX, "def f(x):\n    return sorted(v + 1 for v in x)", (1.0, 0.5, 1.0, 0.0)),  # aux unused: 2.5
+        ("", "def f(x):\n    return sorted(v + 1 for v in x)", (0.6, 0.5, 1.0, 0.0)),
+        (AUX, "", (0.4, 0, 0, 0)),  # no main: stop
+        (AUX, "def f(x):\n    x + 1", (0.4, 0, 0, 0)),  # it returns nothing
+        ("def aux(x):\n    x", MAIN, (0.6, 0.5, 0.0, 0.0)),
+        (AUX, "def f(x):\n    return sorted(aux(x)\n", (0.4, 0, 0, 0)),
+        (AUX, "def f(x, x):\n    return sorted(aux(x))", (1.0, 0, 0, 0)),  # parses, does not compile
+        (AUX, "def f(x):\n    return aux(x)", (1.0, 0.5, 0.5, 0.25)),  # a wrapper, right in two of four
+        ("def aux(x):\n    return sorted(v + 1 for v in x)", "def f(x):\n    z = 0\n    return aux(x)", (1.0, 0.5, 1.0, 0.5)),  # D35
+        (AUX, "def f(x):\n    aux(x)\n    return sorted(v + 1 for v in x)", (1.0, 0.5, 1.0, 1.0)),  # D33: 1.5 - 0.5
+        (AUX, "def f(x):\n    # aux(x)\n    return sorted(v + 1 for v in x)", (1.0, 0.5, 1.0, 0.0)),  # D34
+        (AUX, "def f(x):\n    return sorted(v + 1 for v in x)\n    aux(x)", (1.0, 0.5, 1.0, 0.0)),  # never reached
+        (AUX, "def f(x):\n    if x == 5: aux(x)\n    return sorted(v + 1 for v in x)", (1.0, 0.5, 1.0, 0.0)),  # never runs
+        (AUX, "def f(x):\n    y = aux(x)\n    return y if x[0] == 0 else 0", (1.0, 0.5, 0.25, 0.375)),  # D39: in proportion
+        (AUX, "def aux(x): return 0\n" + MAIN, (1.0, 0.5, 1.0, 1.5)),  # main's own aux is not taken
+        (AUX, "import sys\nsys.exit(0)\n" + MAIN, (1.0, 0.5, 1.0, 1.5)),  # only the function and what it needs is
+        (AUX, "class E:\n    def __eq__(self, o): return True\ndef f(x):\n    return E()", (1.0, 0.5, 0.0, 0.0)),  # D38
+        (AUX, "import sys\ndef f(x):\n    sys.exit(0)\n    return 0", (1.0, 0.5, 0.0, 0.0)),
+        (f"```python\n{AUX}\n```", f"Here it is:\n```python\n{MAIN}\n```\nDone.", (1.0, 0.5, 1.0, 1.5)),
+    ],
+)  # fmt: skip
+def test_the_levels(aux, main, wanted):
+    found = earned(aux, main)
+    assert tuple(found.values()) == pytest.approx(wanted)
+    assert list(found) == ["structure", "syntax", "tests", "cooperation"]
+
+
+def test_nothing_earns_more_than_the_honest_pair():
+    assert sum(earned(AUX, MAIN).values()) == 4.0 == CodePair.team_reward_range[1]
+
+
+def test_a_helper_that_is_broken_is_not_paid_for():
+    assert earned("def aux(x):\n    raise ValueError\n    return 1", MAIN)["tests"] == 0
+
+
+def test_test_code_is_judged_like_cases():
+    tests = instrumented("def check(candidate):\n" + "".join(
+        f"    assert candidate([{n}, 1]) == {sorted([n + 1, 2])}\n" for n in range(4)))  # fmt: skip
+    task = Problem("p-2", "train", text="the same", name="f", check=tests)
+    assert earned(AUX, MAIN, task) == earned(AUX, MAIN)
+    wrapper = "def f(x):\n    return aux(x)"
+    assert earned(AUX, wrapper, task) == earned(AUX, wrapper)
+
+
+@pytest.mark.parametrize(
+    ("main", "scheme"),
+    [
+        (
+            "def f(x):\n    try:\n        y = aux(x)\n    except Exception:\n        y = [v + 1 for v in x]\n    return sorted(y)",
+            "fallback",
+        ),
+        (MAIN, "decorator"),
+    ],
+)
+def test_a_scheme_counts_when_disabling_aux_confirms_it(main, scheme):
+    found = noted(play(CodePair(), TASK, {"aux": AUX, "main": main}))
+    assert [name for name, value in found.items() if name.startswith("scheme/") and value] == [f"scheme/{scheme}"]
+
+
+def test_a_scheme_that_only_looks_like_one_does_not_count():
+    pretend = "def f(x):\n    y = aux(x)\n    return sorted(v + 1 for v in x) if y or True else y"
+    found = noted(play(CodePair(), TASK, {"aux": AUX, "main": pretend}))
+    assert found["scheme/decorator"] == 0  # without aux it fails: it is called. With aux disabled f raises
+    assert found["scheme/strategy"] == 1
+
+
+def test_feedback_shows_own_words_and_a_diagnosis_and_nothing_of_the_partner():
+    env = CodePair(max_turns=2)
+    secret = "def aux(x):\n    marker_of_aux = 1\n    return x"
+    cursor = play(env, TASK, {"aux": secret, "main": MAIN}, {"aux": AUX, "main": MAIN})
+    second = [event for event in cursor.events if isinstance(event, Asked)][1].prompts
+    assert "marker_of_aux" in second["aux"]
+    assert "marker_of_aux" not in second["main"]
+    assert "tests 0 of 4" in second["main"]
+    assert cursor.log.solved
+    assert noted(cursor)["accuracy"] == 1.0
+    plain = play(CodePair(max_turns=2, feedback="plain"), TASK, {"aux": "", "main": ""}, {"aux": AUX, "main": MAIN})
+    assert "tests" not in str([event for event in plain.events if isinstance(event, Asked)][1].prompts)
+
+
+def test_an_episode_ends_after_a_turn_that_reached_the_threshold():
+    first = {"aux": AUX, "main": "def f(x):\n    return sorted(v + 1 for v in x)"}  # 2.5
+    assert play(CodePair(max_turns=3, stop_at=2.5), TASK, first).log.turns == 1
+    assert play(CodePair(max_turns=2), TASK, first, {"aux": AUX, "main": MAIN}).log.turns == 2
+
+
+def test_alone_main_earns_what_needs_no_partner():
+    cursor = play(CodePair(solo=True), TASK, {"main": "def f(x):\n    return sorted(v + 1 for v in x)"})
+    assert sum(event.value for event in cursor.events if isinstance(event, Rewarded)) == pytest.approx(2.1)
+
+
+@pytest.mark.parametrize("value", [0, -1, 4.1])
+def test_a_threshold_outside_the_reward_range_is_refused(value):
+    with pytest.raises(ValidationError):
+        CodePair(stop_at=value)
+    with pytest.raises(ConfigError, match=r"stop_at.*at most 4"):
+        load_config("code_pair", [f"environment.stop_at={value}"])
+
+
+def test_settings_without_effect_are_refused():
+    for override in ("environment.feedback=plain", "environment.expert_url=http://x"):
+        with pytest.raises(ConfigError, match="no effect"):
+            load_config("code_pair", [override])
+    config = load_config("code_pair", ["environment.feedback=expert", "environment.max_turns=2"])
+    with pytest.raises(ConfigError, match="expert_url"):
+        config.environment.ready()
+
+
+class Expert(BaseHTTPRequestHandler):
+    """A stub of an OpenAI-compatible server."""
+
+    content = json.dumps({"aux": "return a list", "main": "sort it"})
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        assert asked["model"] == "stub"
+        assert "marker" in asked["messages"][0]["content"]
+        body = json.dumps({"choices": [{"message": {"content": self.content}}]}).encode()
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args) -> None:
+        pass
+
+
+@pytest.fixture
+def server():
+    with HTTPServer(("127.0.0.1", 0), Expert) as http:
+        thread = threading.Thread(target=http.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{http.server_port}/v1"
+        http.shutdown()
+        thread.join()
+
+
+def test_an_expert_edits_both(server, monkeypatch):
+    env = CodePair(max_turns=2, feedback="expert", expert_url=server, expert_model="stub")
+    cursor = play(env, TASK, {"aux": "def aux(marker): return 0", "main": MAIN}, {"aux": AUX, "main": MAIN})
+    second = [event for event in cursor.events if isinstance(event, Asked)][1].prompts
+    assert second["aux"].endswith("return a list")
+    assert second["main"].endswith("sort it")
+    for wrong in ("no json", '{"aux": "only one"}', "[]"):
+        monkeypatch.setattr(Expert, "content", wrong)
+        with pytest.raises(Unavailable, match="no edit"):
+            expert_edits(server, "stub", "marker", {"aux": "", "main": ""})
+
+
+def test_an_expert_that_cannot_be_reached_is_infrastructure():
+    """D42: as published, empty edits went in silently."""
+    with pytest.raises(Unavailable):
+        expert_edits("http://127.0.0.1:9/v1", "stub", "x", {"aux": "", "main": ""})
+
+
+@pytest.mark.parametrize("env", [CodePair(), CodePair(max_turns=2), CodePair(solo=True)], ids=["one", "two", "solo"])
+def test_it_keeps_the_contract(env):
+    assert (report := check(env, tasks=1)).ok, report
+
+
+def test_demonstrations_are_weak_by_habit_and_able_underneath():
+    """With naive = 0 every whole demonstration is right; with 1 no chain of three steps is solved by the usual ways."""
+    task = next(t for i in range(99) if len(embedded.chain_at(t := CodePair().task("train", i)).steps) == 3)
+    chain = embedded.chain_at(task)
+    first = chain.steps[0]
+    usual = f"def aux(x):\n    return {first.code}"
+    goes_on = "def f(x):\n    x = aux(x)\n" + f"    x = {chain.steps[1].code}\n    return {chain.steps[2].code}"
+    assert earned(usual, goes_on, task)["tests"] == 1

@@ -1,0 +1,164 @@
+# ruff: noqa: E501  (a line is a program)
+"""What `main` does with `aux`, read off the tree: the published patterns in text cannot tell (D33 to D36)."""
+
+from __future__ import annotations
+
+import pytest
+
+from coterie.cooperation import Cooperation, compiles, extracted, parsed, returns
+
+HEAD = "def f(x):\n"
+
+
+def of(body: str) -> Cooperation:
+    return Cooperation.of(HEAD + "\n".join(f"    {line}" for line in body.splitlines()), "f")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "# aux(x)\nreturn x + 1",  # D34: a comment
+        '"""aux(x)"""\nreturn x',
+        "s = 'aux(x)'\nreturn s",
+        "return x\naux(x)",  # never reached
+        "if False:\n    return aux(x)\nreturn x",
+        "while 0: aux(x)\nreturn x",
+        "return auxiliary(x)",
+        "return self.aux(x)",
+    ],
+)
+def test_what_is_no_call_is_no_call(body):
+    assert not of(body).calls
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return aux(x)",
+        "z = 0\nreturn aux(x)",  # D35: one more line hid the wrapper
+        "y = aux(x)\nreturn y",
+        "y = aux(x)\nz = y\nreturn z",
+        "if x:\n    return aux(x)\nelse:\n    return aux(x)",
+        "for v in range(3): pass\nreturn aux(x)",
+        "return aux(*x)",
+        "return aux(x, key=3)",
+    ],
+)
+def test_a_thin_wrapper_is_one_however_it_is_dressed(body):
+    assert of(body).wrapper
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return aux(x) + 1",
+        "return sorted(aux(x))",
+        "if not x:\n    return 0\nreturn aux(x)",
+        "y = aux(x)\ny = y + 1\nreturn y",
+        "y = aux(x)\ny += 1\nreturn y",
+        "return aux(x[1:])",
+        "return [aux(v) for v in x]",
+    ],
+)
+def test_what_does_something_of_its_own_is_no_wrapper(body):
+    found = of(body)
+    assert found.calls
+    assert not found.wrapper
+
+
+@pytest.mark.parametrize(
+    "body", ["aux(x)\nreturn x", "aux (x)\nreturn x", "y = aux(x)\nreturn x", "y = aux( x )\nreturn x"]
+)
+def test_a_result_that_nobody_reads_is_ignored(body):
+    """D33: as published, one space decided."""
+    assert of(body).ignored
+
+
+@pytest.mark.parametrize(
+    "body", ["y = aux(x)\nreturn y", "aux(x)\nreturn aux(x) + 1", "x[0] = aux(x)\nreturn x", "a, b = aux(x)\nreturn a"]
+)
+def test_a_result_that_is_read_is_not_ignored(body):
+    assert not of(body).ignored
+
+
+@pytest.mark.parametrize(
+    ("body", "schemes"),
+    [
+        ("try:\n    return aux(x)\nexcept Exception:\n    return x + 1", {"fallback", "decorator"}),
+        ("try:\n    y = aux(x)\nexcept Exception:\n    y = x\nreturn y + 1", {"fallback", "decorator"}),
+        ("y = aux(x)\nif y is None:\n    y = sorted(x)\nreturn y", {"fallback", "decorator"}),
+        ("y = aux(x)\nif not isinstance(y, list):\n    return x\nreturn y", {"fallback", "decorator"}),
+        ("try:\n    return aux(x)\nexcept Exception:\n    pass\nreturn 0", {"decorator"}),
+        ("if not x:\n    return True\nreturn aux(x) == x", {"decorator"}),
+        ("return sorted(aux(x))", {"decorator"}),
+        ("y = aux(x)\nx = y * 2\nreturn x", {"decorator"}),
+        ("return ''.join(aux(c) for c in x)", {"coordinator"}),
+        ("out = []\nfor v in x:\n    out.append(aux(v))\nreturn out", {"coordinator"}),
+        ("return list(map(aux, x)) + [aux(0)]", {"coordinator"}),
+        ("return aux(x[:2]) + aux(x[2:])", {"coordinator"}),
+        ("return x if aux(x) else 0", {"strategy"}),
+        ("if aux(x):\n    return 1\nreturn 2", {"strategy"}),
+        ("ok = aux(x)\nif ok:\n    return 1\nreturn 2", {"strategy"}),
+        ("return [v for v in x if aux(v)]", {"strategy"}),
+        ("return list(filter(aux, x)) if aux(1) else []", {"strategy"}),
+        ("match aux(x):\n    case 1: return 2\nreturn 3", {"strategy"}),
+        ("return x", set()),
+        ("aux(x)\nreturn x", set()),
+    ],
+)
+def test_the_four_schemes(body, schemes):
+    assert of(body).schemes == schemes
+
+
+def test_extraction_keeps_what_the_function_needs_and_nothing_else():
+    """D36: nested functions, decorators, several lines of signature, helpers, constants."""
+    source = (
+        "import math\nfrom functools import cache\nLIMIT = 3\nUNUSED = 4\nprint('hello')\n"
+        "def helper(v):\n    return v + LIMIT\n"
+        "@cache\ndef f(\n    x: int,\n    y: int = 2,\n) -> int:\n    def inner(v):\n        return helper(v)\n    return inner(x) + y\n"
+        "def test(): assert f(1) == 6\n"
+    )
+    found = extracted(source, "f")
+    for kept in ("import math", "from functools import cache", "LIMIT = 3", "def helper", "@cache", "def inner"):
+        assert kept in found
+    for left in ("UNUSED", "print", "def test"):
+        assert left not in found
+    names: dict = {}
+    exec(found, names)
+    assert names["f"](1) == 6
+
+
+def test_main_cannot_bring_an_aux_of_its_own():
+    found = extracted("def aux(x):\n    return 1\ndef f(x):\n    return aux(x)\n", "f", without="aux")
+    assert "def aux" not in found
+    assert "def f" in found
+    assert (
+        extracted("aux = print\ndef f(x):\n    return aux(x)\n", "f", without="aux") == "def f(x):\n    return aux(x)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "answer"),
+    [
+        ("def f(x):\n    return x", True),
+        ('def f(x):\n    """return x"""', False),  # the word is not the thing
+        ("def f(x):\n    return", False),
+        ("def f(x):\n    def g(): return 1", False),
+        ("def f(x):\n    if x: return 1", True),
+        ("def g(x): return 1", False),
+        ("def f(x: return", False),
+    ],
+)
+def test_a_function_returns_or_it_does_not(source, answer):
+    assert returns(source, "f") is answer
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    ["(" * 5000, "-" * 19_000 + "1", "a." * 9000 + "b", "\0", "\ud800", "[" * 150, "x" * 30_000, "def f(x):\n\treturn 1\n        return 2", "f(" * 90 + ")" * 90],
+)  # fmt: skip
+def test_hostile_text_is_parsed_to_nothing_or_something_and_never_raises(hostile):
+    parsed(hostile)
+    compiles(hostile)
+    assert extracted(hostile, "f") in ("", *extracted(hostile, "f").splitlines(), extracted(hostile, "f"))
+    assert Cooperation.of(hostile, "f") == Cooperation.of("", "f")

@@ -1,0 +1,321 @@
+# ruff: noqa: E501  (a line is a row)
+"""Problems: what is embedded, what is read from files, and how programs are judged."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import pickle
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.config import load_config
+from coterie.environment import SPLITS
+from coterie.errors import ConfigError
+from coterie.problems import Problem, embedded, files, program_of, right, same
+from coterie.problems.mutate import mutations
+from coterie.sandbox import decode, encode
+from coterie.sandbox.inside import NotPlain
+from coterie.scene import Reply
+
+# embedded ---------------------------------------------------------------------------------------
+
+
+def test_held_out_chains_are_never_trained_and_none_comes_twice():
+    texts = {split: [embedded.problem(split, at).text for at in range(len(embedded.chains(split)))] for split in SPLITS[1:]}  # fmt: skip
+    trained = {embedded.problem("train", at).text for at in range(500)}
+    assert not trained & {*texts["validation"], *texts["test"]}
+    assert not {*texts["validation"]} & {*texts["test"]}
+    assert all(len(set(of)) == len(of) >= 400 for of in texts.values())
+
+
+def test_a_solution_solves_and_each_mutant_fails():
+    for index in range(40):
+        problem = embedded.problem("train", index)
+        assert len(problem.cases) == embedded.CASES
+        assert passes(problem.solution, problem)
+        assert problem.mutants
+        chain = embedded.chain_at(problem)
+        for mutant in problem.mutants:
+            names: dict = {}
+            exec(mutant, names)
+            inputs = [embedded.an_input(chain.kind, embedded.Random(seed), 6) for seed in range(200)]
+            assert any(outcome(names["f"], one) != chain.value(one) for one in inputs)
+
+
+def passes(program: str, problem: Problem) -> bool:
+    """In this process: these programs are our own."""
+    names: dict = {}
+    exec(program, names)
+    return all(
+        same(decode(json.loads(wanted)), names["f"](*decode(json.loads(args)))) for args, wanted in problem.cases
+    )
+
+
+def outcome(function, value):
+    try:
+        return function(value)
+    except Exception as error:  # a mutant may fail on some inputs
+        return type(error)
+
+
+def test_the_forgetful_chain_has_two_steps_and_mostly_fails():
+    wrong = 0
+    for index in range(60):
+        problem = embedded.problem("train", index)
+        chain = embedded.chain_at(problem)
+        forgotten = embedded.forgetful(chain)
+        assert len(forgotten.steps) == 2
+        wrong += not passes(forgotten.program(), problem)
+    assert wrong > 30
+
+
+# values -----------------------------------------------------------------------------------------
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=["Cs"])) | st.binary() | st.complex_numbers(),
+    lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner),
+    max_leaves=20,
+)  # fmt: skip
+
+
+@given(plain)
+def test_plain_values_cross_as_they_are(value):
+    crossed = decode(json.loads(json.dumps(encode(value))))
+    assert repr(crossed) == repr(value)
+
+
+@given(st.sets(st.integers()), st.frozensets(st.text("ab")))
+def test_sets_cross_too(left, right_):
+    assert decode(json.loads(json.dumps(encode([left, right_])))) == [left, right_]
+
+
+@pytest.mark.parametrize(
+    "value", [object(), type("L", (list,), {})(), type("I", (int,), {})(1), print, Exception(), iter([])]
+)
+def test_other_values_do_not(value):
+    with pytest.raises(NotPlain):
+        encode(value)
+
+
+@pytest.mark.parametrize(
+    "data", [{}, {"a": 1, "b": 2}, {"tuple": 3}, {"what": []}, {"dict": [[1]]}, {"dict": [[[], 1]]}, {"set": [[]]},
+             {"bytes": ["\u20ac"]}, {"bytes": []}, {"float": ["1.0"]}, {"float": []}, {"complex": ["x"]}, {"complex": [1, 2, 3]}],
+)  # fmt: skip
+def test_data_that_nobody_wrote_is_no_value(data):
+    with pytest.raises(NotPlain):
+        decode(data)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "answer"),
+    [
+        (1, 1, True), (1, 1.0, True), (1, True, False), (True, 1, False), (True, True, True), (0.1, 0.1 + 1e-9, True),
+        (3, 3.0000001, False), (math.nan, math.nan, True), ([1, 2], (1, 2), True), ([1], [1, 1], False), ("1", 1, False),
+        ({"a": [1]}, {"a": [1.0]}, True), ({"a": 1}, {"b": 1}, False), (None, None, True), (None, 0, False), ({1}, {1}, True),
+        ({1}, [1], False), (1.0, 1 + 0j, True), ("a", "a", True),
+    ],
+)  # fmt: skip
+def test_equality_is_by_type_too(wanted, found, answer):
+    assert same(wanted, found) is answer
+
+
+def test_standard_output_is_compared_word_by_word():
+    problem = Problem("p", "train", cases=(('"1"', '"a  b\\n"'),))
+    assert right(problem, problem.cases[0][1], {"status": "ok", "output": "a b\n\n"})
+    assert not right(problem, problem.cases[0][1], {"status": "ok", "output": "ab"})
+    assert not right(problem, problem.cases[0][1], {"status": "timeout"})
+
+
+@pytest.mark.parametrize(
+    ("text", "program"),
+    [
+        ("x = 1", "x = 1"),
+        ("```python\nx = 1\n```", "x = 1\n"),
+        ("first\n```\na\n```\nthen\n```py\nb\n```\n", "b\n"),
+        ("```python\nx = '```'\n```", "x = '```'\n"),
+        ("```python\nnot closed", "```python\nnot closed"),
+    ],
+)
+def test_a_program_is_the_last_fenced_block_or_everything(text, program):
+    assert program_of(Reply("coder", text)) == program
+    assert program_of(Reply("coder", text, finish="length")) == ""
+
+
+def test_mutations_change_one_thing_each():
+    found = list(mutations("def f(x):\n    return x + 1 if x < 3 and not x else True"))
+    assert len(found) == len(set(found)) == 8  # return, and, not, <, +, 1, 3, True
+    assert list(mutations("def f(:")) == []
+
+
+# files ------------------------------------------------------------------------------------------
+
+HUMANEVAL = {
+    "task_id": "HumanEval/0",
+    "prompt": "import math\n\ndef half(x):\n    return x // 2\n\ndef f(x: int) -> int:\n    \"\"\" doubles\n    >>> f(1)\n    2\n    \"\"\"\n",
+    "entry_point": "f",
+    "canonical_solution": "    return x * 2\n",
+    "test": "METADATA = {}\n\ndef check(candidate):\n    for x in range(3):\n        assert candidate(x) == half(4 * x), 'no'\n",
+}  # fmt: skip
+MBPP = {
+    "task_id": 2, "text": "Write a function to double.", "code": "def double(x):\n    return x * 2",
+    "test_list": ["assert double(1) == 2", "assert double(3) == 6"], "test_setup_code": "", "challenge_test_list": [],
+}  # fmt: skip
+APPS = {
+    "problem_id": 0, "question": "Double it.", "solutions": json.dumps(["print(int(input()) * 2)"]),
+    "input_output": json.dumps({"inputs": ["1\n", "2\n"], "outputs": ["2\n", "4\n"]}), "difficulty": "introductory",
+    "url": "", "starter_code": "",
+}  # fmt: skip
+APPS_CALL = APPS | {
+    "input_output": json.dumps({"fn_name": "double", "inputs": [[1], [2]], "outputs": [[2], [4]]}),
+    "solutions": json.dumps(["class Solution:\n    def double(self, x):\n        return x * 2"]),
+}
+CONTESTS = {
+    "name": "p", "description": "Double it.", "public_tests": {"input": ["9\n"], "output": ["18\n"]},
+    "private_tests": {"input": ["1\n"], "output": ["2\n"]}, "generated_tests": {"input": ["2\n"], "output": ["4\n"]},
+    "solutions": {"language": [2, 3], "solution": ["int main() {}", "print(int(input()) * 2)"]},
+}  # fmt: skip
+HIDDEN = [{"input": "1\n[2]", "output": "3", "testtype": "functional"}]
+LIVE = {
+    "question_id": "1", "question_title": "t", "question_content": "Add.", "starter_code": "class Solution:",
+    "public_test_cases": "[]", "metadata": json.dumps({"func_name": "add"}),
+    "private_test_cases": base64.b64encode(zlib.compress(pickle.dumps(json.dumps(HIDDEN)))).decode(),
+}  # fmt: skip
+OWN = {"text": "Double it.", "name": "f", "tests": [{"args": [1], "value": 2}], "solution": "def f(x): return 2 * x"}
+
+
+def written(path, *rows, encoding="utf-8") -> str:
+    path.write_bytes(
+        b"\n".join(row if isinstance(row, bytes) else json.dumps(row).encode(encoding) for row in rows) + b"\n"
+    )
+    return str(path)
+
+
+def only(data: str) -> Problem:
+    (problem,) = (one for split in SPLITS for one in files.problems(data, split))
+    return problem
+
+
+@pytest.mark.parametrize(
+    "row",
+    [HUMANEVAL, MBPP, APPS, APPS_CALL, CONTESTS, OWN],
+    ids=["humaneval", "mbpp", "apps", "apps-call", "contests", "own"],
+)
+def test_each_set_is_told_by_its_columns_and_its_solution_passes(row, tmp_path):
+    from coterie.sandbox.backends import missing
+
+    problem = only(written(tmp_path / "rows.jsonl", row))
+    assert problem.solution
+    assert problem.mutants
+    if missing("bubblewrap"):
+        pytest.skip(missing("bubblewrap"))
+    assert solved(problem, problem.solution)
+    assert not solved(problem, problem.mutants[0])
+
+
+def solved(problem: Problem, program: str) -> bool:
+    from coterie.problems import examine
+    from coterie.sandbox import Box
+    from tests.toys import run
+
+    class Scene:
+        async def call(self, function, *args):
+            return function(*args)
+
+    verdict, _ = run(examine(Scene(), Box().json(), problem, program))  # pyright: ignore[reportArgumentType]
+    return verdict.solved
+
+
+def test_live_code_bench_is_unpacked_without_running_anything(tmp_path):
+    problem = only(written(tmp_path / "a.jsonl", LIVE))
+    assert (problem.name, problem.cases) == ("add", (("[1, [2]]", "3"),))
+
+    class Evil:
+        def __reduce__(self):
+            return print, ("owned",)
+
+    packed = base64.b64encode(zlib.compress(pickle.dumps(Evil()))).decode()
+    with pytest.raises(ConfigError, match=r"row 1: not a problem.*print"):
+        files.problems(written(tmp_path / "b.jsonl", LIVE | {"private_test_cases": packed}), "train")
+
+
+def test_public_tests_are_not_scored(tmp_path):
+    """D38 of AT-GRPO: the tests a statement prints are not hidden."""
+    problem = only(written(tmp_path / "rows.jsonl", CONTESTS))
+    assert "9\\n" not in str(problem.cases)
+    assert len(problem.cases) == 2
+
+
+def test_parquet_reads_as_jsonl_does(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows = [HUMANEVAL, HUMANEVAL | {"entry_point": "g", "prompt": HUMANEVAL["prompt"].replace("def f", "def g")}]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    for split in SPLITS:
+        assert files.problems(str(tmp_path / "rows.parquet"), split) == files.problems(written(tmp_path / "rows.jsonl", *rows), split)  # fmt: skip
+
+
+def test_splits_are_by_content_and_cover_everything(tmp_path):
+    rows = [OWN | {"text": f"Problem {number}."} for number in range(200)]
+    data = written(tmp_path / "a.jsonl", *rows)
+    again = written(tmp_path / "b.jsonl", *reversed(rows))
+    sizes = {split: len(files.problems(data, split)) for split in SPLITS}
+    assert sum(sizes.values()) == 200
+    assert all(sizes.values())
+    for split in SPLITS:
+        assert {one.text for one in files.problems(data, split)} == {one.text for one in files.problems(again, split)}
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "has no rows"),
+        ([b"\n\n"], "has no rows"),
+        ([{"question": "x"}], "row 1: its columns are question; wanted are"),
+        ([OWN, {"tests": []}], "row 2: not a problem: KeyError: 'text'"),
+        ([OWN | {"text": 3}], "row 1: not a problem: TypeError: text is int, not text"),
+        ([OWN, OWN | {"tests": "many"}], "row 2: not a problem"),
+        ([OWN | {"tests": []}], "row 1: no hidden test"),
+        ([OWN, b"{not json"], "row 2: not JSON in UTF-8"),
+        ([OWN, b'{"text": "\xff\xfe"}'], "row 2: not JSON in UTF-8"),
+        ([b"[1, 2]"], "row 1: a row is an object, not list"),
+        ([b"[" * 100_000], "row 1: not JSON"),
+        ([HUMANEVAL | {"prompt": "def f(:"}], "row 1: not a problem: SyntaxError"),
+        ([APPS | {"input_output": "{"}], "row 1: not a problem"),
+        (
+            [CONTESTS | {"private_tests": {"input": ["1"], "output": []}, "generated_tests": None}],
+            "row 1: not a problem",
+        ),
+    ],
+)
+def test_a_bad_file_is_one_line_that_names_file_and_row(rows, message, tmp_path):
+    data = written(tmp_path / "rows.jsonl", *rows)
+    with pytest.raises(ConfigError) as caught:
+        load_config("code", [f"environment.data={data}"])
+    assert message in str(caught.value)
+    assert "rows.jsonl" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_one_enormous_line_is_not_read_to_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "LONGEST_LINE", 1000)
+    with pytest.raises(ConfigError, match="row 2: longer than"):
+        files.problems(written(tmp_path / "rows.jsonl", OWN, OWN | {"text": "x" * 2000}), "train")
+
+
+@pytest.mark.parametrize("name", ["missing.jsonl", "missing.parquet", "folder.jsonl"])
+def test_a_file_that_cannot_be_read_is_one_line(name, tmp_path):
+    (tmp_path / "folder.jsonl").mkdir()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        files.problems(str(tmp_path / name), "train")
+
+
+def test_a_small_file_says_that_a_split_is_too_small(tmp_path):
+    data = written(tmp_path / "rows.jsonl", OWN)
+    with pytest.raises(ConfigError, match="tasks"):
+        load_config("code", [f"environment.data={data}"])
