@@ -206,8 +206,8 @@ def test_an_expert_that_cannot_be_reached_is_infrastructure():
 
 
 @pytest.mark.parametrize("env", [CodePair(), CodePair(max_turns=2), CodePair(solo=True)], ids=["one", "two", "solo"])
-def test_it_keeps_the_contract(env):
-    assert (report := check(env, tasks=1)).ok, report
+def test_it_keeps_the_contract_and_nobody_sees_a_partners_words(env):
+    assert (report := check(env, tasks=1, decentralised=True)).ok, report
 
 
 def test_demonstrations_are_weak_by_habit_and_able_underneath():

@@ -57,3 +57,15 @@ def test_a_class_that_a_second_process_cannot_import_is_said_so():
 
     failed = [finding for finding in check(Here(), tasks=1).findings if not finding.ok]
     assert [finding.claim for finding in failed] == ["a second process plays the same"]
+
+
+def test_decentralised_execution_is_proved_or_the_words_that_leak_are_named():
+    from coterie.environments.plan_path import PlanPath
+    from tests.games import Game
+
+    claim = "no role is shown what another said"
+    found = {one.claim: one for one in check(Game(turns=2), tasks=1, decentralised=True).findings}
+    assert found[claim].ok
+    leak = {one.claim: one for one in check(PlanPath(), tasks=1, decentralised=True).findings}[claim]
+    assert not leak.ok
+    assert "'planner' is shown words of 'proposer'" in leak.detail

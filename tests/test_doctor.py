@@ -1,6 +1,7 @@
 """coterie doctor."""
 
 import builtins
+import shutil
 from importlib import metadata
 
 from coterie.doctor import examine
@@ -14,6 +15,7 @@ def test_it_looks_at_every_package_extra_and_engine():
     assert ("extras", "oracles") in found
     assert {name for area, name in found if area == "engines"} == set(ENGINES)
     assert all(one.ok for one in found.values() if one.area in ("core", "engines"))
+    assert {name for area, name in found if area == "sandbox"} == {"bubblewrap", "process"}
 
 
 def test_what_is_missing_or_old_says_what_to_install(monkeypatch):
@@ -43,3 +45,12 @@ def test_it_answers_without_torch(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without_torch)
     found = {one.name: one for one in examine()}
     assert (found["accelerator"].ok, found["accelerator"].advice) == (False, "see torch above")
+
+
+def test_without_bubblewrap_it_says_how_to_install_it(monkeypatch):
+    which = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name, **kwargs: None if name == "bwrap" else which(name, **kwargs))
+    found = {one.name: one for one in examine() if one.area == "sandbox"}
+    assert not found["bubblewrap"].ok
+    assert "apt-get install bubblewrap" in found["bubblewrap"].advice
+    assert found["process"].ok

@@ -165,6 +165,19 @@ def lasting(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.parametrize("command", [("train",), ("check",)])
+def test_14_no_bubblewrap_where_code_must_run_is_one_line_and_writes_nothing(command, home, tmp_path, monkeypatch):
+    which = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name, **kwargs: None if name == "bwrap" else which(name, **kwargs))
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(*command, "code", "--set", f"policies.team.model={home / 'model'}")
+    said = err or out
+    assert code == (2 if command == ("train",) else 1)
+    assert "apt-get install bubblewrap" in said
+    assert "environment.sandbox = 'process'" in said
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.slow
 def test_18_ctrl_c_at_any_moment_is_one_line_and_loses_nothing(home, tmp_path):
     """During start, rollout, update or save, and twice: the line says how to go on, and that works."""

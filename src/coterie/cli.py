@@ -256,6 +256,9 @@ def check(
     ],
     sets: Sets = None,
     tasks: Annotated[int, typer.Option(min=1, help="Tasks of each split to play.")] = 3,
+    decentralised: Annotated[
+        bool, typer.Option("--decentralised", help="And that no role is ever shown what another said.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Prove that an environment keeps its contract: coterie check my_env.py:MyEnv"""
@@ -263,7 +266,7 @@ def check(
     from coterie.conformance import check as prove
 
     config = load_config(target, sets or ())
-    report = prove(config.environment, tasks=tasks, horizon=config.algorithm.reach)
+    report = prove(config.environment, tasks=tasks, horizon=config.algorithm.reach, decentralised=decentralised)
     if as_json:
         typer.echo(json.dumps({"ok": report.ok, "findings": [dataclasses.asdict(one) for one in report.findings]}))
     else:

@@ -11,6 +11,7 @@ with another hash seed and a clock a year ahead.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import dataclasses
 import hashlib
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -76,10 +77,13 @@ class Report:
         )
 
 
-def check(environment: Environment, *, tasks: int = 3, horizon: Horizon = "turn") -> Report:
+def check(
+    environment: Environment, *, tasks: int = 3, horizon: Horizon = "turn", decentralised: bool = False
+) -> Report:
     """Plays and replays an environment, and reports which claims hold.
 
-    Args: tasks: of each split that are played. horizon: no local reward may come after it.
+    Args: tasks: of each split that are played. horizon: no local reward may come after it. decentralised: no
+        role may ever be shown a word of another's.
     """
     findings = [_claim("the roles are distinct names", lambda: _roles(environment))]
     findings.append(_claim("this machine can play it", lambda: _ready(environment)))
@@ -100,6 +104,14 @@ def check(environment: Environment, *, tasks: int = 3, horizon: Horizon = "turn"
                 (f"every local reward is seen by horizon '{horizon}'", lambda e, t, h: _seen(e, t, h, horizon)),
             )
         ]
+        if decentralised:
+            claim = "no role is shown what another said"
+            findings.append(
+                _claim(
+                    claim,
+                    lambda: _each(environment, chosen, _apart, (_marking(environment, 0), _marking(environment, 1))),
+                )
+            )
         findings.append(_claim("a second process plays the same", lambda: _second_process(environment, tasks)))
     return Report(tuple(findings))
 
@@ -205,14 +217,43 @@ def _play(environment: Environment, task: Task, hand: Hand) -> Cursor:
 
 
 def _each(
-    environment: Environment, places: list[tuple[Split, int]], inspect: Callable[[Environment, Task, Hand], str]
+    environment: Environment,
+    places: list[tuple[Split, int]],
+    inspect: Callable[[Environment, Task, Hand], str],
+    hands: Sequence[Hand] = (),
 ) -> str:
     wrongs = (
         inspect(environment, environment.task(split, index), hand)
         for split, index in places
-        for hand in _hands(environment)
+        for hand in hands or _hands(environment)
     )
     return next((wrong for wrong in wrongs if wrong), "")
+
+
+def _marking(environment: Environment, demonstrated: int) -> Hand:
+    """A hand whose every reply holds a marker of its role, alone or after a demonstration."""
+
+    def say(role: str, task: Task, prompt: LoggedPrompt, rng: Random) -> Reply:
+        words = ""
+        if demonstrated:
+            with contextlib.suppress(NotImplementedError):
+                words = environment.demonstrate(role, task, text_of(prompt), rng)
+        return Reply(role, f"{words}\n{_marker(role)}")
+
+    return say
+
+
+def _marker(role: str) -> str:
+    return f"marker{seed_of('marker', role) % 10**9}"
+
+
+def _apart(environment: Environment, task: Task, hand: Hand) -> str:
+    for at, event in enumerate(event for event in _play(environment, task, hand).events if isinstance(event, Asked)):
+        for role, prompt in event.prompts.items():
+            for other in environment.roles:
+                if other != role and _marker(other) in text_of(prompt):
+                    return f"task {task.id}, point {at}: '{role}' is shown words of '{other}'"
+    return ""
 
 
 def _ends(environment: Environment, task: Task, hand: Hand) -> str:

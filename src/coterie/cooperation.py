@@ -11,9 +11,10 @@ is ours. Labels are not exclusive, and an environment confirms them by disabling
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Scheme = Literal["fallback", "decorator", "coordinator", "strategy"]
 LONGEST_SOURCE = 20_000
@@ -24,22 +25,26 @@ LOOPS = (ast.For, ast.AsyncFor, ast.While)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
-def parsed(source: str) -> ast.Module | None:
+def parsed(source: str, mode: str = "exec") -> Any:
     """The tree of what a model wrote, or None."""
-    if len(source) > LONGEST_SOURCE:
-        return None
-    try:
-        return ast.parse(source)
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return None
+    return _quietly(lambda: ast.parse(source, mode=mode)) if len(source) <= LONGEST_SOURCE else None
 
 
 def compiles(source: str) -> bool:
     """Whether it is a program; nothing of it is run."""
-    try:
-        return len(source) <= LONGEST_SOURCE and bool(compile(source, "program.py", "exec", dont_inherit=True))
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
+    if len(source) > LONGEST_SOURCE:
         return False
+    return _quietly(lambda: compile(source, "program.py", "exec", dont_inherit=True)) is not None
+
+
+def _quietly(read: Callable[[], Any]) -> Any:
+    """What the compiler makes of a text, without its warnings, or None."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return read()
+        except (SyntaxError, ValueError, MemoryError, RecursionError):
+            return None
 
 
 def extracted(source: str, name: str, without: str = "") -> str:

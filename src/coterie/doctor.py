@@ -1,4 +1,4 @@
-"""`coterie doctor`: versions, hardware, and which engines and extras can run here."""
+"""`coterie doctor`: versions, hardware, and which engines, extras and sandboxes can run here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from coterie.errors import ConfigError
 from coterie.registry import ENGINES, at
+from coterie.sandbox import BACKENDS, Box, check
 
 GIB = 1 << 30
 
@@ -29,8 +31,8 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Looks at packages, extras, hardware and engines, in this order; changes nothing."""
-    return [*_packages(), *_hardware(), *_engines()]
+    """Looks at packages, extras, hardware, engines and sandboxes, in this order; changes nothing."""
+    return [*_packages(), *_hardware(), *_engines(), *_sandboxes()]
 
 
 def _packages() -> list[Finding]:
@@ -92,4 +94,18 @@ def _engines() -> list[Finding]:
             found.append(Finding("engines", name, False, f"cannot run: {error}", "see core above"))
         else:
             found.append(Finding("engines", name, True, "can run"))
+    return found
+
+
+def _sandboxes() -> list[Finding]:
+    """Whether model-written code can be isolated: a small program is run in each."""
+    found: list[Finding] = []
+    for backend in BACKENDS:
+        try:
+            check(Box(backend))
+        except ConfigError as error:
+            found.append(Finding("sandbox", backend, False, "cannot run", str(error)))
+        else:
+            weaker = "" if backend == "bubblewrap" else ", weaker: hides neither files nor network"
+            found.append(Finding("sandbox", backend, True, f"can run{weaker}"))
     return found

@@ -297,6 +297,7 @@ def _about(config: Config) -> dict[str, Any]:
     return {
         "versions": {"python": platform.python_version()} | {name: metadata.version(name) for name in packages},
         "hardware": {"machine": platform.machine(), "cores": os.cpu_count(), "system": platform.system()},
+        "isolation": config.environment.isolation() or None,
         "seed": config.train.seed,
         "commit": git or None,
         "command": sys.argv,

@@ -67,8 +67,16 @@ def log_text(log: Log) -> str:
             case Ended():
                 lines.append(f"{'solved' if event.solved else 'not solved'}: {plain(event.reason)}")
             case _:
-                lines.append(f"  {plain(str(event))}")
+                lines.append(f"  {plain(_short(str(event)))}")
     return "\n".join(lines)
+
+
+LONGEST_EVENT = 200
+"""Characters of a call, its result or a metric."""
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_EVENT else f"{text[:LONGEST_EVENT]} … ({len(text)} characters)"
 
 
 def why_comparable(group: Group) -> str:

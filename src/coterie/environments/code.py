@@ -28,6 +28,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from coterie.cooperation import parsed
 from coterie.environment import Lesson
 from coterie.problems import Problem, answers_of, embedded, examine, program_of, right
 from coterie.problems.base import ProgrammingTask, quote
@@ -143,18 +144,19 @@ def test_of(problem: Problem, reply: Reply) -> tuple[str, str] | None:
 
 
 def _comparison(name: str, line: str) -> tuple[str, str] | None:
+    tree = parsed(line[:LONGEST_TEST].removeprefix("assert "), mode="eval")
+    compared = tree and tree.body
+    if not (isinstance(compared, ast.Compare) and len(compared.ops) == 1 and isinstance(compared.ops[0], ast.Eq)):
+        return None
+    call = compared.left
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == name):
+        return None
+    if call.keywords:
+        return None
     try:
-        tree = ast.parse(line[:LONGEST_TEST].removeprefix("assert "), mode="eval").body
-        if not (isinstance(tree, ast.Compare) and len(tree.ops) == 1 and isinstance(tree.ops[0], ast.Eq)):
-            return None
-        call = tree.left
-        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == name):
-            return None
-        if call.keywords:
-            return None
         args = [ast.literal_eval(arg) for arg in call.args]
-        return json.dumps(encode(args)), json.dumps(encode(ast.literal_eval(tree.comparators[0])))
-    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):  # whatever a model writes is scored
+        return json.dumps(encode(args)), json.dumps(encode(ast.literal_eval(compared.comparators[0])))
+    except (ValueError, TypeError, MemoryError, RecursionError):  # whatever a model writes is scored
         return None
 
 

@@ -98,7 +98,8 @@ def _name(folder: Path, runs: Sequence[Run]) -> str:
 def _about(run: Run) -> dict[str, Any]:
     file = run.folder / "about.json"
     about: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    return {**about.get("versions", {}), **about.get("hardware", {})}
+    isolated = {"model-written code": about["isolation"]} if about.get("isolation") else {}
+    return {**about.get("versions", {}), **about.get("hardware", {}), **isolated}
 
 
 def _last(lines: Sequence[Line]) -> dict[str, float]:
