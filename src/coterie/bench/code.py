@@ -24,8 +24,9 @@ TABLE = Table(
     {
         "code": Row("code: coder and tester, at_grpo", CODE),
         "pair": Row("code_pair: aux and main, magrpo", PAIR),
-        "pair_turns": Row("… two turns, feedback levels", PAIR, overrides=("environment.max_turns=2",)),
-        "pair_cross": Row("… cross joint actions, leave-one-out", PAIR, overrides=(
+        "pair_turns": Row("… two turns, feedback levels, 4 replies a node", PAIR, overrides=(
+            "environment.max_turns=2", "algorithm.num_generations=4")),
+        "pair_cross": Row("… cross joint actions of 4 replies, leave-one-out", PAIR, overrides=(
             "algorithm.joint=cross", "algorithm.num_generations=4", "algorithm.baseline=leave_one_out")),
         "solo": Row("… one agent alone, grpo", SOLO),
     },
