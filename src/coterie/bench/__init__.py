@@ -21,6 +21,7 @@ BENCHES = {
     "plan_path": "the results table of plan_path: algorithms, seeds, intervals",
     "roles": "what plan_path loses with a role muted, swapped or replaced by its start",
     "rollout": "tokens a second against padded model.generate",
+    "sandbox": "programs a second, each in a sandbox of its own, and what 20,000 leave behind",
     "smoke": "twenty steps; fails unless success rises",
     "startup": "seconds until `coterie --help` has answered",
     "step": "share of a step spent outside engine and learner",

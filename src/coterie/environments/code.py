@@ -69,7 +69,7 @@ class Code(ProgrammingTask):
             replies = await scene.ask_all(
                 {role: self.prompt(role, task, history) for role in self.roles}, max_tokens=self.max_tokens
             )
-            program, test = program_of(replies["coder"]), test_of(task, replies["tester"])
+            program, test = program_of(replies["coder"]), case_of(task, replies["tester"])
             verdict, answers = await examine(scene, self.box, task, program, [test[0]] if test else [])
             solved = verdict.solved
             scene.team_reward(verdict.share)
@@ -129,7 +129,7 @@ WORDS = {"coder": "write", "tester": "test"}
 """How a small model is told its role."""
 
 
-def test_of(problem: Problem, reply: Reply) -> tuple[str, str] | None:
+def case_of(problem: Problem, reply: Reply) -> tuple[str, str] | None:
     """The test in a reply, as a case of the problem; the last that is marked as one, or None.
 
     Read as literals alone: nothing in a reply is evaluated.

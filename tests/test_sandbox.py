@@ -1,0 +1,119 @@
+"""The pool: warm, bounded, and leaving nothing behind."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from coterie import sandbox
+from coterie.errors import ConfigError, Unavailable
+from coterie.sandbox import Box, calls
+from coterie.sandbox.backends import missing
+from coterie.sandbox.worker import Pool, Worker
+
+pytestmark = pytest.mark.skipif(bool(missing("bubblewrap")), reason=missing("bubblewrap"))
+PROGRAM = "def f(x):\n    return x + 1"
+
+
+def asked(pool: Pool, number: int) -> object:
+    with pool.worker() as worker:
+        worker.ask("load", source=PROGRAM)
+        return worker.ask("call", name="f", args=[number])["value"]
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def children() -> int:
+    me = str(os.getpid())
+    stats = (stat for stat in Path("/proc").glob("[0-9]*/stat"))
+    found = 0
+    for stat in stats:
+        try:
+            found += stat.read_text().rpartition(")")[2].split()[1] == me
+        except OSError:  # it has ended since
+            continue
+    return found
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "process"])
+def test_many_in_a_row_leak_no_process_file_or_descriptor(backend, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    before = descriptors(), children(), threading.active_count()
+    pool = Pool(Box(backend))
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(lambda number: asked(pool, number), range(60))) == list(range(1, 61))
+    pool.close()
+    assert (descriptors(), children(), threading.active_count()) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sandbox_that_will_not_start_is_infrastructure_and_is_handed_over(monkeypatch):
+    monkeypatch.setattr("coterie.sandbox.backends.PYTHON", "/nowhere")
+    monkeypatch.setattr("coterie.sandbox.backends._files", lambda libraries: (("/bin/true", "/bin/true"),))
+    pool = Pool(Box(memory_mb=333))
+    with pytest.raises(Unavailable, match="did not start"), pool.worker():
+        pass
+    pool.close()
+    monkeypatch.setattr(sandbox, "pool", lambda box: pool_of_failures())
+    with pytest.raises(ConfigError, match="cannot be run here: bubblewrap did not start: no such thing"):
+        sandbox.check(Box(memory_mb=334))
+
+
+def pool_of_failures() -> Pool:
+    pool = object.__new__(Pool)
+
+    def worker():
+        raise Unavailable("sandbox", "bubblewrap did not start: no such thing")
+
+    pool.worker = worker  # pyright: ignore[reportAttributeAccessIssue]
+    return pool
+
+
+def test_a_bug_while_starting_is_raised_where_it_is_asked_for(monkeypatch):
+    def broken(box):
+        raise ZeroDivisionError("by design")
+
+    monkeypatch.setattr("coterie.sandbox.worker.start", broken)
+    pool = Pool(Box(memory_mb=335))
+    with pytest.raises(ZeroDivisionError), pool.worker():
+        pass
+    pool.close()
+
+
+def test_a_dead_sandbox_says_why_to_every_further_request():
+    worker = Worker(Box(time_s=0.2))
+    worker.begin()
+    worker.ask("load", source="import os\ndef f(): os._exit(3)")
+    first = worker.ask("call", name="f", args=[])
+    assert first == {"status": "error", "message": "it ended without an answer"}
+    assert worker.ask("call", name="f", args=[]) == first
+    worker.close()
+
+
+def test_what_took_too_long_is_not_remembered():
+    box = Box(time_s=0.3, memory_mb=301).json()
+    slow = "import time\ndef f(): time.sleep(5)"
+    assert calls(box, slow, [["f", []]]) == [{"status": "timeout"}]
+    remembered = sandbox._called.cache_info().currsize
+    assert calls(box, slow, [["f", []]]) == [{"status": "timeout"}]
+    assert sandbox._called.cache_info().currsize == remembered
+    assert calls(box, PROGRAM, [["f", [1]]]) == calls(box, PROGRAM, [["f", [1]]])
+    assert sandbox._called.cache_info().currsize == remembered + 1
+
+
+def test_a_program_that_is_too_long_is_refused_before_anything_starts():
+    assert calls(Box().json(), "x" * 70_000, [["f", []]])[0]["status"] == "refused"
+    assert calls(Box().json(), "a\0b", [["f", []]])[0]["status"] == "refused"
+    assert sandbox.runs(Box().json(), "a\0b", ["", ""]) == sandbox.runs(Box().json(), "a\0b", ["", ""])
+
+
+def test_an_unknown_library_is_one_line():
+    with pytest.raises(ConfigError, match="no package 'nothing_here'"):
+        calls(Box(libraries=("nothing_here",)).json(), PROGRAM, [["f", [1]]])
