@@ -53,7 +53,7 @@ smoke: setup ## train 20 steps, fail unless the team's success rises
 	$(BIN)/coterie bench smoke
 
 bench: setup ## every benchmark of the docs
-	@for name in rollout update step startup memory; do echo "== $$name"; $(BIN)/coterie bench $$name; done
+	@for name in rollout update step sandbox startup memory; do echo "== $$name"; $(BIN)/coterie bench $$name; done
 
 starter: setup ## rebuild the shipped starter (about 25 minutes)
 	rm -rf build/careful build/starter
@@ -61,6 +61,12 @@ starter: setup ## rebuild the shipped starter (about 25 minutes)
 	$(BIN)/coterie sft plan_path --out build/starter --model build/careful --set environment.naive=0.75 --set sft.steps=80 --set sft.lr=1e-3
 	rm -rf src/coterie/starter
 	cp -r build/starter src/coterie/starter
+
+starter-code: setup ## rebuild the starter of the programming tasks (about 14 minutes)
+	rm -rf build/starter_code
+	$(BIN)/coterie sft code --out build/starter_code --set sft.steps=900 --set sft.tasks_per_step=24
+	rm -rf src/coterie/starter_code
+	cp -r build/starter_code src/coterie/starter_code
 
 screenshots: setup ## the pictures of docs/report.md, from RUNS (default: the newest two); needs chromium
 	$(BIN)/coterie report $(or $(RUNS),$$(ls -dt runs/*/ | head -2)) --out build/report.html
@@ -72,4 +78,4 @@ docs: setup ## regenerate docs/config.md
 clean: ## remove what was built
 	rm -rf .venv build dist mutants .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo fmt lint types test test-slow test-gpu check mutants smoke bench starter screenshots docs clean
+.PHONY: help setup demo fmt lint types test test-slow test-gpu check mutants smoke bench starter starter-code screenshots docs clean
