@@ -1,10 +1,12 @@
 """Plain evaluation."""
 
+import itertools
+
 import pytest
 
 from coterie.engines.scripted import ScriptedEngine
 from coterie.errors import ConfigError, Unavailable
-from coterie.evaluate import evaluate_team, wilson
+from coterie.evaluate import at_k, evaluate_team, wilson
 from tests.toys import TEAM, Agree, Sequential, Toy, counting
 
 
@@ -60,3 +62,29 @@ class Few(Toy):
 def test_more_tasks_than_there_are_is_refused():
     with pytest.raises(ConfigError, match="has 3 tasks, not 9"):
         evaluate_team(Few(), TEAM, ScriptedEngine(counting()), tasks=9)
+
+
+def test_the_best_of_k_is_the_published_pass_at_k():
+    # one of three solved: pass@1 = 1/3, pass@2 = 1 - C(2, 2)/C(3, 2) = 2/3, pass@3 = 1; and a task that is never solved
+    solved = [False, True, False, False, False, False]
+    assert [at_k(solved, 3, k) for k in (1, 2, 3)] == pytest.approx([1 / 6, 1 / 3, 1 / 2])
+
+
+def test_the_best_of_k_is_the_mean_over_all_choices_of_k():
+    values = [0.2, 0.9, 0.4, 0.4, 0.0]
+    for k in range(1, 6):
+        choices = list(itertools.combinations(values, k))
+        assert at_k(values, 5, k) == pytest.approx(sum(map(max, choices)) / len(choices))
+    with pytest.raises(ValueError, match="needs 6 episodes"):
+        at_k(values, 5, 6)
+
+
+def test_what_the_environment_notes_is_kept_by_episode():
+    class Noting(Toy):
+        async def play(self, task, scene):
+            for number in range(2):
+                await scene.ask("a", "go")
+                scene.metric("number", task.number + number)
+
+    found = evaluate_team(Noting(), TEAM, ScriptedEngine.table({"a": "x"}), tasks=3, sampled=2)
+    assert found.noted == {"number": tuple(float(3 * task + 1 + 1) for task in range(3) for _ in range(2))}

@@ -22,7 +22,14 @@ TESTS = instrumented("def check(candidate):\n    assert candidate(41) == 42\n   
 ONE = Problem("p", "train", name="f", cases=(("[41]", "42"),))
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+def marked(attacks: list[Attack]) -> list:
+    """Those that may run until their time is over take seconds each."""
+    return [
+        pytest.param(one, id=one.name, marks=[pytest.mark.slow] if "timeout" in one.allowed else []) for one in attacks
+    ]
+
+
+@pytest.mark.parametrize("attack", marked(ATTACKS))
 def test_an_attack_is_contained_and_does_not_pass(attack: Attack):
     answers = calls(BOX, attack.program, [["f", [6]], ["f", [41]]])
     assert {answer["status"] for answer in answers} <= attack.allowed | {"refused"}, answers
@@ -33,7 +40,7 @@ def test_an_attack_is_contained_and_does_not_pass(attack: Attack):
 CHEATS = [attack for attack in ATTACKS if attack.allowed & {"ok", "refused"} or "exit" in attack.name]
 
 
-@pytest.mark.parametrize("attack", CHEATS, ids=lambda attack: attack.name)
+@pytest.mark.parametrize("attack", marked(CHEATS))
 def test_no_attack_passes_test_code(attack: Attack):
     """The tests run in a sandbox that the program never enters."""
     answer = judged(BOX, TESTS, attack.program, "f")
