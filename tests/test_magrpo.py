@@ -6,23 +6,29 @@ to defects of the published code that must not come back.
 
 from __future__ import annotations
 
+import itertools
 import math
+from dataclasses import replace
 from statistics import fmean
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.algorithms.at_grpo import ATGRPO
+from coterie.algorithms.base import Loss
 from coterie.algorithms.magrpo import MAGRPO
 from coterie.config import load_config
 from coterie.errors import ConfigError, Unavailable
 from coterie.group import Group, Key, Member
-from coterie.learning.batch import rows_of
+from coterie.learning.batch import Row, rows_of
+from coterie.learning.learner import Learner
+from coterie.learning.optimizer import OptimizerConfig
 from coterie.scene import Scene
 from coterie.team import Team, route
 from tests.games import Game, Tables, Tabular, close, collect, estimate, exact, expected, outcomes, play_with
-from tests.toys import Number, Sequential, Simultaneous, Toy, one, scripted
+from tests.toys import Number, Sequential, Simultaneous, Toy, one, scripted, tiny
 
 U = ((10.0, 7.0), (7.0, 0.0))
 """The game of spec and paper; "action 1" there is action 0 here."""
@@ -526,3 +532,90 @@ def allowed(comparisons: int) -> int:
         if total >= 1 - 1e-4:
             return count
         count += 1
+
+
+# 4, 14: real networks -----------------------------------------------------------------------------
+
+END = 2
+RESPONSES = [(END,), (0, END), (1, END), (0, 0), (0, 1), (1, 0), (1, 1)]
+"""Every reply of a language of two words and an end, of two tokens at most."""
+
+
+def three_tokens(seed: int):
+    """A network whose language has three tokens."""
+    return replace(tiny(seed, scale=2.0), vocabulary=3)
+
+
+def loglikelihood(model, prompt: tuple[int, ...], reply: tuple[int, ...]) -> torch.Tensor:
+    """log pi(reply | prompt), written out."""
+    logits = model.net(input_ids=torch.tensor([[*prompt, *reply]]), use_cache=False).logits[0, :, :3]
+    logprobs = torch.log_softmax(logits.float(), -1)
+    return sum((logprobs[len(prompt) + at - 1, token] for at, token in enumerate(reply)), torch.zeros(()))
+
+
+def joint_reward(left: tuple[int, ...], right: tuple[int, ...]) -> float:
+    return 1.5 * (left == right) + 0.5 * len(left) - 0.25 * (right[0] == 1)
+
+
+def flat_gradient(model) -> torch.Tensor:
+    return torch.cat([weight.grad.flatten() for weight in model.net.parameters() if weight.grad is not None])
+
+
+def rows_for(role: str, prompt: tuple[int, ...], models, prompts) -> list[Row]:
+    """One row a joint reply: its probability as weight, its reward as advantage (MAREINFORCE's expectation)."""
+    rows = []
+    with torch.no_grad():
+        for joint in itertools.product(RESPONSES, repeat=2):
+            chance = math.exp(
+                sum(float(loglikelihood(m, p, r)) for m, p, r in zip(models, prompts, joint, strict=True))
+            )
+            reply = joint["ab".index(role)]
+            rows.append(Row(prompt, reply, (-1.0,) * len(reply), joint_reward(*joint), chance, 1.0, role, role))
+    return rows
+
+
+def expected_reward(models, prompts) -> torch.Tensor:
+    total = torch.zeros(())
+    for joint in itertools.product(RESPONSES, repeat=2):
+        likelihood = [loglikelihood(m, p, r) for m, p, r in zip(models, prompts, joint, strict=True)]
+        total = total + (likelihood[0] + likelihood[1]).exp() * joint_reward(*joint)
+    return total
+
+
+PROMPTS = ((5, 6, 7), (5, 9))
+
+
+def trained(models, roles_of) -> list[torch.Tensor]:
+    """The learner's gradient of each model, from the rows of the roles it plays."""
+    loss = Loss(surrogate="policy_gradient", denominator="tasks")
+    names = [f"p{at}" for at in range(len(roles_of))]
+    learner = Learner(dict(zip(names, models, strict=False)), loss, OptimizerConfig(), 1)
+    for name, roles in zip(names, roles_of, strict=True):
+        rows = [row for role in roles for row in rows_for(role, PROMPTS["ab".index(role)], models, PROMPTS)]
+        learner.accumulate(name, rows)
+    return [flat_gradient(models[at]) for at in range(len(names))]
+
+
+def test_the_learners_gradient_is_autograds_of_the_enumerated_expected_reward():
+    """D1, D2, D4: each token is trained once, the end too, and no padding."""
+    models = [three_tokens(0), three_tokens(1)]
+    every = torch.stack([loglikelihood(models[0], PROMPTS[0], reply) for reply in RESPONSES]).detach()
+    assert float(every.exp().sum()) == pytest.approx(1, abs=1e-5)
+    expected_reward(models, PROMPTS).backward()
+    wanted = [flat_gradient(model) for model in models]
+    for model in models:
+        model.net.zero_grad(set_to_none=True)
+    for found, exact_ in zip(trained(models, ["a", "b"]), wanted, strict=True):
+        assert torch.allclose(-found, exact_, atol=1e-5, rtol=1e-3)
+
+
+def test_roles_of_one_policy_give_the_sum_of_their_gradients():
+    """D22: one optimizer, one step, whatever the order of roles."""
+    model = three_tokens(3)
+    models = [model, model]
+    expected_reward(models, PROMPTS).backward()
+    wanted = flat_gradient(model)
+    for roles in ("ab", "ba"):
+        model.net.zero_grad(set_to_none=True)
+        (found,) = trained(models, [roles])
+        assert torch.allclose(-found, wanted, atol=1e-5, rtol=1e-3)

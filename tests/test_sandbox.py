@@ -21,6 +21,7 @@ PROGRAM = "def f(x):\n    return x + 1"
 
 def asked(pool: Pool, number: int) -> object:
     with pool.worker() as worker:
+        assert worker.ask("run", source="print(input())", stdin=str(number))["output"] == f"{number}\n"
         worker.ask("load", source=PROGRAM)
         return worker.ask("call", name="f", args=[number])["value"]
 

@@ -64,10 +64,10 @@ class Worker:
 
     def send(self, message: dict[str, Any]) -> Answer:
         """Sends a line and takes the next."""
+        deadline = min(time.monotonic() + self.box.time_s + GRACE_S, self._ends)
         if self._dead is None:
-            deadline = min(time.monotonic() + self.box.time_s + GRACE_S, self._ends)
             self._write(json.dumps(message).encode() + b"\n", deadline)
-        return self._dead or self._read(deadline, "asked")  # pyright: ignore[reportPossiblyUnboundVariable]
+        return self._dead or self._read(deadline, "asked")
 
     def close(self) -> None:
         """Kills it as a tree, and leaves nothing behind."""
