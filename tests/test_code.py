@@ -87,6 +87,18 @@ def test_what_a_test_earns(tester, wanted):
     assert earned(play(TASK, (SOLUTION, tester), max_turns=1))[2] == ("tester", pytest.approx(wanted, abs=1e-4))
 
 
+def test_a_mutant_that_never_ends_is_told_apart_and_spoils_nothing():
+    endless = "def f(x):\n    while True: pass"
+    task = Problem("p-4", "train", text="double each", name="f", cases=CASES, solution=SOLUTION, mutants=(endless,))
+    assert earned(play(task, (SOLUTION, RIGHT), time_s=0.5))[2] == ("tester", 1.5)
+
+
+def test_a_solution_may_be_a_method_of_a_class():
+    solution = "class Solution:\n    def f(self, x):\n        return [v * 2 for v in x]"
+    task = Problem("p-5", "train", text="double each", name="f", cases=CASES, solution=solution, mutants=MUTANTS)
+    assert earned(play(task, (solution, RIGHT))) == [("team", 1.0), ("coder", 1.0), ("tester", 1.5)]
+
+
 def test_a_test_that_was_cut_is_none():
     assert case_of(TASK, Reply("tester", RIGHT, finish="length")) is None
 

@@ -30,7 +30,7 @@ from pydantic import Field
 
 from coterie.cooperation import parsed
 from coterie.environment import Lesson
-from coterie.problems import Problem, answers_of, embedded, examine, program_of, right
+from coterie.problems import Problem, answers_of, embedded, examine, program_of, right, whole
 from coterie.problems.base import ProgrammingTask, quote
 from coterie.sandbox import calls, decode, encode
 from coterie.scene import Prompt, Reply, Scene
@@ -183,29 +183,20 @@ def _shown(problem: Problem, text: str, *, value: bool = False) -> str:
 
 
 PANEL = """
-import copy
-def panel(*args):
-    found = []
-    for source in SOURCES:
-        names = {}
-        try:
-            exec(source, names)
-            found.append(["ok", names[NAME](*copy.deepcopy(args))])
-        except Exception:
-            found.append(["error", None])
-    return found
+def solve(number, args):
+    names = {}
+    exec(SOURCES[number], names)
+    function = names[NAME] if NAME in names else getattr(names["Solution"](), NAME)
+    return function(*args)
 """
-"""Runs the golden solution and its mutants on one input. None of them was written by a model."""
+"""Runs the golden solution or one of its mutants. None of them was written by a model."""
 
 
 async def panel(scene: Scene, box: Any, problem: Problem, given: str) -> list[Any]:
-    """What the solution and each mutant answer to an input."""
+    """What the solution and each mutant answer to an input, in one sandbox where they are functions."""
     sources = [problem.solution, *problem.mutants]
     if not problem.name:
         return [answer for source in sources for answer in await answers_of(scene, box, problem, source, [given])]
-    texts = [f"{problem.preamble}\n{source}" for source in sources]
+    texts = [whole(problem, source) for source in sources]
     program = f"NAME = {problem.name!r}\nSOURCES = {texts!r}\n{PANEL}"
-    (answer,) = await scene.call(calls, box, program, [["panel", json.loads(given)]])
-    if answer["status"] != "ok":
-        return [answer] * len(sources)
-    return [{"status": status, "value": value} for status, value in answer["value"]]
+    return await scene.call(calls, box, program, [["solve", [at, json.loads(given)]] for at in range(len(sources))])
