@@ -125,3 +125,13 @@ def test_the_reference_of_settings_is_up_to_date():
     from coterie.reference import reference
 
     assert (ROOT / "docs/config.md").read_text() == reference()
+
+
+@pytest.mark.parametrize("sets", [["environment.solo=true", "algorithm.name=grpo"], ["environment.solo=true"]])
+def test_a_resolved_config_of_one_role_is_read_again(sets, tmp_path):
+    """What has no effect in it, the mute probe, is left out."""
+    config = load_config("plan_path", sets)
+    (tmp_path / "config.toml").write_text(config.toml())
+    again = load_config(tmp_path / "config.toml")
+    assert again.tables() == config.tables()
+    assert "mute_every" not in config.toml()

@@ -142,7 +142,7 @@ class Config:
             "policies": {name: _effective(policy) for name, policy in self.policies.items()},
             "optimizer": _effective(self.optimizer),
             "engine": _effective(self.engine),
-            "train": _effective(self.train),
+            "train": _effective(self.train, {"mute_every": why} if (why := self.mute_hindrance()) else {}),
             "eval": _effective(self.eval),
         }
 
