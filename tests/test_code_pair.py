@@ -137,6 +137,15 @@ def test_an_episode_ends_after_a_turn_that_reached_the_threshold():
     assert play(CodePair(max_turns=2), TASK, first, {"aux": AUX, "main": MAIN}).log.turns == 2
 
 
+def test_it_never_pays_to_finish_late():
+    half = {"aux": AUX, "main": "def f(x):\n    return sorted(v + 1 for v in x)"}  # 2.5
+    whole = {"aux": AUX, "main": MAIN}
+    env = CodePair(max_turns=2)
+    assert play(env, TASK, whole).log.rewards()["team"] == 0.0
+    assert play(env, TASK, half, whole).log.rewards()["team"] == pytest.approx(-1.5)
+    assert play(env, TASK, half, half).log.rewards()["team"] == pytest.approx(-3.0)
+
+
 def test_alone_main_earns_what_needs_no_partner():
     cursor = play(CodePair(solo=True), TASK, {"main": "def f(x):\n    return sorted(v + 1 for v in x)"})
     assert sum(event.value for event in cursor.events if isinstance(event, Rewarded)) == pytest.approx(2.1)

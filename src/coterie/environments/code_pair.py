@@ -16,7 +16,8 @@ test of many unlocks all of it), and not at all after three time-outs.
 
 A later turn shows each role its own last reply and feedback: nothing ("plain"), which levels held
 ("levels"), or an edit by another model ("expert"). Episodes end at the limit, or after a turn whose
-joint reward reaches `stop_at`, the same in training and evaluation.
+levels reach `stop_at`, the same in training and evaluation. With several turns each costs 4: what a
+turn earns is at most 0 (the published configs shift by -4 too), or it would pay to finish late.
 """
 
 from __future__ import annotations
@@ -113,14 +114,14 @@ class Outcome:
 class CodePair(ProgrammingTask):
     """Two roles write a function together, unseen by each other."""
 
-    team_reward_range: ClassVar = (0.0, BEST)
+    team_reward_range: ClassVar = (-BEST, BEST)
 
     max_turns: int = Field(1, ge=1)
     """Turns until the last functions are judged."""
     feedback: Literal["plain", "levels", "expert"] = "levels"
     """What a later turn shows beside a role's own last reply."""
     stop_at: float = BEST
-    """The joint reward of a turn that ends the episode."""
+    """The sum of levels of a turn that ends the episode."""
     solo: bool = False
     """One role, main, with nobody to help: the single-agent baseline."""
     expert_url: str = ""
@@ -166,6 +167,8 @@ class CodePair(ProgrammingTask):
             outcome = await self.judge(scene, task, written)
             for level in fields(Levels):
                 scene.team_reward(getattr(outcome.levels, level.name), level.name)
+            if self.max_turns > 1:
+                scene.team_reward(-BEST, "turn")
             if outcome.levels.total >= self.stop_at or turn == self.max_turns - 1:
                 break
             history = await self._feedback(scene, task, written, outcome)
