@@ -128,7 +128,7 @@ def _parquet(data: str) -> Iterator[tuple[int, Row]]:
 
 def _hub(data: str) -> Iterator[tuple[int, Row]]:
     try:
-        import datasets
+        import datasets  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise ConfigError(
             f"environment.data: {data} is no .jsonl or .parquet file; for a dataset's id: pip install coterie[data]"
