@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from coterie import sandbox
 from coterie.errors import ConfigError, Unavailable
 from coterie.sandbox import Box, calls
 from coterie.sandbox.backends import missing
-from coterie.sandbox.worker import Pool, Worker
+from coterie.sandbox.worker import STATUSES, Pool, Worker, checked
 
 pytestmark = pytest.mark.skipif(bool(missing("bubblewrap")), reason=missing("bubblewrap"))
 PROGRAM = "def f(x):\n    return x + 1"
@@ -118,3 +121,34 @@ def test_a_program_that_is_too_long_is_refused_before_anything_starts():
 def test_an_unknown_library_is_one_line():
     with pytest.raises(ConfigError, match="no package 'nothing_here'"):
         calls(Box(libraries=("nothing_here",)).json(), PROGRAM, [["f", [1]]])
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["set", "dict", "tuple", "x"]), inner),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@given(st.dictionaries(st.sampled_from(["status", "value", "message", "output", "passed", "total", "args"]), anything))
+def test_whatever_is_forged_inside_becomes_an_answer_and_never_an_exception(forged):
+    answer = checked(json.dumps(forged).encode(), "asked")
+    assert answer["status"] in {*STATUSES, "asked"}
+    json.dumps(answer, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"status": []}',
+        b'{"status": {}}',
+        b'{"status": "ok", "value": NaN}',
+        b'{"status": "ok", "value": 1e999}',
+        b'{"status": "ok", "value": ' + b"9" * 5000 + b"}",
+        b"[]",
+        b"",
+        b"\xff",
+    ],
+)
+def test_a_line_that_is_no_answer_is_refused(line):
+    assert checked(line, "asked") == {"status": "refused", "message": "a malformed answer"}

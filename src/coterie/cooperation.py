@@ -19,6 +19,8 @@ from typing import Any, Literal
 Scheme = Literal["fallback", "decorator", "coordinator", "strategy"]
 LONGEST_SOURCE = 20_000
 """Characters that are parsed."""
+DEEPEST = 100
+"""Levels of a tree that is looked at."""
 AUX = "aux"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -26,8 +28,12 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def parsed(source: str, mode: str = "exec") -> Any:
-    """The tree of what a model wrote, or None."""
-    return _quietly(lambda: ast.parse(source, mode=mode)) if len(source) <= LONGEST_SOURCE else None
+    """The tree of what a model wrote, or None; never one so deep that walking it would be too much."""
+    tree = _quietly(lambda: ast.parse(source, mode=mode)) if len(source) <= LONGEST_SOURCE else None
+    level = [tree] if tree else []
+    for _ in range(DEEPEST):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+    return None if level else tree
 
 
 def compiles(source: str) -> bool:

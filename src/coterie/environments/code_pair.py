@@ -52,16 +52,16 @@ CONFIRMED_BY: dict[bool, frozenset[Scheme]] = {
 }
 """Which schemes are as they look, by whether fewer tests pass when aux is disabled."""
 TRACE = f"""
-__aux, __ran, __mode = {AUX}, [0], ["on"]
+__aux, __ran, __on = {AUX}, [0], [True]
 def {AUX}(*args, **kwargs):
     __ran[0] += 1
-    if __mode[0] == "raise":
+    if not __on[0]:
         raise RuntimeError("aux is disabled")
-    return None if __mode[0] == "none" else __aux(*args, **kwargs)
+    return __aux(*args, **kwargs)
 def __trace__():
     return __ran[0]
-def __disable__(mode):
-    __mode[0] = mode
+def __disable__():
+    __on[0] = False
 """
 """Counts calls of aux, and can disable it."""
 INSTRUCTIONS = {
@@ -250,13 +250,13 @@ async def _tried(
     if task.check:
         answer = await scene.call(judged, box, task.check, whole(task, traced), task.name, "__trace__")
         verdict = verdict_of(answer)
-        disabled = f"{traced}__disable__('raise')\n"
+        disabled = f"{traced}__disable__()\n"
         without, _ = await examine(scene, box, task, disabled)
         return verdict, verdict.passed > 0 and answer.get("value", 0) != 0, without
     asked: list[Any] = []
     for given, _ in task.cases:
         asked += [[task.name, json.loads(given)], ["__trace__", []]]
-    asked.append(["__disable__", ["raise"]])
+    asked.append(["__disable__", []])
     asked += [[task.name, json.loads(given)] for given, _ in task.cases]
     answers = await scene.call(calls, box, whole(task, traced), asked)
     count = 2 * len(task.cases)

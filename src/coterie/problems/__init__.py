@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -135,6 +136,6 @@ def same(expected: Any, found: Any) -> bool:
 
 
 def _near(expected: float, found: complex) -> bool:
-    return not isinstance(found, complex) and (
-        math.isclose(expected, found, rel_tol=1e-6, abs_tol=1e-9) or (math.isnan(expected) and math.isnan(found))
-    )
+    if isinstance(found, complex) or abs(found) > sys.float_info.max:
+        return False  # an integer may be larger than any float
+    return math.isclose(expected, found, rel_tol=1e-6, abs_tol=1e-9) or (math.isnan(expected) and math.isnan(found))

@@ -35,7 +35,6 @@ from coterie.seeds import seed_of
 
 JointActions = Literal["aligned", "cross"]
 Expansion = Literal["all", "greedy"]
-Draws = Mapping[str, Sequence[Sample]]
 
 
 @dataclass(frozen=True, slots=True)

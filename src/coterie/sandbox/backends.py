@@ -113,10 +113,11 @@ def _bubblewrap(box: Box) -> Started:
     )
     binds = [word for folder in folders for word in ("--perms", "0755", "--dir", folder)]
     binds += [word for source, place in shown for word in ("--ro-bind", source, place)]
+    filtered = syscalls.program()
     reading, writing = os.pipe()
+    os.write(writing, filtered)  # a kilobyte or two: a pipe holds it
+    os.close(writing)
     try:
-        os.write(writing, syscalls.program())  # a kilobyte or two: a pipe holds it
-        os.close(writing)
         command = [
             "bwrap", *names, "--die-with-parent", "--new-session", "--clearenv", "--hostname", "sandbox", *binds,
             *_hidden(),

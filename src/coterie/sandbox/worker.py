@@ -13,6 +13,7 @@ import os
 import queue
 import select
 import signal
+import subprocess
 import threading
 import time
 from typing import Any
@@ -130,7 +131,7 @@ class Worker:
 
     def _end(self) -> str:
         """How it ended, when it ended by itself."""
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(subprocess.TimeoutExpired):
             code = self._process.wait(timeout=GRACE_S)
             number = -code if code < 0 else code - 128
             if number in signal.valid_signals():
@@ -143,10 +144,10 @@ def checked(line: bytes, other: str) -> Answer:
     malformed: Answer = {"status": "refused", "message": "a malformed answer"}
     try:
         found = json.loads(line)
-        json.dumps(found, ensure_ascii=False).encode()  # a lone surrogate is not text
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()  # a lone surrogate is not text
     except (ValueError, RecursionError):
         return malformed
-    if not isinstance(found, dict) or found.get("status") not in {*STATUSES, other}:
+    if not isinstance(found, dict) or found.get("status") not in (*STATUSES, other):  # of any type: no set
         return malformed
     answer: Answer = {"status": found["status"]}
     for key, kind in (("message", str), ("output", str), ("passed", int), ("total", int), ("args", list)):
