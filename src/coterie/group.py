@@ -26,6 +26,11 @@ class Key(NamedTuple):
     path: str
     role: str
 
+    @property
+    def point(self) -> int:
+        """The decision point's number in its episode; 0 for whole episodes."""
+        return int(self.path.rpartition("@")[2]) if "@" in self.path else 0
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -50,7 +55,8 @@ class Group:
     """Members that may be compared.
 
     weight: how much the group counts in the loss. committed: the member the story went on with.
-    baseline: what returns are judged by, where it does not come from the group itself.
+    baseline: what returns are judged by, where it does not come from the group itself. last: nothing is
+    decided after its members.
     Raises: GroupError: no member, or members that its scope does not allow.
     """
 
@@ -60,6 +66,7 @@ class Group:
     weight: float = 1.0
     committed: int | None = None
     baseline: float | None = None
+    last: bool = False
 
     def __post_init__(self) -> None:
         if not self.members or not all(member.samples and member.returns for member in self.members):
@@ -84,6 +91,11 @@ class Group:
     def values(self) -> tuple[float, ...]:
         """One return a member."""
         return tuple(member.value for member in self.members)
+
+    @property
+    def policy(self) -> str:
+        """The policy of its first sample: of all of them, but in scope "task"."""
+        return self.members[0].samples[0].policy
 
     @property
     def live(self) -> bool:

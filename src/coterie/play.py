@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -216,16 +216,22 @@ class Play:
         return (cursor.task.id, int(cursor.id.split("/")[0]), point.path, role)
 
     async def ask(
-        self, cursor: Cursor, point: Point, draws: int = 1, *, temperature: float | None = None
+        self,
+        cursor: Cursor,
+        point: Point,
+        draws: int = 1,
+        *,
+        roles: Sequence[str] | None = None,
+        temperature: float | None = None,
     ) -> dict[str, Samples]:
         """Each role's replies at an open point, but for those whose seat is taken.
 
-        Args: draws: samples a role. temperature: instead of the run's.
+        Args: draws: samples a role. roles: of these alone. temperature: instead of the run's.
         Raises: Unavailable: the engine failed, retries included. ConfigError: the prompt does not fit.
         """
-        roles = [role for role in point.roles if role not in self._seats]
-        requests = tuple(self._request(cursor, point, role, draws, temperature) for role in roles)
-        return dict(zip(roles, await self._front.ask(requests), strict=True))
+        asked = [role for role in roles or point.roles if role not in self._seats]
+        requests = tuple(self._request(cursor, point, role, draws, temperature) for role in asked)
+        return dict(zip(asked, await self._front.ask(requests), strict=True))
 
     async def run(
         self, cursor: Cursor, until: Callable[[Point], bool] | None = None, *, temperature: float | None = None

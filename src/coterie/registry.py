@@ -28,6 +28,10 @@ ALGORITHMS = {
     "grpo": "coterie.algorithms.grpo:GRPO",
     "mas_grpo": "coterie.algorithms.mas_grpo:MASGRPO",
     "magrpo": "coterie.algorithms.magrpo:MAGRPO",
+    "joyagents": "coterie.algorithms.joyagents:JoyAgents",
+    "joyagents_paper": "coterie.algorithms.joyagents:JoyAgentsPaper",
+    "drmas": "coterie.algorithms.drmas:DrMAS",
+    "c3": "coterie.algorithms.c3:C3",
 }
 ENGINES = {
     "transformers": "coterie.engines.transformers:TransformersEngine",

@@ -43,17 +43,25 @@ class Graded:
     share: float = 1.0
 
 
-def route(team: Team, groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> dict[str, list[Graded]]:
+def count_tasks(groups: Sequence[Group]) -> int:
+    """How many tasks, or base episodes of them, the groups come from."""
+    return len({(group.key.task, group.key.episode) for group in groups})
+
+
+def route(
+    team: Team, groups: Sequence[Group], advantages: Sequence[Sequence[float]], *, tasks: int | None = None
+) -> dict[str, list[Graded]]:
     """Each policy's experience: exactly the samples of the roles it plays, each once.
 
     Groups without spread are left out: their advantages are zero. Order is the groups'.
 
-    Args: advantages: for each group, one number a member.
+    Args: advantages: for each group, one number a member. tasks: how many the step's groups came from,
+        before any was left out; None: these.
     Returns: for every policy of the team, its graded samples, possibly none.
     Raises: GroupError: a sample was drawn from another policy than its role's.
     """
     routed: dict[str, list[Graded]] = {policy: [] for policy in team.policies}
-    tasks = len({(group.key.task, group.key.episode) for group in groups})
+    tasks = count_tasks(groups) if tasks is None else tasks
     for group, earned in zip(groups, advantages, strict=True):
         if len(earned) != len(group.members):
             raise GroupError(f"group {group.key}: {len(group.members)} members, {len(earned)} advantages")

@@ -24,7 +24,7 @@ from coterie.metrics import add_budget, evaluation_metrics, rollout_metrics, upd
 from coterie.play import Play
 from coterie.runs import Played, Progress, Run, new_folder
 from coterie.seeds import seed_of
-from coterie.team import route
+from coterie.team import count_tasks, route
 
 Watch = Callable[[Run, Config, Mapping[str, float]], None]
 """Called with every line of metrics."""
@@ -55,9 +55,11 @@ def train(
             play = Play(config.environment, config.team, crew.engine, seed=settings.seed, step=step,
                         sampling=crew.sampling(settings.temperature))  # fmt: skip
             collected = _rollout(run, config, play, step)
-            groups = algorithm.select([group for one in collected for group in one.collected.groups])
+            found = [group for one in collected for group in one.collected.groups]
+            groups = algorithm.select(found, Random(seed_of("select", settings.seed, step)))
             sampled = time.perf_counter()
-            experience = route(config.team, groups, [algorithm.advantages(group) for group in groups])
+            credit = [algorithm.advantages(group) for group in groups]
+            experience = route(config.team, groups, credit, tasks=count_tasks(found))
             learned = crew.learner.update(experience, step)
             crew.sync(step + 1)
             progress.step = step + 1

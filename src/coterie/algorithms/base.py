@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Literal
 
 from pydantic import Field
@@ -85,8 +86,11 @@ class Algorithm(Settings):
         """One number a member."""
         raise NotImplementedError
 
-    def select(self, groups: Sequence[Group]) -> Sequence[Group]:
-        """The groups of a step that are trained; all, unless a method chooses."""
+    def select(self, groups: Sequence[Group], rng: Random) -> Sequence[Group]:
+        """The groups of a step that are trained, perhaps with other weights; all, unless a method chooses.
+
+        Args: rng: the step's own.
+        """
         return groups
 
 

@@ -6,33 +6,60 @@ using this sampler. It is also how a team is evaluated: one episode a task, noth
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
 from coterie.environment import Task
-from coterie.episode import Sample
 from coterie.errors import Unavailable
 from coterie.group import Collected, Group, Key, Member
 from coterie.play import Play
 
+By = Literal["team", "role"]
+Count = Literal["episode", "reply"]
+TEAM = "team"
+"""How the whole team is named, in keys and in rewards."""
 
-async def episodes(play: Play, task: Task, *, num_generations: int, team_weight: float) -> Collected:
-    """One group of `num_generations` episodes of a task, each with one return for all its samples.
+
+async def episodes(
+    play: Play, task: Task, *, num_generations: int, team_weight: float, by: By = "team", count: Count = "episode"
+) -> Collected:
+    """`num_generations` episodes of a task, each with one return for all its samples.
 
     The return is team_weight x (team rewards) + (all local rewards of every role).
+
+    Args: by: one group of everybody's samples, or one for each role, which is compared with itself in the
+        other episodes. count: in a role's group an episode is a member once, or once for each of its replies.
     """
     played = await play.together(*(_episode(play, task, episode, team_weight) for episode in range(num_generations)))
     kept = [outcome for outcome in played if not isinstance(outcome, Unavailable)]
-    members = tuple(member for _, member in kept if member is not None)
-    logs = tuple(log for log, _ in kept)
     if not kept:
         raise Unavailable("task", f"no episode of task {task.id} could be played")
-    if len(members) < 2:
-        play.budget.dropped["lone"] += sum(len(member.samples) for member in members)
-        return Collected((), logs)
-    return Collected((Group(Key(task.id, 0, "*", "team"), "task", members),), logs)
+    members = [member for _, member in kept if member is not None]
+    lots = {TEAM: members} if by == "team" else _by_role(members, count)
+    groups: list[Group] = []
+    for name, lot in sorted(lots.items()):
+        if len(lot) < 2:
+            play.budget.dropped["lone"] += sum(len(member.samples) for member in lot)
+        else:
+            groups.append(Group(Key(task.id, 0, "*", name), "task", tuple(lot)))
+    return Collected(tuple(groups), tuple(log for log, _ in kept))
+
+
+def _by_role(members: Sequence[Member], count: Count) -> dict[str, list[Member]]:
+    """Each role's members: its samples of an episode together, or each alone, with the episode's return."""
+    lots: dict[str, list[Member]] = {}
+    for member in members:
+        for role in {sample.role: None for sample in member.samples}:
+            mine = tuple(sample for sample in member.samples if sample.role == role)
+            parts = [mine] if count == "episode" else [(sample,) for sample in mine]
+            lots.setdefault(role, []).extend(replace(member, samples=part) for part in parts)
+    return lots
 
 
 async def _episode(play: Play, task: Task, episode: int, team_weight: float):
     cursor = play.start(task, episode)
-    drawn: list[tuple[int, Sample]] = await play.run(cursor)
-    parts = {name: (team_weight if name == "team" else 1.0) * total for name, total in cursor.log.rewards().items()}
+    drawn = await play.run(cursor)
+    parts = {name: (team_weight if name == TEAM else 1.0) * total for name, total in cursor.log.rewards().items()}
     samples = tuple(sample for _, sample in drawn)
     return cursor.log, Member(samples, (sum(parts.values()),), parts) if samples else None

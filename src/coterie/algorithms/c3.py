@@ -1,0 +1,29 @@
+"""C3: contextual counterfactual credit, a leave-one-out baseline at every decision (arXiv:2603.06859)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from coterie.algorithms.base import Denominator
+from coterie.algorithms.node_wise import NodeWise
+from coterie.credit import Credit
+
+
+class C3(NodeWise):
+    """Node-wise Monte Carlo with leave-one-out credit: no selection, no memory, no deviation.
+
+    The paper's: alternatives at a frozen context, continued by the team as it is, against the mean of
+    the others. Ours: nodes lie on a base episode (its code grows a tree with a fan-out for each role), and
+    no critic (its published command line blends one in by default; its text does not).
+    """
+
+    continuations: int = Field(2, ge=1)
+    """Times that each alternative is played to the end."""
+    credit: Credit = "leave_one_out"
+    """How a group's returns become advantages."""
+    denominator: Denominator = "tasks"
+    """A reply's tokens are summed: no length or turn weighs more than another."""
+    nodes: Literal["all", "uniform", "per_agent"] = "all"
+    """all: every decision of a base; uniform: so many of the episode; per_agent: so many of each role."""

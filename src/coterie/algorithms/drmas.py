@@ -1,0 +1,33 @@
+"""Dr. MAS: whole-team episodes, each role compared with itself (arXiv:2602.08847)."""
+
+from __future__ import annotations
+
+from coterie.algorithms.base import GroupBaseline
+from coterie.environment import Task
+from coterie.group import Collected
+from coterie.play import Play
+from coterie.sampling.episodes import Count, episodes
+
+
+class DrMAS(GroupBaseline):
+    """GRPO over episodes of a team, with mean and deviation of its own for every role.
+
+    The paper's: one group for each task and role, (R - mean_role) / deviation_role; the outcome is shared.
+    Its code also counts an episode once for each reply of the role, which is a second change at once:
+    `count` says which. Ours: a role that spoke in one episode alone is not trained (its code reinforces it
+    with A = R).
+    """
+
+    count: Count = "reply"
+    """reply: an episode counts once for each reply of the role, as in its code; episode: once."""
+
+    async def collect(self, play: Play, task: Task) -> Collected:
+        """`num_generations` episodes of one task, grouped by role."""
+        return await episodes(
+            play,
+            task,
+            num_generations=self.num_generations,
+            team_weight=self.team_weight,
+            by="role",
+            count=self.count,
+        )

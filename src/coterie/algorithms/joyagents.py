@@ -1,0 +1,126 @@
+"""JoyAgents-R1: node-wise groups, of which the most telling are trained (arXiv:2506.19846).
+
+No training code of the paper is public. What its text and reviews state is marked as the paper's below;
+everything else is ours. Its memory is a section of the config, `[memory]`, for any algorithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Literal
+
+from pydantic import Field
+
+from coterie.algorithms.base import Denominator
+from coterie.algorithms.node_wise import NodeWise
+from coterie.credit import Credit
+from coterie.environment import Environment
+from coterie.errors import ConfigError
+from coterie.group import Group
+from coterie.sampling.node_mc import Nodes
+from coterie.selection import RANKED, Among, Choice, Rule, select
+from coterie.team import Team
+
+BY_SIGNAL: tuple[Rule, ...] = ("signal", "shrunk", "sample")
+"""Rules that need to know what chance does after a decision."""
+
+
+class JoyAgents(NodeWise):
+    """Node-wise groups chosen by what their decision controls, not by how much their rewards fluctuate.
+
+    The paper's: alternatives at nodes of an initial trajectory, and an update from the K groups that stand
+    out. Ours, against it: two base episodes and two continuations, so that a decision's own variance can
+    be told from chance after it (`selection = "signal"`); a floor, so that no policy starves; leave-one-out
+    credit without deviation; and sums over tokens, so that neither length nor turns are weighted.
+    """
+
+    bases: int = Field(2, ge=1)
+    """Base episodes of a task."""
+    nodes: Nodes = "per_agent"
+    """all: every decision of a base; uniform: so many of the episode; per_agent: so many of each role."""
+    continuations: int = Field(2, ge=1)
+    """Times that each alternative is played to the end."""
+    credit: Credit = "leave_one_out"
+    """How a group's returns become advantages."""
+    selection: Rule = "signal"
+    """Which groups are trained; see `selection.select` for the rules."""
+    top_k: int | None = Field(None, ge=1)
+    """Groups chosen of each lot; none: half of the live ones, and at least one a policy."""
+    among: Among = "batch"
+    """What groups are ranked among: a base episode's (query), a policy's, or all of the step (batch)."""
+    floor: int = Field(1, ge=0)
+    """Best live groups of each policy that are chosen first."""
+    noise: Literal["measured", "last_exact"] = "measured"
+    """measured: by continuations; last_exact: scoring has no chance, so none is left after the last decision."""
+    epsilon_high: float | None = Field(0.28, gt=0)
+    """Upper clip: the bound is 1 + epsilon_high; none: as epsilon."""
+    denominator: Denominator = "tasks"
+    """A reply's tokens are summed: no length or turn weighs more than another."""
+
+    def inert(self) -> dict[str, str]:
+        """What a rule does not look at."""
+        idle: dict[str, str] = {}
+        if self.selection not in RANKED:
+            idle |= dict.fromkeys(("top_k", "among", "floor"), f"selection = '{self.selection}' does not rank")
+        elif self.selection == "sample":
+            idle["floor"] = "selection = 'sample' gives every live group a probability"
+        if self.selection not in BY_SIGNAL:
+            idle["noise"] = f"selection = '{self.selection}' does not ask for it"
+        return super().inert() | idle
+
+    def check(self, environment: Environment, team: Team) -> None:
+        """Raises ConfigError: noise cannot be told, or top_k is too small for every policy's floor."""
+        if self.selection in BY_SIGNAL and self.continuations == 1 and self.noise == "measured":
+            raise ConfigError(
+                f"selection = '{self.selection}' needs to know how much of a group's variance is chance, which one "
+                "continuation cannot tell; set algorithm.continuations = 2, or algorithm.noise = 'last_exact' where "
+                "scoring has no chance, or selection = 'raw_var'"
+            )
+        policies = 1 if self.among == "policy" else len(team.policies)
+        if self.selection in ("raw_var", "signal", "random_live") and (self.top_k or policies * self.floor) < (
+            policies * self.floor
+        ):
+            raise ConfigError(
+                f"top_k = {self.top_k} is less than algorithm.floor = {self.floor} for each of {policies} policies; "
+                f"raise top_k to {policies * self.floor}, or set floor = 0"
+            )
+
+    def select(self, groups: Sequence[Group], rng: Random) -> Sequence[Group]:
+        """The groups that the rule chooses."""
+        floor = 0 if self.selection == "sample" else self.floor
+        choice = Choice(self.selection, self.top_k, self.among, floor, self.noise == "last_exact")
+        return select(groups, choice, rng)
+
+
+class JoyAgentsPaper(JoyAgents):
+    """JoyAgents-R1 as far as it is public: the five groups of each query whose rewards vary most.
+
+    The paper's: an initial trajectory and alternatives at its nodes, the variance of a group's rewards as
+    the score, the K = 5 of its best run, and GRPO's standardized advantage. Not published, and ours: every
+    decision is a node, 4 alternatives, one continuation by the current team, the base's reply among them,
+    K counted for each base episode, no floor, the clip of 0.2, the KL weight of 0.001.
+    """
+
+    bases: int = Field(1, ge=1)
+    """Base episodes of a task."""
+    nodes: Nodes = "all"
+    """all: every decision of a base; uniform: so many of the episode; per_agent: so many of each role."""
+    continuations: int = Field(1, ge=1)
+    """Times that each alternative is played to the end."""
+    credit: Credit = "standardize"
+    """How a group's returns become advantages."""
+    selection: Rule = "raw_var"
+    """Which groups are trained; see `selection.select` for the rules."""
+    top_k: int | None = Field(5, ge=1)
+    """Groups chosen of each lot; none: half of the live ones, and at least one a policy."""
+    among: Among = "query"
+    """What groups are ranked among: a base episode's (query), a policy's, or all of the step (batch)."""
+    floor: int = Field(0, ge=0)
+    """Best live groups of each policy that are chosen first."""
+    epsilon_high: float | None = Field(None, gt=0)
+    """Upper clip: the bound is 1 + epsilon_high; none: as epsilon."""
+    kl: float = Field(0.001, ge=0)
+    """Weight of KL to the starting weights; 0 keeps no reference."""
+    denominator: Denominator = "sequences"
+    """The loss is a mean over sequences of their tokens' mean."""

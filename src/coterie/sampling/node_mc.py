@@ -1,0 +1,179 @@
+"""Node-wise Monte Carlo: one base episode, and at chosen points of it, alternatives played to the end.
+
+    base      s_1 a_1 ... s_t a_t ... s_T a_T                     returns R
+    node t    s_1 a_1 ... s_t a'   ... by the team as it is       A alternatives, n continuations each
+
+A group is a node: the replies of one role to one prompt, the base's own among them. The other roles'
+replies at the same point stay the base's. What is played after an alternative only values it: its
+replies are not trained. Every continuation has chance of its own, so that returns differ by chance
+alone where the reply does not matter; every branch has a name, and with it seeds, of its own.
+
+JoyAgents-R1 (arXiv:2506.19846) samples "alternatives per node of one initial trajectory"; how many, who
+continues and what chance they share is not published: A, n, the current team, and none are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+from coterie.cursor import Cursor
+from coterie.environment import Task
+from coterie.episode import Event, Point, Sample, Value, value
+from coterie.errors import Unavailable
+from coterie.group import Collected, Group, Key, Member
+from coterie.play import Play
+from coterie.scene import Reply
+from coterie.seeds import seed_of
+
+Nodes = Literal["all", "uniform", "per_agent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a task is sampled.
+
+    bases: base episodes. nodes: which decisions of a base are nodes; num_nodes: how many, of the episode
+    ("uniform") or of each role ("per_agent"). num_generations: alternatives, with the base's own if
+    `reuse_base`. continuations: of each alternative; the base's own episode is one of them.
+    """
+
+    bases: int
+    nodes: Nodes
+    num_nodes: int
+    num_generations: int
+    continuations: int
+    reuse_base: bool
+    team_weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """One reply of the base: where, whose, and what everybody said at that point."""
+
+    point: Point
+    role: str
+    sample: Sample
+    replies: dict[str, Reply]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    """What followed a reply: what it came to, and whether anything was decided after it."""
+
+    earned: Value
+    last: bool
+
+
+async def node_mc(play: Play, task: Task, plan: Plan) -> Collected:
+    """The groups of all nodes of all base episodes, and the bases' logs.
+
+    Continuations lost to faults are missing from their alternative; an alternative without any is
+    missing from its group; a group of one is dropped and counted.
+    """
+    played = await play.together(*(_base(play, task, number, plan) for number in range(plan.bases)))
+    kept = [one for one in played if not isinstance(one, Unavailable)]
+    if not kept:
+        raise Unavailable("task", f"no base episode of task {task.id} could be played")
+    groups = tuple(group for one in kept for group in one.groups)
+    return Collected(groups, tuple(log for one in kept for log in one.logs))
+
+
+async def _base(play: Play, task: Task, number: int, plan: Plan) -> Collected:
+    base = play.start(task, number)
+    decisions: list[_Decision] = []
+    while (point := await base.advance()) is not None:
+        drawn = await play.ask(base, point)
+        replies = {role: sample.reply() for role, (sample,) in drawn.items()}
+        if point.after_external:
+            play.budget.dropped["after_external"] += len(drawn)
+        else:
+            decisions += [_Decision(point, role, sample, replies) for role, (sample,) in drawn.items()]
+        base.answer(replies)
+    nodes = chosen(decisions, plan, Random(seed_of("nodes", base.seed)))
+    found = await play.together(*(_node(play, base, node, plan) for node in nodes))
+    groups = tuple(group for one in found if not isinstance(one, Unavailable) for group in one)
+    return Collected(groups, (base.log,))
+
+
+def chosen(decisions: Sequence[_Decision], plan: Plan, rng: Random) -> list[_Decision]:
+    """The decisions that are nodes, in their order; drawn without a look at what they came to."""
+    if plan.nodes == "all":
+        return list(decisions)
+    lots: dict[str, list[int]] = {}
+    for at, one in enumerate(decisions):
+        lots.setdefault(one.role if plan.nodes == "per_agent" else "", []).append(at)
+    drawn = {at for _, lot in sorted(lots.items()) for at in rng.sample(lot, min(plan.num_nodes, len(lot)))}
+    return [one for at, one in enumerate(decisions) if at in drawn]
+
+
+async def _node(play: Play, base: Cursor, node: _Decision, plan: Plan) -> list[Group]:
+    """The group of one node; none when faults left fewer than two alternatives."""
+    index = node.point.index
+    branch = f"{index}.{node.role}"
+    fork = base.fork(index, branch, trial=True)
+    point = await fork.advance()
+    assert point is not None
+    fresh = plan.num_generations - plan.reuse_base
+    drawn = await play.ask(fork, point, fresh, roles=(node.role,))
+    samples = [*[node.sample] * plan.reuse_base, *drawn[node.role]]
+    tails = await play.together(
+        *(
+            _alternative(play, base, node, sample, f"{branch}.{number}", number, plan)
+            for number, sample in enumerate(samples)
+        )
+    )
+    members: list[Member] = []
+    last = True
+    for sample, found in zip(samples, tails, strict=True):
+        if not isinstance(found, Unavailable):
+            members.append(_member(sample, found))
+            last &= all(tail.last for tail in found)
+    if len(members) < 2:
+        play.budget.dropped["lone"] += len(members)
+        return []
+    key = Key(*play.key(fork, point, node.role))
+    return [Group(key, "prompt", tuple(members), committed=0 if plan.reuse_base else None, last=last)]
+
+
+async def _alternative(
+    play: Play, base: Cursor, node: _Decision, sample: Sample, branch: str, number: int, plan: Plan
+) -> list[_Tail]:
+    """All that followed one alternative. Raises: Unavailable: no continuation could be played."""
+    index = node.point.index
+    own = plan.reuse_base and number == 0
+    answer = {**node.replies, node.role: sample.reply()}
+    played = await play.together(
+        *(
+            _continuation(play, base.fork(index, f"{branch}.{at}", trial=True), node, answer, at, number, plan)
+            for at in range(1 if own else 0, plan.continuations)
+        )
+    )
+    tails = [one for one in played if not isinstance(one, Unavailable)]
+    if own:
+        tails.insert(0, _tail(base.since(index), index, node.role, plan))
+    if not tails:
+        raise Unavailable("alternative", f"no continuation of {branch} could be played")
+    return tails
+
+
+async def _continuation(
+    play: Play, fork: Cursor, node: _Decision, answer: dict[str, Reply], at: int, number: int, plan: Plan
+) -> _Tail:
+    await fork.advance()
+    fork.answer(answer, chance=number * plan.continuations + at)
+    await play.run(fork)
+    return _tail(fork.since(node.point.index), node.point.index, node.role, plan)
+
+
+def _tail(events: Sequence[Event], index: int, role: str, plan: Plan) -> _Tail:
+    asked = sum(event.kind == "asked" for event in events)
+    return _Tail(value(events, index, role, "episode", plan.team_weight, first=index), asked == 1)
+
+
+def _member(sample: Sample, tails: Sequence[_Tail]) -> Member:
+    names = sorted({name for tail in tails for name in tail.earned.parts})
+    parts = {name: sum(tail.earned.parts.get(name, 0.0) for tail in tails) / len(tails) for name in names}
+    return Member((sample,), tuple(tail.earned.total for tail in tails), parts)
