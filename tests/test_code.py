@@ -12,7 +12,9 @@ from coterie.cursor import Cursor
 from coterie.engines.scripted import ScriptedEngine
 from coterie.environments.code import Code, case_of
 from coterie.episode import Asked, Rewarded
-from coterie.problems import Problem
+from coterie.play import Play, Sampling
+from coterie.problems import Problem, literal
+from coterie.problems.files import instrumented
 from coterie.sandbox.backends import missing
 from coterie.scene import Reply
 from coterie.team import Team
@@ -155,6 +157,59 @@ def test_whole_programs_read_and_write():
     assert earned(cursor) == [("team", 1.0), ("coder", 1.0), ("tester", 1.5)]
     cursor = play(PROGRAM, ("print(7)", "no blocks"), max_turns=1)
     assert earned(cursor) == [("team", 0.0), ("coder", 0.2), ("tester", 0.0)]
+
+
+TESTED = Problem(
+    "p-4", "train", text="double each", name="f", solution=SOLUTION,
+    check=instrumented("def check(candidate):\n    " + "\n    ".join(
+        f"assert candidate([{n}]) == [{2 * n}]" for n in range(4))),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("coder", "share", "ran"),
+    [
+        (SOLUTION, 1.0, 0.2),
+        ("def f(x):\n    return x", 0.25, 0.2),
+        ("def f(x):\n    return [2 * x[0]] if x[0] else 1 / 0", 0.75, 0.1),
+        (
+            "def f(x):\n    while x[0] == 2: pass\n    return [2 * x[0]]",
+            0.75,
+            0.1,
+        ),  # one that never ends is one that fails
+        ("def f(x):\n    raise ValueError", 0.0, 0.0),
+        ("def g(x):\n    return x", 0.0, 0.0),
+        ("def f(x:", 0.0, 0.0),
+        ("", 0.0, 0.0),
+    ],
+)
+def test_test_code_pays_for_what_ran_and_nothing_for_what_did_not(coder, share, ran):
+    found = earned(play(TESTED, (coder, RIGHT), max_turns=1, time_s=0.5))[:2]
+    assert found == [("team", share), ("coder", pytest.approx(ran + 0.8 * share))]
+
+
+def test_an_empty_program_has_not_run():
+    assert earned(play(PROGRAM, ("", "no blocks"), max_turns=1)) == [("team", 0.0), ("coder", 0.0), ("tester", 0.0)]
+
+
+def test_a_sandbox_that_is_too_slow_for_the_run_drops_the_branch_and_not_the_run():
+    slow = ScriptedEngine(lambda *_: "while 1: pass")
+    play = Play(
+        Code(max_turns=1), Team({"coder": "p", "tester": "p"}), slow, seed=0, sampling=Sampling(call_timeout_s=0.1)
+    )
+    found = run(play.together(play.run(play.start(TASK))))
+    assert "no result after" in str(found)
+    assert play.budget.dropped == {"sandbox": 1}
+
+
+def test_a_set_is_shown_alike_in_every_process():
+    """Its order would be the hash seed's, and the prompt of the next turn with it."""
+    wrote = "def f(x):\n    return set('abcdef')"
+    cursor = play(TASK, (wrote, "f([1]) == {'b', 'a'}"), (SOLUTION, RIGHT))
+    second = [event for event in cursor.events if isinstance(event, Asked)][1].prompts
+    assert "f([1]) gave {'a', 'b', 'c', 'd', 'e', 'f'}, not {'a', 'b'}" in str(second["coder"])
+    assert literal((1,)) == "(1,)"
+    assert literal([{2: {3, 1}}, set()]) == "[{2: {1, 3}}, set()]"
 
 
 def test_without_a_golden_solution_the_tester_earns_validity_alone():

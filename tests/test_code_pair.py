@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -95,6 +96,65 @@ def test_test_code_is_judged_like_cases():
     assert earned(AUX, wrapper, task) == earned(AUX, wrapper)
 
 
+def test_in_test_code_too_aux_is_paid_where_it_ran_in_a_test_that_passed():
+    """D34: it ran in the one test that failed."""
+    tests = instrumented(
+        "def check(candidate):\n" + "".join(f"    assert candidate({n}) == {2 * n}\n" for n in range(4))
+    )
+    task = Problem("p-3", "train", text="double", name="f", check=tests)
+    aux = "def aux(x):\n    return x"
+    assert (
+        earned(aux, "def f(x):\n    if x == 3:\n        return aux(x) + 1\n    return 2 * x", task)["cooperation"] == 0
+    )
+    assert (
+        earned(aux, "def f(x):\n    if x < 3:\n        return aux(x) + x\n    return 7", task)["cooperation"]
+        == 1.5 * 0.75
+    )
+
+
+def test_an_exception_between_asserts_does_not_hide_those_that_follow():
+    tests = instrumented("def check(candidate):\n    assert candidate(1) == 2\n    x = candidate(3)\n    y = x[0]\n"
+                         "    assert candidate(2) == 4\n    assert candidate(4) == 8\n")  # fmt: skip
+    task = Problem("p-4", "train", text="double", name="f", check=tests)
+    assert earned("", "def f(x):\n    return 2 * x", task)["tests"] == pytest.approx(1 / 3)
+
+
+def test_a_program_cannot_forge_that_aux_ran():
+    """The names it would need hold its own hash."""
+    forged = (
+        "def f(x):\n    __ran[0] += 1\n    if False: aux(x)\n    if x == 9: aux(x)\n    return sorted(v + 1 for v in x)"
+    )
+    assert earned(AUX, forged)["tests"] == 0
+    quiet = (
+        "def f(x):\n    globals().get('__ran', [0])[0] += 1\n    if x == 9: aux(x)\n    return sorted(v + 1 for v in x)"
+    )
+    assert earned(AUX, quiet)["cooperation"] == 0
+
+
+def test_nothing_is_paid_for_cooperation_after_three_timeouts():
+    slow = "def f(x):\n    while x[0]: pass\n    return sorted(aux(x))"
+    cursor = play(CodePair(time_s=0.3), TASK, {"aux": AUX, "main": slow})
+    found = {event.name: event.value for event in cursor.events if isinstance(event, Rewarded)}
+    assert (found["tests"], found["cooperation"]) == (0.25, 0.0)
+    twice = "def f(x):\n    while x[0] > 1: pass\n    return sorted(aux(x))"
+    cursor = play(CodePair(time_s=0.3), TASK, {"aux": AUX, "main": twice})
+    found = {event.name: event.value for event in cursor.events if isinstance(event, Rewarded)}
+    assert (found["tests"], found["cooperation"]) == (0.5, 0.75)
+
+
+def test_what_takes_the_compiler_for_ever_takes_the_host_nothing():
+    """Each `finally` is written twice: twenty of them, one in the other, are a million."""
+    bomb = (
+        "def f(x):\n"
+        + "".join(f"{' ' * at}try:\n{' ' * at} x\n{' ' * at}finally:\n" for at in range(1, 21))
+        + " " * 22
+        + "return x"
+    )
+    began = time.process_time()
+    assert earned(AUX, bomb)["tests"] == 0
+    assert time.process_time() - began < 5, "CPU of this process; the sandbox's own is limited"
+
+
 @pytest.mark.parametrize(
     ("main", "scheme"),
     [
@@ -147,8 +207,12 @@ def test_it_never_pays_to_finish_late():
 
 
 def test_alone_main_earns_what_needs_no_partner():
-    cursor = play(CodePair(solo=True), TASK, {"main": "def f(x):\n    return sorted(v + 1 for v in x)"})
+    whole = {"main": "def f(x):\n    return sorted(v + 1 for v in x)"}
+    cursor = play(CodePair(solo=True), TASK, whole)
     assert sum(event.value for event in cursor.events if isinstance(event, Rewarded)) == pytest.approx(2.1)
+    cursor = play(CodePair(solo=True, max_turns=3), TASK, whole)
+    assert cursor.log.turns == 1
+    assert cursor.log.rewards()["team"] == pytest.approx(0.0)
 
 
 @pytest.mark.parametrize("value", [0, -1, 4.1])
@@ -156,11 +220,13 @@ def test_a_threshold_outside_the_reward_range_is_refused(value):
     with pytest.raises(ValidationError):
         CodePair(stop_at=value)
     with pytest.raises(ConfigError, match=r"stop_at.*at most 4"):
-        load_config("code_pair", [f"environment.stop_at={value}"])
+        load_config("code_pair", [f"environment.stop_at={value}", "environment.max_turns=2"])
+    with pytest.raises(ConfigError, match=r"stop_at.*at most 2.1"):
+        load_config("code_pair", ["environment.stop_at=2.2", "environment.max_turns=2", "environment.solo=true"])
 
 
 def test_settings_without_effect_are_refused():
-    for override in ("environment.feedback=plain", "environment.expert_url=http://x"):
+    for override in ("environment.feedback=plain", "environment.expert_url=http://x", "environment.stop_at=2"):
         with pytest.raises(ConfigError, match="no effect"):
             load_config("code_pair", [override])
     config = load_config("code_pair", ["environment.feedback=expert", "environment.max_turns=2"])

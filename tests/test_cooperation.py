@@ -7,7 +7,7 @@ import ast
 
 import pytest
 
-from coterie.cooperation import Cooperation, compiles, extracted, parsed, returns
+from coterie.cooperation import Cooperation, extracted, parsed, returns
 
 HEAD = "def f(x):\n"
 
@@ -44,6 +44,9 @@ def test_what_is_no_call_is_no_call(body):
         "for v in range(3): pass\nreturn aux(x)",
         "return aux(*x)",
         "return aux(x, key=3)",
+        "y = aux(x)\ny = y\nreturn y",
+        "return aux(*[x])",
+        "return aux(x) if 1 else x",
     ],
 )
 def test_a_thin_wrapper_is_one_however_it_is_dressed(body):
@@ -69,7 +72,20 @@ def test_what_does_something_of_its_own_is_no_wrapper(body):
 
 
 @pytest.mark.parametrize(
-    "body", ["aux(x)\nreturn x", "aux (x)\nreturn x", "y = aux(x)\nreturn x", "y = aux( x )\nreturn x"]
+    "body",
+    [
+        "aux(x)\nreturn x",
+        "aux (x)\nreturn x",
+        "y = aux(x)\nreturn x",
+        "y = aux( x )\nreturn x",
+        "y: int = aux(x)\nreturn x",
+        "(y := aux(x))\nreturn x",
+        "aux(x), 1\nreturn x",
+        "[aux(x)]\nreturn x",
+        "y = aux(x)\ny\nreturn x",
+        "y = aux(x)\nz = y, 1\nreturn x",
+        "y = [aux(x), x]\nreturn x",
+    ],
 )
 def test_a_result_that_nobody_reads_is_ignored(body):
     """D33: as published, one space decided."""
@@ -77,7 +93,16 @@ def test_a_result_that_nobody_reads_is_ignored(body):
 
 
 @pytest.mark.parametrize(
-    "body", ["y = aux(x)\nreturn y", "aux(x)\nreturn aux(x) + 1", "x[0] = aux(x)\nreturn x", "a, b = aux(x)\nreturn a"]
+    "body",
+    [
+        "y = aux(x)\nreturn y",
+        "aux(x)\nreturn aux(x) + 1",
+        "x[0] = aux(x)\nreturn x",
+        "a, b = aux(x)\nreturn a",
+        "y = aux(x)\nz = y\nreturn z",
+        "y = aux(x)\nx.append(y)\nreturn x",
+        "print(aux(x))\nreturn x",
+    ],
 )
 def test_a_result_that_is_read_is_not_ignored(body):
     assert not of(body).ignored
@@ -130,6 +155,20 @@ def test_extraction_keeps_what_the_function_needs_and_nothing_else():
     assert names["f"](1) == 6
 
 
+def test_extraction_keeps_what_fills_a_table_and_drops_tests_and_futures():
+    """D36: a loop that fills what the function reads is part of it; a call of the function is not."""
+    source = (
+        "from __future__ import annotations\ntable = []\nfor i in range(3):\n    table.append(i)\n"
+        "other = []\nother.append(1)\nprint(f(3))\nassert f(1)\ndef f(x):\n    return table[x]"
+    )
+    kept = "table = []\nfor i in range(3):\n    table.append(i)\ndef f(x):\n    return table[x]"
+    assert ast.unparse(ast.parse(extracted(source, "f"))) == ast.unparse(ast.parse(kept))
+
+
+def test_main_cannot_import_an_aux_over_its_partners():
+    assert "aux" not in extracted("from copy import copy as aux\ndef f(x):\n    return len(x)", "f", without="aux")
+
+
 def test_main_cannot_bring_an_aux_of_its_own():
     found = extracted("def aux(x):\n    return 1\ndef f(x):\n    return aux(x)\n", "f", without="aux")
     assert "def aux" not in found
@@ -160,9 +199,13 @@ def test_a_function_returns_or_it_does_not(source, answer):
     ["(" * 5000, "-" * 19_000 + "1", "a." * 9000 + "b", "\0", "\ud800", "[" * 150, "x" * 30_000, "def f(x):\n\treturn 1\n        return 2", "f(" * 90 + ")" * 90, "def f(x):\n    return x" + "+1" * 400, "def f(x):\n    return " + "-" * 900 + "x", "def f(x):\n    return x" + ".a" * 900, "def f(x):\n    return aux(x)" + "+aux(1)" * 400],
 )  # fmt: skip
 def test_hostile_text_is_parsed_to_nothing_or_something_and_never_raises(hostile):
-    compiles(hostile)
     assert (extracted(hostile, "f") == "") == (not returns(hostile, "f") and "def f" not in ast_of(hostile))
     assert Cooperation.of(hostile, "f") == Cooperation.of("", "f")
+
+
+def test_a_number_too_long_to_write_again_is_no_function():
+    """Hexadecimal has no limit of digits when it is read, and Python's when it is written."""
+    assert extracted("def f(x):\n    return 0x" + "f" * 3600, "f") == ""
 
 
 def ast_of(source: str) -> str:

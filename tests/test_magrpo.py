@@ -475,6 +475,17 @@ def test_what_cannot_work_is_refused_at_start(overrides, message):
         load_config("plan_path", ["algorithm.name=magrpo", *overrides])
 
 
+def test_a_tree_that_grows_without_end_is_refused_before_it_is_played():
+    """Four turns of two roles in turn, four replies each: 4^7 nodes of the last decision alone."""
+    game = Sequential(max_turns=4)
+    play = scripted(game)
+    with pytest.raises(
+        ConfigError, match=r"1365 nodes of one task down to decision 6, more than algorithm.max_nodes = 1000"
+    ):
+        one(play, magrpo(4, max_nodes=1000).collect(play, game.task("train", 0)))
+    assert one(scripted(game), magrpo(2, max_nodes=255).collect(play, game.task("train", 0))).groups
+
+
 def test_its_defaults_are_the_papers():
     loss = MAGRPO().loss
     assert (loss.surrogate, loss.denominator, loss.kl) == ("policy_gradient", "tasks", 0.0)

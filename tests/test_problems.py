@@ -8,13 +8,16 @@ import json
 import math
 import pickle
 import zlib
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.config import load_config
+from coterie.conformance import check
 from coterie.environment import SPLITS
+from coterie.environments.code import Code
 from coterie.errors import ConfigError
 from coterie.problems import Problem, embedded, files, program_of, right, same
 from coterie.problems.mutate import mutations
@@ -216,6 +219,23 @@ def test_each_set_is_told_by_its_columns_and_its_solution_passes(row, tmp_path):
         pytest.skip(missing("bubblewrap"))
     assert solved(problem, problem.solution)
     assert not solved(problem, problem.mutants[0])
+
+
+@pytest.mark.parametrize(
+    "test",
+    ["assert math.isclose(double(1), 2)", "assert set(double((1,))) == {1}", "assert 2 == double(1)"],
+)
+def test_the_function_that_is_asked_for_is_the_one_its_code_defines(test, tmp_path):
+    """The sanitized rows of MBPP compare what other functions make of it."""
+    assert only(written(tmp_path / "rows.jsonl", MBPP | {"test_list": [test]})).name == "double"
+
+
+def test_problems_of_ones_own_have_no_demonstrations(tmp_path):
+    data = written(tmp_path / "rows.jsonl", *(OWN | {"id": "7", "text": f"{at}"} for at in range(60)))
+    env = Code(data=data, sandbox="process")
+    with pytest.raises(NotImplementedError):
+        env.demonstrate("coder", env.task("train", 0), "", Random(0))
+    assert check(env, tasks=1).ok
 
 
 def solved(problem: Problem, program: str) -> bool:

@@ -112,6 +112,45 @@ def test_what_took_too_long_is_not_remembered():
     assert sandbox._called.cache_info().currsize == remembered + 1
 
 
+def test_after_three_that_took_too_long_a_program_is_not_tried_again():
+    box = Box(time_s=0.2, memory_mb=302).json()
+    found = calls(box, "def f(x):\n    while x: pass\n    return x", [["f", [at]] for at in (0, 1, 0, 2, 3, 0)])
+    assert [answer["status"] for answer in found] == ["ok", "timeout", "ok", "timeout", "timeout", "timeout"]
+
+
+def test_a_large_standard_input_is_read():
+    text = "1 " * 500_000
+    (answer,) = sandbox.runs(Box().json(), "print(sum(map(int, input().split())))", [text])
+    assert answer == {"status": "ok", "output": "500000\n"}
+
+
+def test_a_value_that_is_too_large_is_an_answer_and_the_next_call_is_served():
+    program = "def f(n): return 10 ** n\ndef g(n): return 'x' * n"
+    found = calls(Box().json(), program, [["f", [9000]], ["g", [100_000]], ["g", [3]], ["f", [2]]])
+    assert [answer["status"] for answer in found] == ["refused", "output", "ok", "ok"]
+
+
+def test_a_set_has_one_order_in_every_sandbox():
+    program = "def f(): return ''.join(set('abcdefgh'))\ndef g(): return set('abcdefgh')"
+    found = [calls(Box(memory_mb=310 + at).json(), program, [["f", []], ["g", []]]) for at in range(3)]
+    assert found[0] == found[1] == found[2]
+
+
+def test_keys_that_are_made_to_collide_are_refused_before_they_are_put_together():
+    values = json.dumps({"status": "ok", "value": {"set": [at * (2**61 - 1) for at in range(20_000)]}})
+    assert checked(values.encode(), "asked")["status"] == "refused"
+
+
+def test_candidates_may_be_called_with_names():
+    found = sandbox.judged(
+        Box().json(),
+        "def check(candidate):\n    __record__(lambda: candidate(1, y=2) == 3)",
+        "def f(x, y): return x + y",
+        "f",
+    )
+    assert (found["passed"], found["total"]) == (1, 1)
+
+
 def test_a_program_that_is_too_long_is_refused_before_anything_starts():
     assert calls(Box().json(), "x" * 70_000, [["f", []]])[0]["status"] == "refused"
     assert calls(Box().json(), "a\0b", [["f", []]])[0]["status"] == "refused"

@@ -192,8 +192,14 @@ def _hands(environment: Environment) -> list[Hand]:
     def demonstrator(role: str, task: Task, prompt: LoggedPrompt, rng: Random) -> Reply:
         return Reply(role, environment.demonstrate(role, task, text_of(prompt), rng))
 
-    shown = type(environment).demonstrate is not Environment.demonstrate
-    return [*([demonstrator] if shown else []), parrot, silent, hostile]
+    others = [parrot, silent, hostile]
+    try:
+        environment.demonstrate(environment.roles[0], environment.task("train", 0), "", Random(0))
+    except NotImplementedError:  # of these tasks, or of none
+        return others
+    except Exception:  # of an empty prompt: what it makes of a real one is checked
+        return [demonstrator, *others]
+    return [demonstrator, *others]
 
 
 def _play(environment: Environment, task: Task, hand: Hand) -> Cursor:

@@ -36,15 +36,8 @@ def parsed(source: str, mode: str = "exec") -> Any:
     return None if level else tree
 
 
-def compiles(source: str) -> bool:
-    """Whether it is a program; nothing of it is run."""
-    if len(source) > LONGEST_SOURCE:
-        return False
-    return _quietly(lambda: compile(source, "program.py", "exec", dont_inherit=True)) is not None
-
-
 def _quietly(read: Callable[[], Any]) -> Any:
-    """What the compiler makes of a text, without its warnings, or None."""
+    """What is made of a text, without the parser's warnings, or None."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -61,7 +54,8 @@ def extracted(source: str, name: str, without: str = "") -> str:
     tree = parsed(source)
     if tree is None:
         return ""
-    defines = [(statement, _bound(statement)) for statement in tree.body]
+    variables = {name for statement in tree.body for name in _stored(statement)}
+    defines = [(statement, _bound(statement, variables)) for statement in tree.body]
     if not any(isinstance(statement, Function) and statement.name == name for statement, _ in defines):
         return ""
     wanted, queue = {name}, [name]
@@ -75,9 +69,10 @@ def extracted(source: str, name: str, without: str = "") -> str:
     kept = [
         statement
         for statement, bound in defines
-        if isinstance(statement, ast.Import | ast.ImportFrom) or (bound & wanted and without not in bound)
+        if without not in bound and (bound & wanted or isinstance(statement, ast.Import | ast.ImportFrom))
     ]
-    return "\n".join(ast.unparse(statement) for statement in kept)
+    written = _quietly(lambda: [ast.unparse(statement) for statement in kept if not _is_future(statement)])
+    return "\n".join(written or ())
 
 
 def returns(source: str, name: str) -> bool:
@@ -91,7 +86,7 @@ class Cooperation:
     """What `main` does with `aux`.
 
     calls: it calls aux where that can be reached. wrapper: it returns exactly what aux returns, whatever
-    happens. ignored: no result of aux is read. schemes: how it uses it.
+    happens. ignored: no result of aux reaches anything. schemes: how it uses it.
     """
 
     calls: bool
@@ -108,15 +103,30 @@ class Cooperation:
         calls = [node for node in _reached(function) if _is_call(node)]
         if not calls:
             return cls(False, False, False, frozenset())
-        return cls(True, _wraps(function), all(_ignored(function, call) for call in calls), _schemes(function, calls))
+        ignored = _idle_calls(function)
+        return cls(True, _wraps(function), ignored.issuperset(calls), _schemes(function, calls, ignored))
 
 
-def _bound(statement: ast.stmt) -> set[str]:
+def _stored(node: ast.AST) -> set[str]:
+    """Names that are given a value in it; a definition keeps its own to itself."""
+    if isinstance(node, Function | ast.ClassDef):
+        return set()
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+
+
+def _bound(statement: ast.stmt, variables: set[str]) -> set[str]:
+    """What a top-level statement defines; a loop, or a call, may be what fills any variable it names."""
     if isinstance(statement, Function | ast.ClassDef):
         return {statement.name}
     if isinstance(statement, ast.Import | ast.ImportFrom):
         return {(alias.asname or alias.name).split(".")[0] for alias in statement.names}
-    return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    if isinstance(statement, ast.Assign | ast.AnnAssign):
+        return _stored(statement)
+    return variables & {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+
+
+def _is_future(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
 
 
 def _function(tree: ast.Module | None, name: str) -> Function | None:
@@ -182,40 +192,45 @@ def _wraps(function: Function) -> bool:
     """Whether every return gives a call of aux on plain arguments, straight or through names."""
     given = _assigned(function)
 
-    def plain(value: ast.expr | None) -> bool:
-        for _ in range(len(given) + 1):
-            if isinstance(value, ast.Name) and len(given.get(value.id, ())) == 1:
-                value = given[value.id][0]
-        if not _is_call(value):  # pyright: ignore[reportArgumentType]
+    def plain(value: ast.expr | None, seen: frozenset[str] = frozenset()) -> bool:
+        if isinstance(value, ast.IfExp) and isinstance(value.test, ast.Constant):
+            return plain(value.body if value.test.value else value.orelse, seen)
+        if isinstance(value, ast.Name):
+            held = [one for one in given.get(value.id, ()) if not (isinstance(one, ast.Name) and one.id == value.id)]
+            return bool(held) and value.id not in seen and all(plain(one, seen | {value.id}) for one in held)
+        if not (isinstance(value, ast.Call) and _is_call(value)):
             return False
-        assert isinstance(value, ast.Call)
+        parts = (ast.Name, ast.Constant, ast.Starred, ast.List, ast.Tuple, ast.Load)
         values = [*value.args, *(keyword.value for keyword in value.keywords)]
-        return all(
-            isinstance(one.value if isinstance(one, ast.Starred) else one, ast.Name | ast.Constant) for one in values
-        )
+        return all(isinstance(node, parts) for one in values for node in ast.walk(one))
 
     found = _own(function, ast.Return)
     return bool(found) and all(plain(one.value) for one in found)
 
 
-def _ignored(function: Function, call: ast.AST) -> bool:
-    """Whether a call's result is dropped, or bound to a name that is never read."""
-    for node in ast.walk(function):
-        if isinstance(node, ast.Expr) and node.value is call:
-            return True
-        if isinstance(node, ast.Assign) and node.value is call:
-            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
-            return len(names) == len(node.targets) and not any(_read(function, name) for name in names)
-    return False
+def _idle_calls(function: Function) -> set[ast.AST]:
+    """Calls of aux in statements that do nothing but call it, and give results to names that nothing else reads."""
+    idle = {one for one in ast.walk(function) if isinstance(one, ast.Expr | ast.Assign | ast.AnnAssign) and _inert(one)}
+    while True:
+        inside = {node for one in idle for node in ast.walk(one)}
+        others = [node for node in ast.walk(function) if node not in inside and isinstance(node, ast.Name)]
+        read = {node.id for node in others if isinstance(node.ctx, ast.Load)}
+        left = {one for one in idle if not read & _stored(one)}
+        if left == idle:
+            return {node for one in idle for node in ast.walk(one) if _is_call(node)}
+        idle = left
 
 
-def _read(function: Function, name: str) -> bool:
-    return any(
-        isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load) for node in ast.walk(function)
+def _inert(statement: ast.AST) -> bool:
+    """Whether a statement changes plain names only, and calls nothing but aux."""
+    nodes = list(ast.walk(statement))
+    stores = [node for node in nodes if isinstance(getattr(node, "ctx", None), ast.Store)]
+    return all(isinstance(node, ast.Name | ast.Tuple | ast.List | ast.Starred) for node in stores) and all(
+        _is_call(node) for node in nodes if isinstance(node, ast.Call)
     )
 
 
-def _schemes(function: Function, calls: list[ast.AST]) -> frozenset[Scheme]:
+def _schemes(function: Function, calls: list[ast.AST], ignored: set[ast.AST]) -> frozenset[Scheme]:
     given = _assigned(function)
     results = {name for name, values in given.items() if any(value in calls for value in values)}
     nodes = list(ast.walk(function))
@@ -227,7 +242,7 @@ def _schemes(function: Function, calls: list[ast.AST]) -> frozenset[Scheme]:
     if any(map(_spreads, nodes)) or (len({ast.dump(call) for call in calls}) > 1 and not found):
         found.add("coordinator")
     returned = any(_about(one.value, results) for one in _own(function, ast.Return))
-    used = returned or (not found and not all(_ignored(function, call) for call in calls))
+    used = returned or (not found and not ignored.issuperset(calls))
     if used and not found & {"coordinator", "strategy"}:
         found.add("decorator")
     return frozenset(found)

@@ -39,6 +39,8 @@ class MAGRPO(Algorithm):
     """aligned: the k-th replies of all roles together; cross: every combination of their replies."""
     max_joint_actions: int = Field(64, ge=2)
     """The most joint actions of a node that cross may make: num_generations to the power of the roles."""
+    max_nodes: int = Field(2048, ge=1)
+    """The most nodes of a task that `expansion = "all"` may make: the tree grows by its joint actions every point."""
     expansion: Expansion = "all"
     """all: every joint action becomes a node; greedy: one spine along the best, biased but cheap."""
     baseline: Baseline = "mean"
@@ -55,9 +57,13 @@ class MAGRPO(Algorithm):
     """tasks: tokens of a reply are summed, as published; tokens or sequences: a mean over them."""
 
     def inert(self) -> dict[str, str]:
-        """A bound on joint actions has no effect where they are aligned."""
-        idle = {"max_joint_actions": "joint = 'aligned' makes num_generations joint actions"}
-        return super().inert() | (idle if self.joint == "aligned" else {})
+        """Bounds have no effect on joint actions that are aligned, or a tree that is a spine."""
+        idle: dict[str, str] = {}
+        if self.joint == "aligned":
+            idle["max_joint_actions"] = "joint = 'aligned' makes num_generations joint actions"
+        if self.expansion == "greedy":
+            idle["max_nodes"] = "expansion = 'greedy' makes one node a point"
+        return super().inert() | idle
 
     def check(self, environment: Environment, team: Team) -> None:
         """Raises ConfigError: cross would make more joint actions than `max_joint_actions`."""
@@ -72,7 +78,13 @@ class MAGRPO(Algorithm):
     async def collect(self, play: Play, task: Task) -> Collected:
         """The expanded task."""
         plan = Plan(
-            self.num_generations, self.joint, self.expansion, self.discount, self.team_weight, self.baseline == "greedy"
+            num_generations=self.num_generations,
+            joint=self.joint,
+            expansion=self.expansion,
+            discount=self.discount,
+            team_weight=self.team_weight,
+            max_nodes=self.max_nodes,
+            greedy_baseline=self.baseline == "greedy",
         )
         return await expand(play, task, plan)
 

@@ -30,7 +30,7 @@ from pydantic import Field
 
 from coterie.cooperation import parsed
 from coterie.environment import Lesson
-from coterie.problems import Problem, answers_of, embedded, examine, program_of, right, whole
+from coterie.problems import Problem, answers_of, boxed, embedded, examine, literal, program_of, right, whole
 from coterie.problems.base import ProgrammingTask, quote
 from coterie.sandbox import calls, decode, encode
 from coterie.scene import Prompt, Reply, Scene
@@ -169,7 +169,7 @@ def disagreement(problem: Problem, program: str, test: tuple[str, str] | None, a
     answer = answers[0]
     if answer["status"] != "ok":
         return f"{quote(program)}\n{given} gave {answer['status']}, not {wanted}"
-    found = answer["output"] if not problem.name else repr(decode(answer["value"]))
+    found = answer["output"] if not problem.name else literal(decode(answer["value"]))
     return f"{quote(program)}\n{given} gave {quote(found)}, not {wanted}"
 
 
@@ -178,8 +178,8 @@ def _shown(problem: Problem, text: str, *, value: bool = False) -> str:
     if not problem.name:
         return data
     if value:
-        return repr(decode(data))
-    return f"{problem.name}({', '.join(map(repr, decode(data)))})"
+        return literal(decode(data))
+    return f"{problem.name}({', '.join(map(literal, decode(data)))})"
 
 
 PANEL = """
@@ -199,4 +199,4 @@ async def panel(scene: Scene, box: Any, problem: Problem, given: str) -> list[An
         return [answer for source in sources for answer in await answers_of(scene, box, problem, source, [given])]
     texts = [whole(problem, source) for source in sources]
     program = f"NAME = {problem.name!r}\nSOURCES = {texts!r}\n{PANEL}"
-    return await scene.call(calls, box, program, [["solve", [at, json.loads(given)]] for at in range(len(sources))])
+    return await boxed(scene, calls, box, program, [["solve", [at, json.loads(given)]] for at in range(len(sources))])

@@ -16,8 +16,8 @@ test of many unlocks all of it), and not at all after three time-outs.
 
 A later turn shows each role its own last reply and feedback: nothing ("plain"), which levels held
 ("levels"), or an edit by another model ("expert"). Episodes end at the limit, or after a turn whose
-levels reach `stop_at`, the same in training and evaluation. With several turns each costs 4: what a
-turn earns is at most 0 (the published configs shift by -4 too), or it would pay to finish late.
+levels reach `stop_at`, the same in training and evaluation. With several turns each costs the
+most it can earn, 4 (as the published configs shift), or 2.1 alone: or it would pay to finish late.
 """
 
 from __future__ import annotations
@@ -29,18 +29,21 @@ from random import Random
 from typing import Any, ClassVar, Literal, get_args
 from urllib.request import Request, urlopen
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
-from coterie.cooperation import AUX, Cooperation, Scheme, compiles, extracted, returns
+from coterie.cooperation import AUX, Cooperation, Scheme, extracted, returns
 from coterie.environment import Lesson
 from coterie.errors import ConfigError, Unavailable
-from coterie.problems import Problem, Verdict, embedded, examine, judge, program_of, right, verdict_of, whole
+from coterie.problems import Problem, Verdict, boxed, embedded, examine, judge, program_of, right, verdict_of, whole
 from coterie.problems.base import ProgrammingTask, quote
 from coterie.sandbox import calls, judged
 from coterie.scene import Prompt, Scene
+from coterie.seeds import seed_of
 
 BEST = 4.0
 """The most a turn can earn."""
+BEST_ALONE = 2.1
+"""The most without a partner."""
 COOPERATION = 1.5
 """The most of it that cooperation can be."""
 MOST_TIMEOUTS = 3
@@ -52,18 +55,17 @@ CONFIRMED_BY: dict[bool, frozenset[Scheme]] = {
 }
 """Which schemes are as they look, by whether fewer tests pass when aux is disabled."""
 TRACE = f"""
-__aux, __ran, __on = {AUX}, [0], [True]
-def {AUX}(*args, **kwargs):
-    __ran[0] += 1
-    if not __on[0]:
-        raise RuntimeError("aux is disabled")
-    return __aux(*args, **kwargs)
-def __trace__():
-    return __ran[0]
-def __disable__():
-    __on[0] = False
+def __trace():
+    inner, ran, on = {AUX}, [0], [True]
+    def traced(*args, **kwargs):
+        ran[0] += 1
+        if not on[0]:
+            raise RuntimeError("aux is disabled")
+        return inner(*args, **kwargs)
+    return traced, lambda: ran[0], lambda: on.__setitem__(0, False)
+{AUX}, COUNT, DISABLE = __trace()
 """
-"""Counts calls of aux, and can disable it."""
+"""Counts calls of aux, and can disable it, by names that a program cannot know."""
 INSTRUCTIONS = {
     "aux": "Write a helper function named aux that returns data useful for solving the task below. Another "
     "programmer, whom you cannot talk to, writes the function itself. Code only: no tests, no examples.\n\n",
@@ -120,10 +122,10 @@ class CodePair(ProgrammingTask):
     """Turns until the last functions are judged."""
     feedback: Literal["plain", "levels", "expert"] = "levels"
     """What a later turn shows beside a role's own last reply."""
-    stop_at: float = BEST
-    """The sum of levels of a turn that ends the episode."""
     solo: bool = False
     """One role, main, with nobody to help: the single-agent baseline."""
+    stop_at: float | None = None
+    """The sum of levels of a turn that ends the episode; none: the most that a turn can earn."""
     expert_url: str = ""
     """Of feedback "expert": an OpenAI-compatible server, such as http://localhost:8000/v1."""
     expert_model: str = ""
@@ -137,18 +139,25 @@ class CodePair(ProgrammingTask):
         return ("main",) if self.solo else ("aux", "main")
 
     def inert(self) -> dict[str, str]:
-        """Feedback has no effect without a second turn, nor an expert's address without the expert."""
-        idle = {"feedback": "max_turns = 1 leaves no turn to show it in"} if self.max_turns == 1 else {}
+        """What only a second turn would see has no effect without one, nor an expert's address without the expert."""
+        alone = "max_turns = 1 leaves no turn after it"
+        idle: dict[str, str] = dict.fromkeys(("feedback", "stop_at"), alone) if self.max_turns == 1 else {}
         if self.max_turns == 1 or self.feedback != "expert":
             idle |= dict.fromkeys(("expert_url", "expert_model"), "only feedback = 'expert' asks one")
         return idle
 
     @field_validator("stop_at")
     @classmethod
-    def _in_range(cls, value: float) -> float:
-        if not 0 < value <= BEST:
-            raise ValueError(f"the joint reward of a turn is at least 0 and at most {BEST}; choose a value in between")
+    def _in_range(cls, value: float | None, info: ValidationInfo) -> float | None:
+        best = BEST_ALONE if info.data.get("solo") else BEST
+        if value is not None and not 0 < value <= best:
+            raise ValueError(f"the joint reward of a turn is at least 0 and at most {best}; choose a value in between")
         return value
+
+    @property
+    def best(self) -> float:
+        """The most that a turn can earn."""
+        return BEST_ALONE if self.solo else BEST
 
     def ready(self) -> None:
         """Raises ConfigError: programs cannot be isolated here, or an expert is wanted and not named."""
@@ -168,8 +177,8 @@ class CodePair(ProgrammingTask):
             for level in fields(Levels):
                 scene.team_reward(getattr(outcome.levels, level.name), level.name)
             if self.max_turns > 1:
-                scene.team_reward(-BEST, "turn")
-            if outcome.levels.total >= self.stop_at or turn == self.max_turns - 1:
+                scene.team_reward(-self.best, "turn")
+            if outcome.levels.total >= (self.stop_at or self.best) or turn == self.max_turns - 1:
                 break
             history = await self._feedback(scene, task, written, outcome)
         scene.metric("accuracy", outcome.verdict.share)
@@ -188,10 +197,10 @@ class CodePair(ProgrammingTask):
         if not returns(function, task.name):
             return Outcome(Levels(structure), problem="no main")
         program = f"{helper}\n{function}"
-        if not compiles(whole(task, program)):
-            return Outcome(Levels(structure), problem="syntax error")
         found = Cooperation.of(function, task.name) if helper else NO_COOPERATION
         verdict, ran, without = await _tried(scene, self.box, task, program, found.calls)
+        if verdict.broken.startswith("SyntaxError"):
+            return Outcome(Levels(structure), problem="syntax error")
         paid = 0.0
         if ran and verdict.timeouts < MOST_TIMEOUTS:
             paid = verdict.share * (0.5 + 1.0 * (not found.wrapper) - 0.5 * found.ignored)
@@ -246,26 +255,26 @@ async def _tried(
     if not cooperates:
         verdict, _ = await examine(scene, box, task, program)
         return verdict, False, None
-    traced = program + TRACE
+    key = f"{seed_of('trace', program):x}"
+    count, disable = f"__count_{key}", f"__disable_{key}"
+    traced = f"{program}\n{TRACE.replace('COUNT', count).replace('DISABLE', disable)}"
     if task.check:
-        answer = await scene.call(judged, box, task.check, whole(task, traced), task.name, "__trace__")
-        verdict = verdict_of(answer)
-        disabled = f"{traced}__disable__()\n"
-        without, _ = await examine(scene, box, task, disabled)
-        return verdict, verdict.passed > 0 and answer.get("value", 0) != 0, without
+        answer = await boxed(scene, judged, box, task.check, whole(task, traced), task.name, count)
+        without, _ = await examine(scene, box, task, f"{traced}{disable}()\n")
+        return verdict_of(answer), answer.get("traced", 0) > 0, without
     asked: list[Any] = []
     for given, _ in task.cases:
-        asked += [[task.name, json.loads(given)], ["__trace__", []]]
-    asked.append(["__disable__", []])
+        asked += [[task.name, json.loads(given)], [count, []]]
+    asked.append([disable, []])
     asked += [[task.name, json.loads(given)] for given, _ in task.cases]
-    answers = await scene.call(calls, box, whole(task, traced), asked)
-    count = 2 * len(task.cases)
-    values, counts = answers[0:count:2], [0, *(answer.get("value", 0) for answer in answers[1:count:2])]
+    answers = await boxed(scene, calls, box, whole(task, traced), asked)
+    end = 2 * len(task.cases)
+    values, counts = answers[0:end:2], [0, *(answer.get("value", 0) for answer in answers[1:end:2])]
     ran = any(
         right(task, wanted, value) and before != after
         for (_, wanted), value, before, after in zip(task.cases, values, counts[:-1], counts[1:], strict=True)
     )
-    return judge(task, values), ran, judge(task, answers[count + 1 :])
+    return judge(task, values), ran, judge(task, answers[end + 1 :])
 
 
 def _aux(chain: embedded.Chain, naive: float, rng: Random) -> str:

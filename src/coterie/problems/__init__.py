@@ -11,11 +11,12 @@ import json
 import math
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from coterie.environment import Task
+from coterie.errors import CallError, Unavailable
 from coterie.sandbox import calls, decode, judged, runs
 from coterie.scene import JSON, Reply, Scene
 
@@ -46,13 +47,15 @@ class Problem(Task):
 class Verdict:
     """How a program did on the hidden tests.
 
-    ran: tests in which it answered at all. timeouts: tests in which its time was over.
+    ran: tests in which it answered at all. timeouts: tests in which its time was over. broken: what the
+    interpreter said, where that is all that every test found.
     """
 
     passed: int
     ran: int
     total: int
     timeouts: int = 0
+    broken: str = ""
 
     @property
     def share(self) -> float:
@@ -78,7 +81,7 @@ async def examine(
 ) -> tuple[Verdict, list[Any]]:
     """A program's verdict on a problem's hidden tests, and what it answers to more inputs."""
     if problem.check:
-        verdict = verdict_of(await scene.call(judged, box, problem.check, whole(problem, program), problem.name))
+        verdict = verdict_of(await boxed(scene, judged, box, problem.check, whole(problem, program), problem.name))
         return verdict, await answers_of(scene, box, problem, program, extra) if extra else []
     answers = await answers_of(scene, box, problem, program, [*(given for given, _ in problem.cases), *extra])
     count = len(problem.cases)
@@ -86,17 +89,21 @@ async def examine(
 
 
 def verdict_of(answer: Any) -> Verdict:
-    """The verdict of test code."""
-    done, total = answer["status"] == "ok", max(1, answer.get("total", 1))
-    passed = answer.get("passed", 0) if done else 0
-    return Verdict(passed, total if done else 0, total, int(answer["status"] == "timeout"))
+    """The verdict of test code. It does not tell which test a call belongs to: some, all or none were answered."""
+    if answer["status"] != "ok":
+        return Verdict(0, 0, 1, int(answer["status"] == "timeout"), answer.get("message", ""))
+    total, answered = max(1, answer["total"]), answer["answered"]
+    ran = total if 0 < answered == answer["asked"] else min(answered, total - 1)
+    return Verdict(answer["passed"], ran, total, answer["late"])
 
 
 def judge(problem: Problem, answers: Sequence[Any]) -> Verdict:
     """The verdict on a problem's cases, from the answers to them."""
     passed = sum(right(problem, wanted, answer) for (_, wanted), answer in zip(problem.cases, answers, strict=True))
     statuses = [answer["status"] for answer in answers]
-    return Verdict(passed, statuses.count("ok"), len(answers), statuses.count("timeout"))
+    messages = {answer.get("message", "") for answer in answers}
+    broken = messages.pop() if len(messages) == 1 else ""
+    return Verdict(passed, statuses.count("ok"), len(answers), statuses.count("timeout"), broken)
 
 
 def whole(problem: Problem, program: str) -> str:
@@ -106,10 +113,36 @@ def whole(problem: Problem, program: str) -> str:
 
 async def answers_of(scene: Scene, box: JSON, problem: Problem, program: str, inputs: Sequence[str]) -> list[Any]:
     """What a program answers to some inputs, each as in a problem's cases."""
+    if not program.strip():
+        return [{"status": "error", "message": "no program"}] * len(inputs)
     if not problem.name:
-        return await scene.call(runs, box, program, [json.loads(text) for text in inputs])
+        return await boxed(scene, runs, box, program, [json.loads(text) for text in inputs])
     asked = [[problem.name, json.loads(text)] for text in inputs]
-    return await scene.call(calls, box, whole(problem, program), asked)
+    return await boxed(scene, calls, box, whole(problem, program), asked)
+
+
+async def boxed(scene: Scene, function: Callable[..., JSON], *args: JSON) -> JSON:
+    """A call into the sandbox, which answers whatever a program does; what fails besides is infrastructure.
+
+    Raises: Unavailable: the machine was too slow for `engine.call_timeout_s`, or the call failed.
+    """
+    try:
+        return await scene.call(function, *args)
+    except CallError as error:
+        raise Unavailable("sandbox", str(error)) from error
+
+
+def literal(value: Any) -> str:
+    """A plain value as Python writes it, a set's items in order: the same in every process."""
+    if isinstance(value, set | frozenset) and value:
+        return f"{{{', '.join(sorted(map(literal, value)))}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(literal, value))}]"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(literal, value))}{',' * (len(value) == 1)})"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{literal(key)}: {literal(item)}' for key, item in value.items())}}}"
+    return repr(value)
 
 
 def right(problem: Problem, expected: str, answer: Any) -> bool:

@@ -12,6 +12,9 @@ from coterie.problems import Problem, embedded, files
 from coterie.sandbox import Backend, Box
 from coterie.scene import JSON
 
+TOTAL_S = 45.0
+"""What all tests of a program may take together: less than the default of `engine.call_timeout_s`."""
+
 
 class ProgrammingTask(Environment):
     """Problems and a sandbox."""
@@ -22,8 +25,8 @@ class ProgrammingTask(Environment):
     """Problems: a .jsonl or .parquet file, or a Hugging Face dataset's id; none: embedded ones."""
     sandbox: Backend = "bubblewrap"
     """What isolates programs; process is weaker: it limits resources, and hides neither files nor network."""
-    time_s: float = Field(2.0, gt=0, le=60)
-    """Seconds that one test may take."""
+    time_s: float = Field(2.0, gt=0, le=10)
+    """Seconds that one test may take; after three that took longer, a program is not tried again."""
     memory_mb: int = Field(512, ge=64)
     """Memory of a program."""
     libraries: tuple[str, ...] = ()
@@ -37,7 +40,7 @@ class ProgrammingTask(Environment):
         return self._box().json()
 
     def _box(self) -> Box:
-        return Box(self.sandbox, self.time_s, 5 * self.time_s, memory_mb=self.memory_mb, libraries=self.libraries)
+        return Box(self.sandbox, self.time_s, TOTAL_S, memory_mb=self.memory_mb, libraries=self.libraries)
 
     def ready(self) -> None:
         """Raises ConfigError: programs cannot be isolated here as asked."""

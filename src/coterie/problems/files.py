@@ -171,8 +171,11 @@ def _humaneval(row: Row) -> Problem:
 
 def _mbpp(row: Row) -> Problem:
     asserts = row["test_list"]
-    call = next(node for node in ast.walk(ast.parse(asserts[0])) if isinstance(node, ast.Call))
-    name = call.func.id  # pyright: ignore[reportAttributeAccessIssue]
+    defined = {one.name for one in ast.parse(_text(row, "code")).body if isinstance(one, ast.FunctionDef)}
+    names = (node.id for node in ast.walk(ast.parse(asserts[0])) if isinstance(node, ast.Name))
+    name = next((name for name in names if name in defined), "")
+    if not name:
+        raise ValueError("its first assert calls no function that its code defines")
     setup = "\n".join(row.get("test_imports") or [str(row.get("test_setup_code") or "")])
     body = "\n".join(f"    {line}" for one in asserts for line in str(one).splitlines())
     text = str(row.get("text") or row["prompt"])

@@ -27,7 +27,7 @@ from typing import Literal
 from coterie.cursor import Cursor
 from coterie.environment import Task
 from coterie.episode import Asked, Point, Sample, Value, value
-from coterie.errors import Unavailable
+from coterie.errors import ConfigError, Unavailable
 from coterie.group import Collected, Group, Key, Member
 from coterie.play import Play
 from coterie.scene import Reply
@@ -39,13 +39,18 @@ Expansion = Literal["all", "greedy"]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a task is expanded. greedy_baseline: groups are judged by the greedy joint action's return."""
+    """How a task is expanded.
+
+    max_nodes: more of them under "all" are an error. greedy_baseline: groups are judged by the greedy joint
+    action's return.
+    """
 
     num_generations: int
     joint: JointActions
     expansion: Expansion
     discount: float
     team_weight: float
+    max_nodes: int
     greedy_baseline: bool = False
 
 
@@ -79,8 +84,14 @@ async def _node(play: Play, cursor: Cursor, point: Point, plan: Plan, weight: fl
     """The groups from a point on, and the mean return of its joint actions; the cursor plays on to the end."""
     if point.after_external:
         return await _unbranched(play, cursor, point, plan, weight)
-    draws = await play.ask(cursor, point, plan.num_generations)
     joints = _joints(point.roles, plan)
+    if plan.expansion == "all" and _nodes(point.index, len(joints)) > plan.max_nodes:
+        raise ConfigError(
+            f"expansion = 'all' would make {_nodes(point.index, len(joints))} nodes of one task down to decision "
+            f"{point.index + 1}, more than algorithm.max_nodes = {plan.max_nodes}; use expansion = 'greedy', fewer "
+            "turns or fewer replies, or raise it"
+        )
+    draws = await play.ask(cursor, point, plan.num_generations)
     answers = [{role: draws[role][draw].reply() for role, draw in joint.items()} for joint in joints]
     played, baseline = await _play_on(play, cursor, point, answers, plan, weight)
     returns = {at: one.total for at, one in enumerate(played) if not isinstance(one, Unavailable)}
@@ -105,6 +116,11 @@ async def _node(play: Play, cursor: Cursor, point: Point, plan: Plan, weight: fl
     for one in played:
         groups += [] if isinstance(one, Unavailable) else one.groups
     return tuple(groups), fmean(returns.values())
+
+
+def _nodes(depth: int, joints: int) -> int:
+    """Of a tree down to a depth where no branch has ended."""
+    return sum(joints**at for at in range(depth + 1))
 
 
 async def _play_on(

@@ -11,6 +11,7 @@ expected value ever enters a sandbox; the caller compares. Infrastructure troubl
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -25,6 +26,8 @@ LONGEST_PROGRAM = 1 << 16
 """Characters of a program."""
 MOST_CALLS = 100_000
 """Calls of a candidate that one judge may make."""
+MOST_TIMEOUTS = 3
+"""Calls out of time after which a program is not called again: the rest are out of time too."""
 
 
 @lru_cache
@@ -77,7 +80,7 @@ def _called(box: Box, program: str, asked: str) -> str:
     with pool(box).worker() as worker:
         loaded = worker.ask("load", source=program)
         if loaded["status"] == "ok":
-            answers = [_valued(worker.ask("call", name=name, args=args)) for name, args in questions]
+            answers = _patiently(lambda name, args: _valued(worker.ask("call", name=name, args=args)), questions)
         else:
             answers = [loaded] * len(questions)
     if any(answer["status"] == "timeout" for answer in answers):
@@ -93,19 +96,29 @@ def runs(box: dict[str, Any], program: str, stdins: list[str]) -> list[Answer]:
     if refused := _refused(program):
         return [refused] * len(stdins)
     with pool(Box.of(box)).worker() as worker:
-        return [worker.ask("run", source=program, stdin=text) for text in stdins]
+        return _patiently(lambda text: worker.ask("run", source=program, stdin=text), [[text] for text in stdins])
 
 
-def judged(box: dict[str, Any], tests: str, program: str, name: str, last: str = "") -> Answer:
+def _patiently(ask: Callable[..., Answer], questions: Iterable[Sequence[Any]]) -> list[Answer]:
+    """An answer to each question, until too many have taken too long."""
+    answers: list[Answer] = []
+    late = 0
+    for question in questions:
+        answers.append(ask(*question) if late < MOST_TIMEOUTS else {"status": "timeout"})
+        late += answers[-1]["status"] == "timeout"
+    return answers
+
+
+def judged(box: dict[str, Any], tests: str, program: str, name: str, trace: str = "") -> Answer:
     """Test code that defines `check(candidate)`, against a program's function.
 
     The tests run in one sandbox and the program in another; calls and their results cross as plain
     data, so that a program cannot touch what judges it.
 
-    Args: tests: with every assert a call of `__record__`, see `problems/files.py`. name: the function. last:
-        a function of the program that is called at the end.
-    Returns: an answer with `passed` and `total` asserts, and the `value` of the last call; not ok when the
-        tests could not be run to their end.
+    Args: tests: with every assert a call of `__record__`, see `problems/files.py`. name: the function. trace:
+        a function of the program that counts something.
+    Returns: an answer with `passed` and `total` asserts, calls `asked`, `answered` and out of time (`late`), and
+        `traced`, passed asserts in which the count rose; not ok when the program or the tests do not load.
     """
     if refused := _refused(program):
         return refused
@@ -115,13 +128,31 @@ def judged(box: dict[str, Any], tests: str, program: str, name: str, last: str =
         if loaded["status"] != "ok":
             return loaded
         answer = judge.ask("check", source=tests, name=name)
-        for _ in range(MOST_CALLS):
-            if answer["status"] != "asked":
-                break
-            answer = judge.send(_valued(worker.ask("call", name=name, args=answer["args"])))
-        if answer["status"] == "ok" and "total" not in answer:
-            return {"status": "refused"}
-        return answer | {"value": worker.ask("call", name=last, args=[]).get("value")} if last else answer
+        statuses: list[str] = []
+        rose: set[int] = set()
+        count = 0
+        while answer["status"] == "asked" and len(statuses) < MOST_CALLS and {"at", "args", "kwargs"} <= answer.keys():
+            given = {key: answer[key] for key in ("args", "kwargs")}
+            if statuses.count("timeout") < MOST_TIMEOUTS:
+                found = _valued(worker.ask("call", name=name, **given))
+            else:
+                found = {"status": "timeout"}
+            statuses.append(found["status"])
+            if trace and count != (count := worker.ask("call", name=trace, args=[]).get("value", count)):
+                rose.add(answer["at"])
+            answer = judge.send(found)
+    if answer["status"] != "ok" or "held" not in answer:
+        return {"status": "refused"} if answer["status"] in ("ok", "asked") else answer
+    held = [one is True for one in answer["held"]]
+    return {
+        "status": "ok",
+        "passed": sum(held),
+        "total": max(len(held) + bool(answer.get("left")), tests.count("__record__(")),
+        "asked": len(statuses),
+        "answered": statuses.count("ok"),
+        "late": statuses.count("timeout"),
+        "traced": sum(at in rose for at, passed in enumerate(held) if passed),
+    }
 
 
 def _valued(answer: Answer) -> Answer:

@@ -40,7 +40,7 @@ class Box:
     """A sandbox's isolation and limits.
 
     time_s: wall time of one request. total_s: CPU and wall time of the whole sandbox. memory_mb: of
-    its address space. output_kb: of what a program writes, and of any file. tmp_mb: of /tmp. threads:
+    its address space. output_kb: of what a program answers. tmp_mb: of /tmp, a file may be a quarter. threads:
     at once. libraries: packages of this interpreter that programs may import beside the standard library.
     """
 
@@ -119,8 +119,8 @@ def _bubblewrap(box: Box) -> Started:
     os.close(writing)
     try:
         command = [
-            "bwrap", *names, "--die-with-parent", "--new-session", "--clearenv", "--hostname", "sandbox", *binds,
-            *_hidden(),
+            "bwrap", *names, "--die-with-parent", "--new-session", "--hostname", "sandbox",
+            "--clearenv", *_environment(), *binds, *_hidden(),
             "--perms", "1777", "--size", str(box.tmp_mb << 20), "--tmpfs", TMP,
             "--dev-bind", "/dev/null", "/dev/null", "--dev-bind", "/dev/urandom", "/dev/urandom",
             "--remount-ro", "/", "--chdir", TMP, "--seccomp", str(reading),
@@ -144,7 +144,7 @@ def _process(box: Box) -> Started:
 
 def _popen(command: list[str], **more: Any) -> subprocess.Popen[bytes]:
     pipe = subprocess.PIPE
-    return subprocess.Popen[bytes](command, stdin=pipe, stdout=pipe, stderr=pipe, env={}, bufsize=0, **more)
+    return subprocess.Popen[bytes](command, stdin=pipe, stdout=pipe, stderr=pipe, env=ENVIRONMENT, bufsize=0, **more)
 
 
 def _program(box: Box, uid: int | None, libraries: list[str] | None = None) -> list[str]:
@@ -157,7 +157,7 @@ def _program(box: Box, uid: int | None, libraries: list[str] | None = None) -> l
         "limits": {
             "RLIMIT_AS": box.memory_mb << 20,
             "RLIMIT_CPU": int(box.total_s) + 1,
-            "RLIMIT_FSIZE": (box.output_kb << 10) + 1,
+            "RLIMIT_FSIZE": box.tmp_mb << 18,
             "RLIMIT_NOFILE": 64,
             "RLIMIT_NPROC": box.threads,
             "RLIMIT_CORE": 0,
@@ -165,7 +165,16 @@ def _program(box: Box, uid: int | None, libraries: list[str] | None = None) -> l
     }
     if box.backend == "process":
         del settings["limits"]["RLIMIT_NPROC"]  # it would count all of the user's own processes
-    return ["-I", "-S", "-B", "-c", _source(), json.dumps(settings)]
+    return ["-s", "-P", "-S", "-B", "-c", _source(), json.dumps(settings)]
+
+
+ENVIRONMENT = {"PYTHONHASHSEED": "0"}
+"""All that a program finds there: with it, a set has the same order in every sandbox."""
+
+
+@lru_cache
+def _environment() -> tuple[str, ...]:
+    return tuple(word for name, value in ENVIRONMENT.items() for word in ("--setenv", name, value))
 
 
 _VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -180,7 +189,8 @@ def _source() -> str:
 def _hidden() -> tuple[str, ...]:
     """Covers the packages that lie in the standard library's folder."""
     folders = (name for name in ("site-packages", "dist-packages") if Path(sysconfig.get_path("stdlib"), name).exists())
-    return tuple(word for name in folders for word in ("--tmpfs", f"{PYTHON}/lib/{_VERSION}/{name}"))
+    covered = [f"{PYTHON}/lib/{_VERSION}/{name}" for name in folders]
+    return tuple(word for one in covered for word in ("--size", "4096", "--tmpfs", one, "--remount-ro", one))
 
 
 @lru_cache

@@ -23,6 +23,10 @@ DEEPEST = 64
 """Levels of nesting of a plain value."""
 LONGEST_MESSAGE = 500
 """Characters of an error's message."""
+LARGEST_BITS = 10_000
+"""Of an integer: JSON writes it in decimal, which Python bounds."""
+MOST_HASHED = 2_000
+"""Items of a set or dict: chosen to collide, more of them would take seconds to put together."""
 MODULE = "__main__"
 
 
@@ -35,7 +39,11 @@ def encode(value: Any, depth: int = 0) -> Any:
     kind = type(value)
     if depth > DEEPEST:
         raise NotPlain(f"nested more than {DEEPEST} deep")
-    if value is None or kind is bool or kind is int or (kind is float and value - value == 0):
+    if value is None or kind is bool or (kind is float and value - value == 0):
+        return value
+    if kind is int:
+        if value.bit_length() > LARGEST_BITS:
+            raise NotPlain(f"an integer of more than {LARGEST_BITS} bits")
         return value
     if kind is list:
         return [encode(item, depth + 1) for item in value]
@@ -54,7 +62,11 @@ def decode(value: Any, depth: int = 0) -> Any:
         return value
     try:
         ((kind, content),) = value.items()
+        if kind in HASHED and len(content) > MOST_HASHED:
+            raise NotPlain(f"a {kind} of more than {MOST_HASHED} items")
         return BUILD[kind]([decode(item, depth + 1) for item in content])
+    except NotPlain:
+        raise
     except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise NotPlain("unknown data") from error
 
@@ -63,16 +75,22 @@ def _items(value: Any, depth: int) -> Any:
     return {type(value).__name__: [encode(item, depth) for item in value]}
 
 
+def _unordered(value: Any, depth: int) -> Any:
+    """A set's items, the same in every process."""
+    return {type(value).__name__: sorted((encode(item, depth) for item in value), key=json.dumps)}
+
+
 SPLIT: dict[type, Callable[[Any, int], Any]] = {
     str: lambda text, _: text.encode("utf-8", "replace").decode(),
     float: lambda number, _: {"float": [repr(number)]},
     tuple: _items,
-    set: _items,
-    frozenset: _items,
+    set: _unordered,
+    frozenset: _unordered,
     dict: lambda table, depth: {"dict": [[encode(key, depth), encode(item, depth)] for key, item in table.items()]},
     bytes: lambda data, _: {"bytes": [data.decode("latin-1")]},
     complex: lambda number, depth: {"complex": [encode(number.real, depth), encode(number.imag, depth)]},
 }
+HASHED = ("set", "frozenset", "dict")
 BUILD: dict[str, Callable[[list[Any]], Any]] = {
     "float": lambda parts: {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}[parts[0]],
     "tuple": tuple,
@@ -146,11 +164,14 @@ class Inside:
         exec(compile(source, "program.py", "exec"), self.names)  # noqa: S102  (this is what a sandbox is for)
         return {}
 
-    def call(self, name: str, args: Any) -> dict[str, Any]:
+    def call(self, name: str, args: Any, kwargs: Any = None) -> dict[str, Any]:
         """One call of a function that was loaded, or of a method of that name of a class `Solution`."""
-        if name not in self.names and "Solution" in self.names:
-            return {"value": encode(getattr(self.names["Solution"](), name)(*decode(args)))}
-        return {"value": encode(self.names[name](*decode(args)))}
+        method = name not in self.names and "Solution" in self.names
+        function = getattr(self.names["Solution"](), name) if method else self.names[name]
+        value = encode(function(*decode(args), **decode(kwargs or {"dict": []})))
+        if len(json.dumps(value)) > self.settings["output_bytes"]:
+            return {"status": "output"}
+        return {"value": value}
 
     def run(self, source: str, stdin: str) -> dict[str, Any]:
         """A whole program with a standard input; what it writes to standard output."""
@@ -178,8 +199,10 @@ class Inside:
     def check(self, source: str, name: str) -> dict[str, Any]:
         """Test code that defines `check(candidate)`: how many of its assertions held.
 
-        Each `assert` has become a call of `__record__`. A candidate is answered by the host:
-        the program that is tested runs in a sandbox of its own.
+        Each `assert` has become a call of `__record__`, and has the request's time for itself. A candidate
+        is answered by the host: the program that is tested runs in a sandbox of its own.
+
+        Returns: held: whether each assert did. left: why those after the last could not be tried, if so.
         """
         self.records = []
         names = self._fresh("tests")
@@ -187,22 +210,26 @@ class Inside:
         names[name] = self._candidate
         exec(compile(source, "tests.py", "exec"), names)  # noqa: S102
         names[name] = self._candidate  # the tests' own text may hold a prompt that defines it
+        left = ""
         try:
             names["check"](self._candidate)
-        except Exception:  # a statement between two asserts failed: the rest cannot be counted
-            self.records.append(False)
-        return {"passed": sum(self.records), "total": len(self.records)}
+        except (Exception, OutOfTime) as error:  # a statement between two asserts: the rest cannot be tried
+            left = type(error).__name__
+        return {"held": self.records, "left": left}
 
     def _record(self, test: Callable[[], Any]) -> None:
+        signal.setitimer(signal.ITIMER_REAL, self.settings["time_s"])
         try:
             held = bool(test())
-        except Exception:
+        except (Exception, OutOfTime):
             held = False
         self.records.append(held)
 
-    def _candidate(self, *args: Any) -> Any:
-        self.say({"status": "asked", "args": encode(list(args))})
+    def _candidate(self, *args: Any, **kwargs: Any) -> Any:
+        signal.setitimer(signal.ITIMER_REAL, 0)  # the candidate's time is its own sandbox's
+        self.say({"status": "asked", "at": len(self.records), "args": encode(list(args)), "kwargs": encode(kwargs)})
         answer = json.loads(self.requests.readline())
+        signal.setitimer(signal.ITIMER_REAL, self.settings["time_s"])
         if answer["status"] != "ok":
             raise RuntimeError(f"the candidate gave {answer['status']}")
         return decode(answer["value"])

@@ -28,8 +28,12 @@ GRACE_S = 1.0
 START_S = 30.0
 """What an interpreter may take to start."""
 CHUNK = 1 << 16
+FIELDS: dict[str, type] = {
+    "message": str, "output": str, "left": str, "held": list, "at": int, "args": list, "kwargs": dict,
+}  # fmt: skip
+"""What an answer may hold beside its status and value."""
 Answer = dict[str, Any]
-"""status, and value, output, message, passed and total where there are any."""
+"""status, and value, output, message and the like where there are any."""
 
 
 class Worker:
@@ -150,7 +154,7 @@ def checked(line: bytes, other: str) -> Answer:
     if not isinstance(found, dict) or found.get("status") not in (*STATUSES, other):  # of any type: no set
         return malformed
     answer: Answer = {"status": found["status"]}
-    for key, kind in (("message", str), ("output", str), ("passed", int), ("total", int), ("args", list)):
+    for key, kind in FIELDS.items():
         if key in found:
             if type(found[key]) is not kind:
                 return malformed
