@@ -220,11 +220,11 @@ def sft(
     from coterie.display import step_progress
     from coterie.sft import sft as build
 
-    world, config = load_sft(environment, sets or ())
+    world, config, memory = load_sft(environment, sets or ())
     console = _console()
     console.print(f"writing to {out}", soft_wrap=True)
     with step_progress(console, config.steps) as progress:
-        built = build(world, out, config, source=model, progress=progress)
+        built = build(world, out, config, source=model, memory=memory, progress=progress)
     console.print(f"done: {out}, {built.size / 1e6:.2f} million parameters", soft_wrap=True)
 
 

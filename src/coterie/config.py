@@ -1,6 +1,6 @@
 """Configuration: TOML and dotted overrides become typed settings, once, at the door.
 
-A config has eight tables: environment, algorithm, team, policies, optimizer, engine, train and
+A config has nine tables: environment, algorithm, memory, team, policies, optimizer, engine, train and
 eval. Everything has a default; what is unknown, cannot work or has no effect in this run is
 refused with the file, the line and what to do, before any model is loaded.
 """
@@ -21,6 +21,7 @@ from coterie.algorithms.base import Algorithm
 from coterie.environment import Environment, Settings, Split
 from coterie.errors import ConfigError
 from coterie.learning.optimizer import OptimizerConfig
+from coterie.memory import MemoryConfig
 from coterie.registry import ALGORITHMS, ENVIRONMENTS, find, nearest
 from coterie.team import Team
 
@@ -125,6 +126,7 @@ class Config:
 
     environment: Environment
     algorithm: Algorithm
+    memory: MemoryConfig
     team: Team
     policies: Mapping[str, PolicyConfig]
     optimizer: OptimizerConfig
@@ -138,6 +140,7 @@ class Config:
         return {
             "environment": {"name": self.names["environment"], **_effective(self.environment)},
             "algorithm": {"name": self.names["algorithm"], **_effective(self.algorithm, self.idle_clip())},
+            "memory": _effective(self.memory),
             "team": dict(self.team.roles),
             "policies": {name: _effective(policy) for name, policy in self.policies.items()},
             "optimizer": _effective(self.optimizer),
@@ -194,20 +197,38 @@ def load_config(source: str | Path | Mapping[str, Any], overrides: Sequence[str]
     return resolve(_read(source, overrides))
 
 
-def load_sft(environment: str, overrides: Sequence[str] = ()) -> tuple[Environment, SFTConfig]:
-    """An environment and how its starter is made; the tables are environment and sft."""
+def load_sft(environment: str, overrides: Sequence[str] = ()) -> tuple[Environment, SFTConfig, MemoryConfig]:
+    """An environment and how its starter is made; the tables are environment, sft and memory."""
     source = _read(environment, overrides)
+    tables = ("environment", "sft", "memory")
     for table in source.data:
-        if table not in ("environment", "sft"):
-            raise ConfigError(f"{source.place(table)}unknown table '{table}'{nearest(table, ('environment', 'sft'))}")
+        if table not in tables:
+            raise ConfigError(f"{source.place(table)}unknown table '{table}'{nearest(table, tables)}")
     world = _named(source, "environment", ENVIRONMENTS, Environment, {}, None)
-    return world, _settings(source, "sft", SFTConfig)
+    return world, _settings(source, "sft", SFTConfig), _memory(source, world)
+
+
+def _memory(source: Source, environment: Environment) -> MemoryConfig:
+    """How roles remember. Raises: ConfigError: a role that is not there, or an environment that keeps nothing."""
+    memory = _settings(source, "memory", MemoryConfig)
+    for role in memory.roles:
+        if role not in environment.roles:
+            raise ConfigError(
+                f"{source.place('memory.roles')}memory.roles names '{role}'{nearest(role, environment.roles)}; "
+                f"the roles are {', '.join(environment.roles)}"
+            )
+    if memory.mode != "off" and type(environment).note is Environment.note:
+        raise ConfigError(
+            f"{source.place('memory.mode')}memory.mode = '{memory.mode}', but this environment keeps nothing: write "
+            "its method `note`, which says in words of its own what a reply did, or set memory.mode = 'off'"
+        )
+    return memory
 
 
 def resolve(source: Source) -> Config:
     """Tables to typed settings, every check made."""
     data = source.data
-    tables = ("environment", "algorithm", "team", "policies", "optimizer", "engine", "train", "eval")
+    tables = ("environment", "algorithm", "memory", "team", "policies", "optimizer", "engine", "train", "eval")
     for table, content in data.items():
         if table not in tables:
             raise ConfigError(f"{source.place(table)}unknown table '{table}'{nearest(table, tables)}")
@@ -221,6 +242,7 @@ def resolve(source: Source) -> Config:
     config = Config(
         environment=environment,
         algorithm=algorithm,
+        memory=_memory(source, environment),
         team=team,
         policies=policies,
         optimizer=_settings(source, "optimizer", OptimizerConfig),

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
-from coterie.scene import Prompt, Scene
+from coterie.scene import Prompt, Reply, Scene
 from coterie.seeds import seed_of
 
 Split = Literal["train", "validation", "test"]
@@ -34,12 +34,15 @@ class Settings(BaseModel):
 class Task:
     """One problem. Environments subclass it with their own data, frozen and hashable.
 
-    id: names it in logs. split: train, validation or test. query: what memory looks up.
+    id: names it in logs. split: train, validation or test. query: what memory looks up. answer: the gold
+    answer, which memory must never hold. kind: what evaluation and memory tell apart, such as a skill.
     """
 
     id: str
     split: Split
     query: str = ""
+    answer: str = ""
+    kind: str = ""
 
 
 def split_of(content: object) -> Split:
@@ -82,6 +85,14 @@ class Environment(Settings):
     async def play(self, task: Any, scene: Scene) -> None:
         """One episode. Depends on settings, task, `scene.rng` and what the scene returned."""
         raise NotImplementedError
+
+    def note(self, role: str, reply: Reply) -> str:
+        """What memory may keep of a reply: what the role did, in words of the environment's own; "" for nothing.
+
+        Whatever it returns is shown in prompts of other tasks, so it must hold no text of a model, a user or a
+        tool: names that are known, not what was written.
+        """
+        return ""
 
     def demonstrate(self, role: str, task: Any, prompt: Prompt, rng: Random) -> str:
         """A reply worth imitating; optional, for `coterie sft` and `coterie check`."""

@@ -11,6 +11,7 @@ from coterie.engines.base import Engine
 from coterie.environment import Environment, Split
 from coterie.episode import Ended, Log, Noted
 from coterie.errors import ConfigError, Unavailable
+from coterie.memory import Recall
 from coterie.play import Play, Sampling, Seats
 from coterie.team import Team
 
@@ -87,12 +88,14 @@ def evaluate_team(
     sampling: Sampling = Sampling(),  # noqa: B008  (frozen)
     seed: int = 0,
     seats: Seats | None = None,
+    recall: Recall | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """Plays the first `tasks` tasks of a split.
 
     Args: sampled: episodes a task at the sampling's temperature; 0: one, greedy. seed: of sampling.
-        seats: roles that no policy plays. progress: called with (tasks done, tasks).
+        seats: roles that no policy plays. recall: memory, which playing does not change. progress: called with
+        (tasks done, tasks).
     Raises: ConfigError: the split has fewer tasks.
     """
     count = environment.count(split)
@@ -100,7 +103,7 @@ def evaluate_team(
         raise ConfigError(f"the {split} split has {count} tasks, not {tasks}; ask for fewer")
     if not sampled:
         sampling = Sampling(0.0, 1.0, sampling.max_tokens, sampling.call_timeout_s)
-    play = Play(environment, team, engine, seed=seed, step=-1, sampling=sampling, seats=seats)
+    play = Play(environment, team, engine, seed=seed, step=-1, sampling=sampling, seats=seats, recall=recall)
     episodes = max(1, sampled)
     logs: list[Log | None] = []
     chunk = max(1, 1000 // episodes)

@@ -9,6 +9,7 @@ from coterie.episode import Noted
 from coterie.evaluate import Evaluation
 from coterie.group import Group
 from coterie.learning.batch import Learned
+from coterie.memory import Episode, Store
 from coterie.play import Budget
 from coterie.runs import Played
 from coterie.team import Graded
@@ -69,6 +70,17 @@ def update_metrics(experience: Mapping[str, Sequence[Graded]], learned: Mapping[
     for role, one in sorted((role, one) for policy in learned.values() for role, one in policy.roles.items()):
         line[f"role/{role}/entropy"] = one.entropy
     return line
+
+
+def memory_metrics(store: Store, episodes: Sequence[Episode], counts: Mapping[str, int]) -> dict[str, float]:
+    """What memory holds, what its last evolution did, and success with and without it."""
+    line: dict[str, float] = {"memory/entries": len(store.entries)}
+    line |= {f"memory/{what}": count for what, count in sorted(counts.items())}
+    for name, masked in (("on", False), ("masked", True)):
+        scores = [one.score for one in episodes if one.masked is masked]
+        line |= {f"memory/success_{name}": fmean(scores)} if scores else {}
+    shown = [len(notes) for one in episodes for notes in one.shown.values() if not one.masked]
+    return line | ({"memory/notes": fmean(shown)} if shown else {})
 
 
 def evaluation_metrics(evaluation: Evaluation) -> dict[str, float]:

@@ -23,6 +23,7 @@ from coterie.engines.base import Engine, Request
 from coterie.environment import Environment, Task
 from coterie.episode import Point, Sample, text_of
 from coterie.errors import CallError, ConfigError, EnvError, Unavailable
+from coterie.memory import Recall
 from coterie.scene import JSON, Reply
 from coterie.seeds import seed_of
 from coterie.team import Team
@@ -185,9 +186,11 @@ class Play:
         step: int = 0,
         sampling: Sampling = Sampling(),
         seats: Seats | None = None,
+        recall: Recall | None = None,
     ) -> None:
-        """Args: seed: the run's. step: whose rollout this is; both enter every sample's seed."""
+        """Args: seed: the run's. step: whose rollout this is; both enter every sample's seed. recall: memory."""
         self.environment = environment
+        self.recall = recall
         self.team = team
         self.sampling = sampling
         self._seed = seed
@@ -262,7 +265,11 @@ class Play:
     def _request(self, cursor: Cursor, point: Point, role: str, draws: int, temperature: float | None) -> Request:
         policy = self.team.roles[role]
         engine = self._front.engine
-        prompt_ids = engine.render(policy, role, point.asked.prompts[role])
+        key = self.key(cursor, point, role)
+        prompt = point.asked.prompts[role]
+        if self.recall:
+            prompt = self.recall.told(prompt, role, cursor.task, key[1])
+        prompt_ids = engine.render(policy, role, prompt)
         max_tokens = point.asked.max_tokens or self.sampling.max_tokens
         context = engine.context(policy)
         if len(prompt_ids) + max_tokens > context:
@@ -273,12 +280,11 @@ class Play:
             if point.index == 0:
                 raise ConfigError(message)
             raise Unavailable("context", message)  # what was said made it too long: that is no person's mistake
-        key = self.key(cursor, point, role)
         return Request(
             key=key,
             policy=policy,
             role=role,
-            prompt=point.asked.prompts[role],
+            prompt=prompt,
             prompt_ids=prompt_ids,
             seeds=tuple(seed_of("sample", self._seed, self._step, *key, draw) for draw in range(draws)),
             temperature=self.sampling.temperature if temperature is None else temperature,

@@ -9,6 +9,7 @@ from coterie.algorithms.base import Algorithm
 from coterie.config import EngineConfig, EvalConfig, PolicyConfig, SFTConfig, TrainConfig
 from coterie.environment import Environment, Settings
 from coterie.learning.optimizer import OptimizerConfig
+from coterie.memory import MemoryConfig
 from coterie.registry import ALGORITHMS, ENVIRONMENTS, find
 
 
@@ -24,6 +25,7 @@ def reference() -> str:
         parts += _table(f'[environment] name = "{name}"', find("environment", name, ENVIRONMENTS, Environment))
     for name in ALGORITHMS:
         parts += _table(f'[algorithm] name = "{name}"', find("algorithm", name, ALGORITHMS, Algorithm))
+    parts += _table("[memory]", MemoryConfig)
     parts += _table("[policies.NAME]", PolicyConfig)
     parts += _table("[optimizer]", OptimizerConfig)
     parts += _table("[engine]", EngineConfig)

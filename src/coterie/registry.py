@@ -22,6 +22,7 @@ ENVIRONMENTS = {
     "plan_path": "coterie.environments.plan_path:PlanPath",
     "code": "coterie.environments.code:Code",
     "code_pair": "coterie.environments.code_pair:CodePair",
+    "assistants": "coterie.environments.assistants:Assistants",
 }
 ALGORITHMS = {
     "at_grpo": "coterie.algorithms.at_grpo:ATGRPO",

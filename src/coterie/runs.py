@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from coterie.environment import Split
 from coterie.episode import LOGS, Log
 from coterie.errors import CheckpointError
 from coterie.group import Collected
+from coterie.memory import Store
 
 MANIFEST = "manifest.json"
 EXACT = ("coterie", "torch", "transformers", "tokenizers")
@@ -58,13 +59,17 @@ class Progress:
     """Where a run is: all that a checkpoint holds beside weights and optimizers.
 
     step: updates made. best_step, best_success: the checkpoint validation prefers. budget: tokens
-    and calls so far.
+    and calls so far. memory: what roles remember.
     """
 
     step: int = 0
     best_step: int = -1
     best_success: float = -1.0
     budget: dict[str, int] = field(default_factory=dict[str, int])
+    memory: Store = field(default_factory=Store)
+
+
+PROGRESS: TypeAdapter[Progress] = TypeAdapter(Progress)
 
 
 class Run:
@@ -185,7 +190,7 @@ class Run:
         with _whole(folder, self._go_on, aside):
             aside.mkdir(parents=True)
             write(aside)
-            (aside / "progress.json").write_text(json.dumps(asdict(progress)))
+            (aside / "progress.json").write_bytes(PROGRESS.dump_json(progress))
             manifest = {str(file.relative_to(aside)): _fingerprint(file) for file in _files(aside)}
             (aside / MANIFEST).write_text(json.dumps(manifest, indent=1))
             for file in (*_files(aside), aside / MANIFEST, aside):
@@ -217,7 +222,7 @@ class Run:
             for name, fingerprint in manifest.items():
                 if _fingerprint(folder / name) != fingerprint:
                     raise CheckpointError(f"{folder / name} is cut or changed; {advice}")
-            return folder, Progress(**json.loads((folder / "progress.json").read_text()))
+            return folder, PROGRESS.validate_json((folder / "progress.json").read_bytes())
         except FileNotFoundError as error:
             raise CheckpointError(f"{error.filename} is missing; {advice}") from error
         except (ValueError, TypeError) as error:

@@ -25,6 +25,7 @@ from coterie.episode import Sample
 from coterie.errors import ConfigError
 from coterie.learning.learner import Learner
 from coterie.learning.optimizer import OptimizerConfig
+from coterie.memory import Episode, MemoryConfig, Recall, Store, evolve, told_by
 from coterie.models import Model, load_model, prepare, save_model
 from coterie.rendering import Renderer
 from coterie.scene import Reply
@@ -44,12 +45,13 @@ def sft(
     config: SFTConfig,
     *,
     source: str | None = None,
+    memory: MemoryConfig | None = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> Model:
     """Trains a starter on demonstrations and saves it.
 
-    Args: out: a folder that does not exist. source: a model to go on from; None: a new one.
-        progress: called with (step, loss) after each step.
+    Args: out: a folder that does not exist. source: a model to go on from; None: a new one. memory: roles are
+        shown notes from the demonstrations that succeeded before. progress: called with (step, loss) after each step.
     Raises: ConfigError: the folder exists, or the environment has no demonstrations.
     """
     if out.exists():
@@ -65,12 +67,17 @@ def sft(
         config.steps,
         dtype=getattr(torch, config.dtype),
     )
+    store = Store()
     for step in range(config.steps):
+        recall = Recall(store, memory, training=True, seed=config.seed) if memory and memory.mode != "off" else None
+        episodes: list[Episode] = []
         graded = [
             _graded(lesson, model, render)
             for index in range(config.tasks_per_step)
-            for lesson in lessons(environment, config.seed, step * config.tasks_per_step + index)
+            for lesson in lessons(environment, config.seed, step * config.tasks_per_step + index, recall, episodes)
         ]
+        if recall:
+            store, _ = evolve(store, episodes, recall.config)
         learned = learner.update({"starter": graded}, step)
         if progress:
             progress(step, learned["starter"].metrics["loss"])
@@ -79,9 +86,16 @@ def sft(
     return model
 
 
-def lessons(environment: Environment, seed: int, index: int) -> Iterator[Lesson]:
+def lessons(
+    environment: Environment,
+    seed: int,
+    index: int,
+    recall: Recall | None = None,
+    episodes: list[Episode] | None = None,
+) -> Iterator[Lesson]:
     """The demonstrations of one train task.
 
+    Args: recall: notes that prompts show. episodes: takes what the episode says to memory.
     Raises: ConfigError: the environment has neither `lessons` nor `demonstrate`.
     """
     rng = Random(seed_of("sft", seed, index))
@@ -90,17 +104,21 @@ def lessons(environment: Environment, seed: int, index: int) -> Iterator[Lesson]
         if type(environment).lessons is not Environment.lessons:
             yield from environment.lessons(task, rng)
         else:
-            yield from asyncio.run(_played(environment, Cursor(environment, task, rng.getrandbits(63)), rng))
+            cursor = Cursor(environment, task, rng.getrandbits(63))
+            yield from asyncio.run(_played(environment, cursor, rng, recall))
+            if recall and episodes is not None:
+                episodes.append(told_by(environment, recall, task, cursor.log))
     except NotImplementedError as error:
         raise ConfigError(f"{error}; write it to say what a starter should imitate") from error
 
 
-async def _played(environment: Environment, cursor: Cursor, rng: Random) -> list[Lesson]:
+async def _played(environment: Environment, cursor: Cursor, rng: Random, recall: Recall | None) -> list[Lesson]:
     """An episode in which every role does as demonstrated."""
     shown: list[Lesson] = []
     while (point := await cursor.advance()) is not None:
         replies: dict[str, Reply] = {}
-        for role, prompt in point.asked.prompts.items():
+        for role, asked in point.asked.prompts.items():
+            prompt = recall.told(asked, role, cursor.task, 0) if recall else asked
             if not isinstance(prompt, str):
                 raise ConfigError("sft learns from prompts that are strings; write lessons() for chats")
             shown.append(Lesson(role, prompt, environment.demonstrate(role, cursor.task, prompt, rng)))

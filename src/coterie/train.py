@@ -7,7 +7,7 @@ import gc
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -20,7 +20,8 @@ from coterie.cursor import PlayBug
 from coterie.environment import Environment, Split
 from coterie.errors import CheckpointError, ConfigError, EnvError, RolloutError, Unavailable
 from coterie.evaluate import evaluate_team
-from coterie.metrics import add_budget, evaluation_metrics, rollout_metrics, update_metrics
+from coterie.memory import Recall, evolve, told_by
+from coterie.metrics import add_budget, evaluation_metrics, memory_metrics, rollout_metrics, update_metrics
 from coterie.play import Play
 from coterie.runs import Played, Progress, Run, new_folder
 from coterie.seeds import seed_of
@@ -52,8 +53,9 @@ def train(
             _save(run, crew, progress)
         for step in range(progress.step, settings.steps):
             began = time.perf_counter()
+            recall = _recall(config, progress, seed_of(settings.seed, step), training=True)
             play = Play(config.environment, config.team, crew.engine, seed=settings.seed, step=step,
-                        sampling=crew.sampling(settings.temperature))  # fmt: skip
+                        sampling=crew.sampling(settings.temperature), recall=recall)  # fmt: skip
             collected = _rollout(run, config, play, step)
             found = [group for one in collected for group in one.collected.groups]
             groups = algorithm.select(found, Random(seed_of("select", settings.seed, step)))
@@ -66,6 +68,8 @@ def train(
             add_budget(progress.budget, play.budget, learned)
             updated = time.perf_counter()
             line = {"step": step + 1, **rollout_metrics(collected, play.budget)}
+            if recall:
+                line |= _remember(config, progress, recall, collected)
             line |= update_metrics(experience, learned)
             line |= {f"budget/{name}": count for name, count in progress.budget.items()}
             last = step + 1 == settings.steps
@@ -73,7 +77,7 @@ def train(
             if last or (step + 1) % settings.eval_every == 0:
                 line |= _validate(run, crew, progress)
             if settings.mute_every and (step + 1) % (settings.eval_every * settings.mute_every) == 0:
-                line |= _mute(run, crew)
+                line |= _mute(run, crew, progress)
             if step == 0 or last or (step + 1) % settings.episodes_every == 0:
                 run.save_episodes(step + 1, collected)
             line |= _times(began, sampled, updated, play)
@@ -202,14 +206,15 @@ def _validate(run: Run, crew: Crew, progress: Progress) -> dict[str, float]:
     tasks = config.train.eval_tasks
     with _bugs_kept(run, config.environment, "validation", range(tasks)):
         evaluation = evaluate_team(
-            config.environment, config.team, crew.engine, tasks=tasks, sampling=crew.sampling(1.0)
-        )
+            config.environment, config.team, crew.engine, tasks=tasks, sampling=crew.sampling(1.0),
+            recall=_recall(config, progress),
+        )  # fmt: skip
     if evaluation.success > progress.best_success:
         progress.best_step, progress.best_success = progress.step, evaluation.success
     return {**evaluation_metrics(evaluation), "time/eval": time.perf_counter() - began}
 
 
-def _mute(run: Run, crew: Crew) -> dict[str, float]:
+def _mute(run: Run, crew: Crew, progress: Progress) -> dict[str, float]:
     """What muting each role costs now, paired over validation tasks; nothing where that cannot be asked."""
     config = crew.config
     if config.mute_hindrance():
@@ -219,13 +224,32 @@ def _mute(run: Run, crew: Crew) -> dict[str, float]:
         before, *after = [
             evaluate_team(
                 config.environment, config.team, crew.engine, tasks=MUTE_TASKS, sampling=crew.sampling(1.0),
-                seats=ablation.seats() if ablation else None,
+                seats=ablation.seats() if ablation else None, recall=_recall(config, progress),
             )
             for ablation in (None, *(Ablation("mute", (role,)) for role in config.team.roles))
         ]  # fmt: skip
     for role, evaluation in zip(config.team.roles, after, strict=True):
         line |= Change.between(f"mute {role}", before, evaluation).metrics(f"mute/{role}")
     return line
+
+
+def _recall(config: Config, progress: Progress, seed: int = 0, *, training: bool = False) -> Recall | None:
+    """What roles remember now, where they do."""
+    if config.memory.mode == "off":
+        return None
+    return Recall(progress.memory, config.memory, training, seed)
+
+
+def _remember(config: Config, progress: Progress, recall: Recall, collected: Sequence[Played]) -> dict[str, float]:
+    """Memory's one evolution of a step, when every reward is in; and how it went."""
+    environment = config.environment
+    episodes = [
+        told_by(environment, recall, environment.task(one.split, one.index), log)
+        for one in collected
+        for log in one.collected.logs
+    ]
+    progress.memory, counts = evolve(progress.memory, episodes, config.memory)
+    return memory_metrics(progress.memory, episodes, counts)
 
 
 def _save(run: Run, crew: Crew, progress: Progress) -> None:

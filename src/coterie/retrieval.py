@@ -1,0 +1,51 @@
+"""Retrieval: which of some short texts a query is about. BM25, with a floor below which nothing is relevant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+import bm25s
+
+WORD = re.compile(r"\w+")
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, in lower case."""
+    return WORD.findall(text.lower())
+
+
+def overlap(left: str, right: str) -> float:
+    """Words that two texts share, of all the words they have: 1 for equal sets, 0 for disjoint ones."""
+    one, other = set(words(left)), set(words(right))
+    return len(one & other) / len(one | other) if one and other else 0.0
+
+
+class Index:
+    """Texts that can be asked which of them a query is about."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self.texts = tuple(texts)
+        self._engine = bm25s.BM25()
+        tokens = [words(text) or [""] for text in texts]
+        if tokens:
+            self._engine.index(tokens, show_progress=False)
+
+    def scores(self, query: str) -> list[float]:
+        """Each text's BM25 score, 0 for no word in common."""
+        if not self.texts:
+            return []
+        return [float(score) for score in self._engine.get_scores(words(query) or [""])]
+
+    def best(self, query: str, top: int) -> list[str]:
+        """The highest scores above 0; of equal ones, the first."""
+        scores = self.scores(query)
+        order = sorted(range(len(scores)), key=lambda at: (-scores[at], at))
+        return [self.texts[at] for at in order[:top] if scores[at] > 0]
+
+
+@lru_cache(maxsize=64)
+def index(texts: tuple[str, ...]) -> Index:
+    """An index of texts, made once."""
+    return Index(texts)

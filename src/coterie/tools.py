@@ -1,0 +1,127 @@
+"""Tools: plain typed Python functions that a role may call, with arguments that nobody trusts.
+
+    def price(item: str) -> int:
+        '''What an item costs.'''
+
+    box = Toolbox(price)
+    box.call("price", {"item": "red mug"})     # Observation("6", ok=True)
+    box.call("price", {"items": 3})            # Observation("error: items: …", ok=False)
+
+A tool's schema is read from its signature and its docstring; arguments are checked against it, strictly,
+before the function sees them; whatever goes wrong becomes what the role observes. Bound methods are tools
+too: state lives in an object that `play` makes, and a replay makes again.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+
+from coterie.errors import ConfigError
+from coterie.scene import JSON
+
+LONGEST_OBSERVATION = 600
+"""Characters of what a tool gives back that a role is shown."""
+NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What a role sees of a call. ok: the tool was there, took the arguments and did not fail."""
+
+    text: str
+    ok: bool
+
+
+class Toolbox:
+    """The tools of a role.
+
+    Raises: ConfigError: a function's schema cannot be read, or two have one name.
+    """
+
+    def __init__(self, *functions: Callable[..., Any]) -> None:
+        self._functions = {function.__name__: function for function in functions}
+        if len(self._functions) < len(functions):
+            raise ConfigError(f"two tools have one name, of {', '.join(one.__name__ for one in functions)}")
+        for function in functions:
+            _arguments(getattr(function, "__func__", function))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What may be called."""
+        return tuple(self._functions)
+
+    @property
+    def schemas(self) -> list[dict[str, Any]]:
+        """Every tool's name, description and parameters, as chat templates take them."""
+        return [
+            {
+                "type": "function",
+                "function": {
+                    "name": name,
+                    "description": inspect.cleandoc(function.__doc__ or ""),
+                    "parameters": _arguments(getattr(function, "__func__", function)).model_json_schema(),
+                },
+            }
+            for name, function in self._functions.items()
+        ]
+
+    def call(self, name: str, arguments: JSON) -> Observation:
+        """Calls a tool; never raises for what a role wrote."""
+        function = self._functions.get(name)
+        if function is None:
+            return _wrong(f"no tool {name!r}; there are {', '.join(self.names) or 'none'}")
+        try:
+            given = _arguments(getattr(function, "__func__", function)).model_validate(arguments, strict=True)
+        except ValidationError as error:
+            first = error.errors()[0]
+            return _wrong(": ".join([".".join(map(str, first["loc"])) or "arguments", str(first["msg"])]))
+        try:
+            found = function(**{key: getattr(given, key) for key in type(given).model_fields})
+        except Exception as error:  # whatever a tool raises is what the role sees
+            return _wrong(str(error) or type(error).__name__)
+        return Observation(_bounded(found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)), True)
+
+
+def _wrong(message: str) -> Observation:
+    return Observation(_bounded(f"error: {message}"), False)
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= LONGEST_OBSERVATION else f"{text[:LONGEST_OBSERVATION]} …"
+
+
+@lru_cache
+def _arguments(function: Callable[..., Any]) -> type[BaseModel]:
+    """The model of a function's arguments. Raises: ConfigError: one that cannot be told."""
+    where = f"tool '{function.__name__}'"
+    if not function.__doc__:
+        raise ConfigError(f"{where}: write a docstring; it is what a role reads of it")
+    parameters = list(inspect.signature(function).parameters.values())
+    if parameters and parameters[0].name == "self":
+        parameters = parameters[1:]
+    try:
+        hints = get_type_hints(function)
+    except NameError as error:
+        raise ConfigError(f"{where}: its annotations cannot be read: {error}") from error
+    fields: dict[str, Any] = {}
+    for parameter in parameters:
+        if parameter.kind not in NAMED:
+            raise ConfigError(f"{where}: parameter '{parameter.name}' cannot be given by name; write it out")
+        if parameter.name not in hints:
+            raise ConfigError(f"{where}: parameter '{parameter.name}' has no type; annotate it")
+        default = ... if parameter.default is inspect.Parameter.empty else parameter.default
+        fields[parameter.name] = (hints[parameter.name], default)
+    try:
+        model = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
+        model.model_json_schema()
+    except (PydanticUserError, TypeError, NameError) as error:
+        raise ConfigError(f"{where}: its arguments are no JSON: {str(error).splitlines()[0]}") from error
+    return model

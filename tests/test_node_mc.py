@@ -1,0 +1,379 @@
+"""Node-wise Monte Carlo: whose groups, which prefixes, how many calls; and that its gradient is the right one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from random import Random
+
+import pytest
+
+from coterie.algorithms.c3 import C3
+from coterie.algorithms.drmas import DrMAS
+from coterie.algorithms.joyagents import JoyAgents, JoyAgentsPaper
+from coterie.algorithms.node_wise import NodeWise
+from coterie.config import load_config
+from coterie.engines.base import Request
+from coterie.engines.scripted import ScriptedEngine
+from coterie.errors import ConfigError, Unavailable
+from coterie.play import Play
+from coterie.scene import Scene
+from tests.games import Game, Tables, close, exact, expected
+from tests.toys import TEAM, Looping, Number, Sequential, Simultaneous, Tools, Toy, counting, one, scripted, worth
+
+
+def node_wise(**settings) -> NodeWise:
+    return C3.model_validate({"nodes": "all", "num_generations": 4, "continuations": 1, **settings})
+
+
+def played(environment, script=None, index: int = 0, play: Play | None = None, **settings):
+    play = play or scripted(environment, script)
+    return play, one(play, node_wise(**settings).collect(play, environment.task("train", index)))
+
+
+# Groups -------------------------------------------------------------------------------------------
+
+
+def test_every_decision_of_the_base_is_a_node_with_its_own_reply_in_its_group_once():
+    """Invariant 1: one prompt, version and snapshot; the base's reply and return are counted once."""
+    _, found = played(Sequential(max_turns=2), continuations=3)
+    (log,) = found.logs
+    spoken = [reply for _, reply in log.replies()]
+    assert [group.key.role for group in found.groups] == ["a", "b", "a", "b"]
+    for at, group in enumerate(found.groups):
+        assert group.committed == 0
+        assert len(group.members) == 4
+        assert {len(member.returns) for member in group.members} == {3}
+        own = group.members[0].samples[0]
+        assert own.text == spoken[at].text
+        assert len({member.samples[0].prompt_ids for member in group.members}) == 1
+        assert len({member.samples[0].seed for member in group.members}) == 4
+    whole = sum(worth(reply.text) for reply in spoken if reply.role == "a")
+    team = log.rewards()["team"]
+    assert found.groups[0].members[0].returns[0] == pytest.approx(whole + team)
+
+
+def test_without_the_base_all_alternatives_are_fresh():
+    play, found = played(Sequential(max_turns=1), reuse_base=False)
+    assert all(group.committed is None for group in found.groups)
+    # the base, then a's node: 4 replies and 4 of b's after them; then b's node: 4 replies
+    assert play.budget.replies == {"a": 1 + 4, "b": 1 + 4 + 4}
+
+
+def test_where_roles_speak_at_once_the_others_keep_what_they_said():
+    heard: list[dict[str, str]] = []
+
+    class Listening(Simultaneous):
+        max_turns: int = 1
+
+        async def play(self, task: Number, scene: Scene) -> None:
+            replies = await scene.ask_all({"a": "a", "b": "b"})
+            heard.append({role: reply.text for role, reply in replies.items()})
+            scene.team_reward(float(replies["a"].text))
+            scene.succeed()
+
+    _, found = played(Listening(), counting(0, 10**9))
+    assert [group.key.role for group in found.groups] == ["a", "b"]
+    base, *rest = heard
+    assert sum(one["a"] == base["a"] for one in rest) == 3
+    assert sum(one["b"] == base["b"] for one in rest) == 3
+    assert len(rest) == 6
+
+
+@pytest.mark.parametrize("reuse", [True, False])
+@pytest.mark.parametrize(("alternatives", "continuations"), [(2, 1), (4, 1), (4, 2), (3, 3)])
+def test_calls_are_as_many_as_the_formula_says(alternatives, continuations, reuse):
+    """Invariant 4, of six decisions: C = T + sum over nodes of what its alternatives and continuations ask."""
+    length = 6
+    play, found = played(
+        Sequential(max_turns=3), num_generations=alternatives, continuations=continuations, reuse_base=reuse
+    )
+    if reuse:
+        calls = length * alternatives + (alternatives * continuations - 1) * length * (length - 1) // 2
+    else:
+        calls = length + sum(alternatives * (1 + continuations * (length - 1 - at)) for at in range(length))
+    assert play.budget.replies.total() == calls
+    assert sum(len(member.returns) for group in found.groups for member in group.members) == (
+        length * alternatives * continuations
+    )
+    if (alternatives, continuations) in ((4, 1), (4, 2)):
+        assert calls == {(1, True): 69, (1, False): 90, (2, True): 129, (2, False): 150}[continuations, reuse]
+
+
+def test_some_decisions_of_the_episode_or_of_each_role():
+    environment = Sequential(max_turns=4)
+    _, found = played(environment, nodes="uniform", num_nodes=3)
+    assert len(found.groups) == 3
+    _, found = played(environment, nodes="per_agent", num_nodes=2)
+    assert Counter(group.key.role for group in found.groups) == {"a": 2, "b": 2}
+    seen = {
+        group.key.point
+        for index in range(30)
+        for group in played(environment, index=index, nodes="uniform", num_nodes=1)[1].groups
+    }
+    assert seen == set(range(8)), "every decision may be one"
+    _, again = played(environment, nodes="uniform", num_nodes=3)
+    assert [group.key for group in again.groups] == [
+        group.key for group in played(environment, nodes="uniform", num_nodes=3)[1].groups
+    ]
+
+
+def test_bases_are_episodes_of_their_own():
+    _, found = played(Sequential(max_turns=1), bases=3)
+    assert [log.id for log in found.logs] == ["0", "1", "2"]
+    assert {group.key.episode for group in found.groups} == {0, 1, 2}
+    assert len({group.key for group in found.groups}) == 6
+
+
+def test_only_the_branched_reply_is_in_the_group():
+    """Invariant 6: what is played after it only values it."""
+    _, found = played(Sequential(max_turns=2), continuations=2)
+    drawn = {member.samples[0].seed for group in found.groups for member in group.members}
+    assert all(len(member.samples) == 1 for group in found.groups for member in group.members)
+    assert len(drawn) == 4 * 4
+
+
+def test_a_group_knows_whether_anything_is_decided_after_it():
+    _, found = played(Sequential(max_turns=1))
+    assert [group.last for group in found.groups] == [False, True]
+
+
+# Branches -----------------------------------------------------------------------------------------
+
+
+class Tossing(Toy):
+    """One decision, then a coin: the reward is the coin's."""
+
+    async def play(self, task: Number, scene: Scene) -> None:
+        await scene.ask("a", "say")
+        scene.team_reward(scene.rng.random())
+
+
+def test_every_continuation_has_chance_of_its_own():
+    _, found = played(Tossing(), continuations=3)
+    returns = [value for member in found.groups[0].members for value in member.returns]
+    assert len(set(returns)) == 12
+
+
+def test_the_same_seed_gives_the_same_rollout_in_any_order():
+    """Invariant 3: branches that are played in another order change nothing."""
+    _, found = played(Looping(), continuations=2)
+
+    class Backwards(Play):
+        async def together(self, *branches):
+            results = await super().together(*reversed(branches))
+            return results[::-1]
+
+    _, again = played(Looping(), continuations=2, play=Backwards(Looping(), TEAM, ScriptedEngine(counting()), seed=0))
+    assert again == found
+    _, other = played(Looping(), continuations=2, play=scripted(Looping(), seed=1))
+    assert other.groups != found.groups
+
+
+def test_a_branch_can_be_played_again_alone():
+    """The prompt and seed of an alternative say everything: the engine gives it again."""
+    _, found = played(Sequential(max_turns=2))
+    for group in found.groups:
+        for member in group.members:
+            (sample,) = member.samples
+            prompt = bytes(sample.prompt_ids).decode()
+            request = Request(
+                key=("t", 0, "x", sample.role), policy=sample.policy, role=sample.role, prompt=prompt,
+                prompt_ids=sample.prompt_ids, seeds=(sample.seed,), temperature=1.0, top_p=1.0, max_tokens=256, stop=(),
+            )  # fmt: skip
+            (again,) = asyncio.run(ScriptedEngine(counting()).generate([request]))
+            assert again[0].text == sample.text
+
+
+def test_branches_share_the_bases_prefix_and_no_call_runs_twice():
+    """Invariant 2."""
+    from tests.toys import CALLS
+
+    CALLS.clear()
+    _, found = played(Tools(), continuations=2)
+    # base: a, double, fail, b. a's node: 7 continuations with two calls each; b's node: none left
+    assert len(CALLS) == 2 + 7 * 2
+    assert [group.key.point for group in found.groups] == [0, 1]
+
+
+def test_points_after_an_external_effect_are_no_nodes_and_are_counted():
+    play, found = played(Tools(effect="external"))
+    assert play.budget.dropped["after_external"] == 1
+    assert found.groups == (), "and no alternative may change the world, so the first point has none either"
+
+
+class Faulty(ScriptedEngine):
+    """Fails for some prompts."""
+
+    def __init__(self, fails) -> None:
+        super().__init__(counting())
+        self.fails = fails
+
+    async def generate(self, requests):
+        if any(self.fails(request) for request in requests):
+            raise Unavailable("engine", "by design")
+        return await super().generate(requests)
+
+
+def test_a_fault_shrinks_a_group_and_is_never_a_zero():
+    """Invariant 5."""
+    environment = Sequential(max_turns=1)
+    _, whole = played(environment)
+    lost = [member.samples[0].text for member in whole.groups[0].members]
+    # b is asked after a's replies; the engine fails where one alternative's words are shown
+    odd = next(text for text in lost[1:] if lost.count(text) == 1)
+    engine = Faulty(lambda request: request.role == "b" and f"a{odd}" in str(request.prompt))
+    play = Play(environment, TEAM, engine, seed=0)
+    found = one(play, node_wise().collect(play, environment.task("train", 0)))
+    # a wave is one call of the engine: all that b is asked after a's alternatives fails with the one
+    assert play.budget.dropped["engine"] == 3
+    assert play.budget.dropped["lone"] == 1, "the base's own reply is left, with nothing to compare it with"
+    assert [group.key.role for group in found.groups] == ["b"]
+
+
+# The gradient -------------------------------------------------------------------------------------
+
+EXACT = [
+    (Game(agents=2, turns=1), {}),
+    (Game(agents=2, turns=1), {"num_generations": 3}),
+    (Game(agents=1, turns=2), {}),
+    (Game(agents=1, turns=2), {"continuations": 2}),
+    (Game(agents=1, turns=2), {"reuse_base": False}),
+    (Game(agents=1, turns=3), {}),
+    (Game(agents=1, turns=1), {"bases": 2}),
+    (Game(agents=1, turns=3, ending=True), {}),
+]
+
+
+@pytest.mark.parametrize(("game", "settings"), EXACT)
+def test_its_expectation_is_the_gradient_of_the_expected_return(game, settings):
+    """Every outcome of every draw, through the real sampler: leave-one-out at all nodes is unbiased."""
+    algorithm = node_wise(**{"num_generations": 2, **settings})
+    assert close(expected(game, algorithm, Tables()), exact(game, Tables()), 1e-9)
+
+
+def test_the_mean_of_the_group_as_baseline_shrinks_it():
+    game = Game(agents=1, turns=2)
+    wanted = {at: value / 2 for at, value in exact(game, Tables()).items()}
+    assert close(expected(game, node_wise(num_generations=2, credit="center"), Tables()), wanted, 1e-9)
+
+
+# Dr. MAS ------------------------------------------------------------------------------------------
+
+
+def drmas(environment, **settings):
+    play = scripted(environment)
+    return play, one(play, DrMAS(num_generations=4, **settings).collect(play, environment.task("train", 0)))
+
+
+def test_a_role_is_compared_with_itself():
+    _, found = drmas(Sequential(max_turns=2))
+    assert [(group.key.role, group.scope, len(group.members)) for group in found.groups] == [
+        ("a", "task", 8), ("b", "task", 8)]  # fmt: skip
+    assert all(
+        {sample.role for member in group.members for sample in member.samples} == {group.key.role}
+        for group in found.groups
+    )
+    _, found = drmas(Sequential(max_turns=2), count="episode")
+    assert [len(group.members) for group in found.groups] == [4, 4]
+    assert all(len(member.samples) == 2 for group in found.groups for member in group.members)
+
+
+def test_replies_count_an_episode_as_often_as_the_role_spoke():
+    """What counting by reply changes: the mean is weighed by turns."""
+    _, found = drmas(Looping())
+    (group,) = found.groups
+    lengths = Counter(member.returns for member in group.members)
+    assert sum(lengths.values()) == sum(len(list(log.replies())) for log in found.logs)
+
+
+class Sometimes(Toy):
+    """b speaks in one episode of many."""
+
+    async def play(self, task: Number, scene: Scene) -> None:
+        reply = await scene.ask("a", "first")
+        if int(reply.text) == 7:
+            await scene.ask("b", "second")
+        scene.team_reward(float(reply.text))
+
+
+def test_a_role_that_spoke_in_one_episode_alone_is_not_reinforced_blindly():
+    environment = Sometimes()
+    said = iter([7, 1, 2, 3, 0])
+    play = scripted(environment, lambda role, prompt, rng: str(next(said)) if role == "a" else "x")
+    found = one(play, DrMAS(num_generations=4).collect(play, environment.task("train", 0)))
+    assert [group.key.role for group in found.groups] == ["a"]
+    assert play.budget.dropped == {"lone": 1}
+
+
+# Settings -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["algorithm.continuations=1"], "one continuation cannot tell"),
+        (["algorithm.selection=shrunk", "algorithm.continuations=1"], "one continuation cannot tell"),
+        (["algorithm.floor=3", "algorithm.top_k=2"], "top_k = 2 is less than algorithm.floor = 3"),
+        (["algorithm.selection=all_live", "algorithm.top_k=2"], "top_k has no effect"),
+        (["algorithm.selection=raw_var", "algorithm.noise=last_exact"], "noise has no effect"),
+        (["algorithm.selection=sample", "algorithm.floor=1"], "floor has no effect"),
+        (["algorithm.nodes=all", "algorithm.num_nodes=3"], "num_nodes has no effect"),
+        (["algorithm.selection=loudest"], "selection"),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_refused_at_start(overrides, message):
+    """Invariants 10 and 13."""
+    with pytest.raises(ConfigError, match=message):
+        load_config("plan_path", ["algorithm.name=joyagents", *overrides])
+
+
+def test_one_continuation_is_enough_where_scoring_has_no_chance():
+    load_config("plan_path", ["algorithm.name=joyagents", "algorithm.continuations=1", "algorithm.noise=last_exact"])
+
+
+def test_the_presets_are_as_their_papers_and_we_say():
+    ours, paper = JoyAgents(), JoyAgentsPaper()
+    assert (paper.bases, paper.nodes, paper.num_generations, paper.continuations, paper.reuse_base) == (
+        1,
+        "all",
+        4,
+        1,
+        True,
+    )
+    assert (paper.selection, paper.top_k, paper.among, paper.floor, paper.credit) == (
+        "raw_var",
+        5,
+        "query",
+        0,
+        "standardize",
+    )
+    assert (paper.loss.denominator, paper.loss.kl, paper.loss.epsilon, paper.loss.epsilon_high) == (
+        "sequences",
+        0.001,
+        0.2,
+        0.2,
+    )
+    assert (ours.bases, ours.nodes, ours.num_nodes, ours.num_generations, ours.continuations) == (
+        2,
+        "per_agent",
+        2,
+        4,
+        2,
+    )
+    assert (ours.selection, ours.top_k, ours.among, ours.floor, ours.credit) == (
+        "signal",
+        None,
+        "batch",
+        1,
+        "leave_one_out",
+    )
+    assert (ours.loss.denominator, ours.loss.kl, ours.loss.epsilon_high) == ("tasks", 0.0, 0.28)
+    assert (C3().credit, C3().loss.denominator, DrMAS().credit) == ("leave_one_out", "tasks", "standardize")
+
+
+def test_selection_is_part_of_the_algorithm():
+    _, found = played(Sequential(max_turns=2), continuations=2)
+    chosen = JoyAgents(top_k=2, floor=1).select(found.groups, Random(0))
+    assert {group.policy for group in chosen} == {"pa", "pb"}
+    assert len(chosen) == 2
