@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from coterie.cli import app, main
 from coterie.models import save_model
+from coterie.registry import ALGORITHMS
 from tests.toys import tiny
 
 ROOT = Path(__file__).parent.parent
@@ -123,7 +124,7 @@ def test_what_a_model_wrote_is_shown_as_text():
 def test_list_and_check_for_machines():
     code, out, _ = call("list", "--json")
     assert code == 0
-    assert set(json.loads(out)["algorithms"]) == {"at_grpo", "grpo", "mas_grpo", "magrpo"}
+    assert set(json.loads(out)["algorithms"]) == set(ALGORITHMS)
     code, out, _ = call("check", "plan_path", "--tasks", "1", "--json")
     assert code == 0
     assert json.loads(out)["ok"]

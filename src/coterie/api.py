@@ -14,6 +14,7 @@ from coterie.environment import Split
 from coterie.episode import Log
 from coterie.errors import ConfigError
 from coterie.evaluate import Evaluation, evaluate_team
+from coterie.memory import Mode, Recall
 from coterie.play import Play, Seats
 from coterie.runs import Run
 from coterie.team import Team
@@ -31,6 +32,17 @@ class Loaded:
         self.config: Config = run.config
         folder, self.progress = run.read_checkpoint(run.best() if step is None else step)
         self.crew = Crew(self.config, folder)
+        self.remember(self.config.memory.mode)
+
+    def remember(self, mode: Mode) -> None:
+        """Plays from now on with the run's memory, without it, or with the placebo.
+
+        Raises: ConfigError: the run remembers nothing.
+        """
+        if mode != "off" and self.config.memory.mode == "off":
+            raise ConfigError(f"{self.run.folder} remembers nothing: it was trained with memory.mode = 'off'")
+        config = self.config.memory.model_copy(update={"mode": mode})
+        self.recall = None if mode == "off" else Recall(self.progress.memory, config)
 
     def evaluate(
         self,
@@ -114,6 +126,7 @@ class Loaded:
             sampling=self.crew.sampling(settings.temperature, settings.top_p),
             seed=self.config.train.seed,
             seats=seats,
+            recall=self.recall,
             progress=progress,
         )
 
@@ -140,6 +153,7 @@ class Loaded:
             seed=self.config.train.seed,
             sampling=self.crew.sampling(temperature),
             seats=seats,
+            recall=self.recall,
         )
         cursor = play.start(self.config.environment.task(split, index))
         asyncio.run(play.run(cursor))

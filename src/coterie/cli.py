@@ -96,6 +96,9 @@ def evaluate(
         list[str] | None,
         typer.Option(metavar="ROLE=base|RUN", help="And with a role played by its start, or by another run's policy."),
     ] = None,
+    memory: Annotated[
+        str | None, typer.Option(metavar="MODE", help="With the run's memory on, off, or as a placebo.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure a run's team on held-out tasks, without a tree: coterie eval RUN --mute proposer"""
@@ -113,6 +116,10 @@ def evaluate(
     from coterie.evaluate import at_k
 
     loaded, console = load(run, step), _console(stderr=True)
+    if memory is not None:
+        if memory not in (modes := ("off", "on", "placebo")):
+            raise ConfigError(f"--memory {memory}: unknown{nearest(memory, modes)}; it is {', '.join(modes)}")
+        loaded.remember(memory)  # pyright: ignore[reportArgumentType]
     with console.status("playing") as status:
         found, changes = loaded.compare(
             ablations, split, tasks=tasks, sampled=sampled,  # pyright: ignore[reportArgumentType]
@@ -120,8 +127,14 @@ def evaluate(
         )  # fmt: skip
     passed = {k: at_k(found.solved, sampled, k) for k in (1, 3, 5, 10) if k <= sampled}
     if as_json:
-        whole = {key: value for key, value in dataclasses.asdict(found).items() if key not in {"solved", "noted"}}
-        whole |= {"noted": {name: fmean(values) for name, values in found.noted.items()}, "pass_at": passed}
+        whole = {
+            key: value for key, value in dataclasses.asdict(found).items() if key not in {"solved", "noted", "kinds"}
+        }
+        whole |= {
+            "by_kind": found.by_kind,
+            "noted": {name: fmean(values) for name, values in found.noted.items()},
+            "pass_at": passed,
+        }
         typer.echo(json.dumps(whole | {"ablations": [dataclasses.asdict(change) for change in changes]}))
         return
     how = f"{found.sampled} sampled episodes a task" if found.sampled else "greedy"
@@ -129,6 +142,8 @@ def evaluate(
         f"{found.split}: {found.success:.3f} solved, 95 % interval {found.success_low:.3f} to {found.success_high:.3f}"
     )
     typer.echo(f"{found.tasks} tasks, {how}, {found.turns:.2f} turns a task (the unsolved at the limit)")
+    if found.by_kind:
+        typer.echo("  by kind: " + ", ".join(f"{kind} {share:.3f}" for kind, share in found.by_kind.items()))
     if sampled > 1:
         typer.echo(", ".join(f"pass@{k} {share:.3f}" for k, share in passed.items()))
     for name, value in found.rewards.items():
@@ -206,6 +221,21 @@ def report(
     except OSError as error:
         raise CheckpointError(f"{page} cannot be written: {error.strerror}; choose another place with --out") from error
     _console().print(f"open in a browser: {page}", soft_wrap=True)
+
+
+@app.command(name="memory")
+def show_memory(
+    run: RunFolder,
+    step: Annotated[int | None, typer.Option(help="Which checkpoint's; default: the latest.")] = None,
+    role: Annotated[str | None, typer.Option(help="Of this role alone.")] = None,
+) -> None:
+    """Show what roles remember, where it comes from and what it was worth: coterie memory RUN"""
+    from coterie.runs import Run
+    from coterie.trees import memory_text
+
+    opened = Run.open(run)
+    _, progress = opened.read_checkpoint(step)
+    typer.echo(memory_text(progress.memory, opened.config.memory, role))
 
 
 @app.command()

@@ -27,7 +27,7 @@ class Evaluation:
     turns: mean turns used, `turn_limit` where unsolved. rewards: mean of an episode, by role and
     "team". outcomes: how often each ending came. dropped: episodes lost to faults; they count as
     not solved. solved: each episode, task by task. noted: the environment's metrics, the last of each
-    episode, 0 where it noted none.
+    episode, 0 where it noted none. kinds: each task's.
     """
 
     split: Split
@@ -43,6 +43,15 @@ class Evaluation:
     dropped: int
     solved: tuple[bool, ...]
     noted: dict[str, tuple[float, ...]]
+    kinds: tuple[str, ...] = ()
+
+    @property
+    def by_kind(self) -> dict[str, float]:
+        """Success of each kind of task, where there are several."""
+        found: dict[str, list[float]] = {}
+        for kind, share in zip(self.kinds, self.by_task, strict=True):
+            found.setdefault(kind, []).append(share)
+        return {kind: sum(shares) / len(shares) for kind, shares in sorted(found.items())} if len(found) > 1 else {}
 
     @property
     def by_task(self) -> tuple[float, ...]:
@@ -112,7 +121,8 @@ def evaluate_team(
         logs += asyncio.run(_play_all(play, split, indices, episodes))
         if progress:
             progress(indices.stop, tasks)
-    return _summary(split, tasks, sampled, logs, play)
+    kinds = tuple(environment.task(split, index).kind for index in range(tasks))
+    return _summary(split, kinds, sampled, logs, play)
 
 
 async def _play_all(play: Play, split: Split, indices: range, episodes: int) -> list[Log | None]:
@@ -125,12 +135,12 @@ async def _play_all(play: Play, split: Split, indices: range, episodes: int) -> 
     return [None if isinstance(log, Unavailable) else log for log in played]
 
 
-def _summary(split: Split, tasks: int, sampled: int, logs: list[Log | None], play: Play) -> Evaluation:
+def _summary(split: Split, kinds: tuple[str, ...], sampled: int, logs: list[Log | None], play: Play) -> Evaluation:
     kept = [log for log in logs if log is not None]
     limit = max((log.turns for log in kept), default=0)
     solved = [log is not None and log.solved for log in logs]
     success = sum(solved) / len(solved)
-    low, high = wilson(success, tasks)
+    low, high = wilson(success, len(kinds))
     outcomes: dict[str, int] = {"dropped": len(logs) - len(kept)} if len(kept) < len(logs) else {}
     rewards: dict[str, float] = {}
     for log in kept:
@@ -144,7 +154,7 @@ def _summary(split: Split, tasks: int, sampled: int, logs: list[Log | None], pla
     budget = play.budget
     return Evaluation(
         split=split,
-        tasks=tasks,
+        tasks=len(kinds),
         sampled=sampled,
         success=success,
         success_low=low,
@@ -158,4 +168,5 @@ def _summary(split: Split, tasks: int, sampled: int, logs: list[Log | None], pla
         noted={
             name: tuple(one.get(name, 0.0) for one in last) for name in sorted({name for one in last for name in one})
         },
+        kinds=kinds,
     )

@@ -54,13 +54,14 @@ MARKUP = re.compile(
     r"|(?:https?|ftp|file|data):\S+|www\.\S+|\b(?:system|user|assistant|tool)\s*:",
     re.IGNORECASE,
 )
+Mode = Literal["off", "on", "placebo"]
 State = Literal["active", "quarantined"]
 
 
 class MemoryConfig(Settings):
     """What roles remember from one task to the next."""
 
-    mode: Literal["off", "on", "placebo"] = "off"
+    mode: Mode = "off"
     """on: roles are shown notes; placebo: the same number of notes, each another's; off: nothing is kept."""
     roles: tuple[str, ...] = ()
     """Who remembers; none named: everybody."""

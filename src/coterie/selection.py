@@ -7,9 +7,9 @@ it. With m_j the value of alternative j and n_j continuations each, mean return 
     noise  = 1/A sum_j s_j^2 / n_j
     signal = U - noise                               unbiased for 1/(A-1) sum_j (m_j - mean)^2
 
-(random-effects analysis of variance, with unequal n_j and s_j). "raw_var" ranks by the first, as
-JoyAgents-R1 does (arXiv:2506.19846, "largest reward fluctuation"); with one continuation and rewards
-of 0 and 1 that is a function of the success rate alone. "signal" ranks by the last. Signals below zero
+(random-effects analysis of variance, with unequal n_j and s_j). "raw_var" ranks by the variance of all
+returns, as JoyAgents-R1 does (arXiv:2506.19846, "largest reward fluctuation"), which has one a reply; with
+rewards of 0 and 1 that is a function of the success rate alone. "signal" ranks by the last. Signals below zero
 are as common as a small one should make them, and are never cut off before they are averaged.
 """
 
@@ -102,7 +102,7 @@ def select(groups: Sequence[Group], choice: Choice, rng: Random) -> list[Group]:
     """The groups that are trained, in the order given, some with another weight.
 
     all_live     every group whose returns differ and that has two distinct alternatives
-    raw_var      the k whose mean returns vary most (the paper's)
+    raw_var      the k whose returns vary most (the paper's)
     signal       the k with the largest signal above zero
     shrunk       all live, each weighted by its reliability: the best linear predictor of m_j - mean
     random_live  any k: the control that every claim for a ranking needs
@@ -157,7 +157,7 @@ def _count(lot: Sequence[Group], choice: Choice) -> int:
 
 def _scores(live: Sequence[Group], found: Mapping[Key, Variation], rule: Rule, rng: Random) -> Callable[[Group], float]:
     if rule == "raw_var":
-        return lambda group: variance(group.values)
+        return lambda group: variance(value for member in group.members for value in member.returns)
     if rule == "random_live":
         chance = {group.key: rng.random() for group in sorted(live, key=_tie)}
         return lambda group: chance[group.key]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from coterie.episode import Answered, Asked, Ended, Log, Rewarded, TurnBegan, text_of
 from coterie.group import Group
+from coterie.memory import MemoryConfig, Store
 from coterie.runs import Played
 
 
@@ -102,3 +103,29 @@ def _members(group: Group, earned: tuple[float, ...]) -> list[str]:
 
 def _indented(text: str, first: str) -> list[str]:
     return [first + line for line in plain(text).split("\n")]
+
+
+def memory_text(store: Store, config: MemoryConfig, role: str | None = None) -> str:
+    """A store as a person reads it: entries by role, the strongest first. role: of this one alone."""
+    if config.mode == "off":
+        return "this run remembers nothing: memory.mode = 'off'"
+    lines = [f"{len(store.entries)} entries after {store.iteration} steps, {store.digest[:12]}"]
+    for name, share in store.baselines.items():
+        lines.append(f"success without notes, {plain(name) or 'all'}: {share:.3f}")
+    for owner in sorted({entry.role for entry in store.entries if role in (None, entry.role)}):
+        mine = [entry for entry in store.entries if entry.role == owner]
+        mine.sort(key=lambda entry: -entry.strength(store.iteration, config.half_life))
+        lines += ["", f"{owner}: {len(mine)}"]
+        for entry in mine:
+            judged = (
+                f"worth {2 * entry.utility - 1:+.2f}, shown for {entry.shown} queries"
+                if entry.shown
+                else "not shown yet"
+            )
+            state = "" if entry.state == "active" else f", {entry.state}"
+            lines.append(f"  {plain(entry.text)}")
+            lines.append(
+                f"    for: {plain(entry.key)} ({judged}, since step {entry.born}, last used {entry.used}{state}; "
+                f"from {len(entry.sources)} of {plain(' '.join(entry.origin[:2]))})"
+            )
+    return "\n".join(lines)

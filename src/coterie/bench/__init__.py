@@ -22,6 +22,7 @@ BENCHES = {
     "roles": "what plan_path loses with a role muted, swapped or replaced by its start",
     "rollout": "tokens a second against padded model.generate",
     "sandbox": "programs a second, each in a sandbox of its own, and what 20,000 leave behind",
+    "selection": "true worth of the groups that a rule chooses: by variance, by signal, by chance",
     "smoke": "twenty steps; fails unless success rises",
     "startup": "seconds until `coterie --help` has answered",
     "step": "share of a step spent outside engine and learner",

@@ -175,6 +175,11 @@ class Assistants(Environment):
             return len(queries(self.data)[split])
         return None if split == "train" else assistance.HELD_OUT[split]
 
+    def ready(self) -> None:
+        """Raises ConfigError: the knowledge base or the shop cannot be read."""
+        sentences(self.knowledge)
+        catalogue(self.catalogue)
+
     async def play(self, task: Query, scene: Scene) -> None:
         """One query."""
         shop = Shop(catalogue(self.catalogue))
@@ -184,7 +189,7 @@ class Assistants(Environment):
         right = answer is not None and plain(answer) == plain(task.answer)
         format_weight, cost_weight = (1.0, 1.0) if self.published_weights else (self.format_weight, self.cost_weight)
         scene.team_reward(float(right), "answer")
-        scene.team_reward(format_weight * count.well_formed / max(1, count.calls), "format")
+        scene.team_reward(format_weight * (count.well_formed / max(1, count.calls)), "format")
         scene.team_reward(-cost_weight * right * (count.calls - 1) / (self.max_calls - 1), "cost")
         scene.metric("calls", count.calls)
         for name in self.roles:

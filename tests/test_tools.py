@@ -1,0 +1,139 @@
+"""Tools: a schema from a signature, arguments that nobody trusts, errors that are seen and never raised."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+
+from coterie.errors import ConfigError
+from coterie.tools import LONGEST_OBSERVATION, Observation, Toolbox
+
+
+def price(item: str, count: int = 1) -> int:
+    """What so many of an item cost."""
+    return {"mug": 3}[item] * count
+
+
+def choose(size: Literal["small", "large"]) -> dict[str, Any]:
+    """One of two sizes."""
+    return {"size": size}
+
+
+class Shop:
+    def __init__(self) -> None:
+        self.sold = 0
+
+    def sell(self, count: int) -> str:
+        """Sells some."""
+        self.sold += count
+        return f"{self.sold} sold"
+
+
+BOX = Toolbox(price, choose)
+
+
+def test_a_call_gives_what_the_function_does():
+    assert BOX.call("price", {"item": "mug"}) == Observation("3", True)
+    assert BOX.call("price", {"item": "mug", "count": 2}) == Observation("6", True)
+    assert BOX.call("choose", {"size": "large"}) == Observation('{"size": "large"}', True)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("prize", {"item": "mug"}, "error: no tool 'prize'; there are price, choose"),
+        ("price", {}, "error: item: Field required"),
+        ("price", {"item": "mug", "x": 1}, "error: x: Extra inputs are not permitted"),
+        ("price", {"item": 3}, "error: item: Input should be a valid string"),
+        ("price", {"item": "mug", "count": "2"}, "error: count: Input should be a valid integer"),
+        ("price", {"item": "mug", "count": True}, "error: count: Input should be a valid integer"),
+        ("price", ["mug"], "error: arguments: Input should be"),
+        ("price", None, "error: arguments: Input should be"),
+        ("price", {"item": "rug"}, "error: 'rug'"),
+        ("choose", {"size": "huge"}, "error: size: Input should be 'small' or 'large'"),
+    ],
+)
+def test_whatever_is_wrong_is_seen_and_nothing_is_raised(name, arguments, said):
+    found = BOX.call(name, arguments)
+    assert not found.ok
+    assert found.text.startswith(said)
+
+
+def test_what_a_tool_gives_is_bounded():
+    def flood() -> str:
+        """Much."""
+        return "x" * 10**6
+
+    assert len(Toolbox(flood).call("flood", {}).text) <= LONGEST_OBSERVATION + 2
+
+
+def test_methods_keep_their_objects_state():
+    one, other = Shop(), Shop()
+    assert Toolbox(one.sell).call("sell", {"count": 2}).text == "2 sold"
+    assert Toolbox(one.sell).call("sell", {"count": 1}).text == "3 sold"
+    assert other.sold == 0
+
+
+def test_the_schema_is_the_signatures():
+    (first, second) = BOX.schemas
+    assert first["function"]["name"] == "price"
+    assert first["function"]["description"] == "What so many of an item cost."
+    assert first["function"]["parameters"]["required"] == ["item"]
+    assert first["function"]["parameters"]["properties"]["count"]["type"] == "integer"
+    assert second["function"]["parameters"]["properties"]["size"]["enum"] == ["small", "large"]
+
+
+def untyped(item):
+    """No type."""
+
+
+def many(*items: str):
+    """Not by name."""
+
+
+def positional(item: str, /):
+    """Not by name."""
+
+
+def strange(item: Shop):
+    """No JSON."""
+
+
+def unknown(item: Nowhere):  # noqa: F821  # pyright: ignore[reportUndefinedVariable]
+    """No such type."""
+
+
+def silent(item: str):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (untyped, "parameter 'item' has no type; annotate it"),
+        (many, "parameter 'items' cannot be given by name"),
+        (positional, "parameter 'item' cannot be given by name"),
+        (strange, "its arguments are no JSON"),
+        (unknown, "its annotations cannot be read"),
+        (silent, "write a docstring"),
+    ],
+)
+def test_a_tool_whose_schema_cannot_be_read_is_one_line_at_start(function, message, tmp_path):
+    with pytest.raises(ConfigError, match=f"tool '{function.__name__}': {message}") as caught:
+        Toolbox(function)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ConfigError, match="two tools have one name"):
+        Toolbox(price, price)
+
+
+def test_a_tool_of_a_users_environment_is_refused_before_anything_is_played(tmp_path):
+    from coterie.config import load_config
+
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from coterie import Environment\nfrom coterie.tools import Toolbox\n\ndef look(where):\n    'Looks.'\n\n"
+        "class Mine(Environment):\n    roles = ('a',)\n    tools = Toolbox(look)\n"
+    )
+    with pytest.raises(ConfigError, match="parameter 'where' has no type"):
+        load_config(f"{file}:Mine")
