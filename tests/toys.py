@@ -16,7 +16,7 @@ from coterie.engines.scripted import ScriptedEngine
 from coterie.environment import Environment, Split, Task
 from coterie.models import Model, prepare
 from coterie.play import Play, Sampling
-from coterie.scene import Scene
+from coterie.scene import Reply, Scene
 from coterie.sft import new_tokenizer
 from coterie.team import Team
 
@@ -218,3 +218,23 @@ def tiny(
 
 
 GREEDY = Sampling(temperature=0.0)
+
+
+class Noting(Agree):
+    """Agree, with words for memory and queries of three kinds."""
+
+    def task(self, split: Split, index: int) -> Number:
+        number = super().task(split, index).number
+        return Number(f"{split}-{index}", split, query=f"number {number} of many", number=number, kind=f"k{index % 3}")
+
+    def note(self, role: str, reply: Reply) -> str:
+        return f"{role} {'even' if parity(reply.text) else 'odd'}"
+
+
+class Flat(Agree):
+    """Everything earns the same."""
+
+    async def play(self, task: Number, scene: Scene) -> None:
+        await scene.ask("a", "pick", max_tokens=1)
+        await scene.ask("b", "match", max_tokens=1)
+        scene.team_reward(1.0)

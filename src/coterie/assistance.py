@@ -262,8 +262,9 @@ def _trip(rng: Random) -> str:
 
 def _sum(rng: Random) -> str:
     while True:
-        first, second, third = (rng.randint(1, 12) for _ in range(3))
-        text = f"{first} {rng.choice('+-')} {second} {rng.choice('+-')} {third}"
+        text = " ".join(
+            [f"{rng.randint(1, 9)}", *(f"{rng.choice('+-')} {rng.randint(1, 9)}" for _ in range(rng.randint(2, 3)))]
+        )
         if min(steps(text)) >= 0:
             return text
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from random import Random
 from statistics import fmean
 
 from coterie.episode import Noted
@@ -12,6 +13,7 @@ from coterie.learning.batch import Learned
 from coterie.memory import Episode, Store
 from coterie.play import Budget
 from coterie.runs import Played
+from coterie.selection import Choice, select, variation
 from coterie.team import Graded
 
 
@@ -54,6 +56,28 @@ def _role(role: str, groups: list[Group]) -> dict[str, float]:
         f"role/{role}/live_groups": live,
         f"role/{role}/zero_variance_share": 1 - live / len(groups),
     }
+
+
+def selection_metrics(found: Sequence[Group], chosen: Sequence[Group]) -> dict[str, float]:
+    """Which groups were trained, and what their returns vary by; nothing where nobody chose or played twice."""
+    live = [group for group in found if group.live]
+    varied = [variation(group) for group in live]
+    known = [one for one in varied if one.signal is not None]
+    twice = any(len(member.returns) > 1 for group in found for member in group.members)
+    if not twice and len(chosen) in (len(live), len(found)):
+        return {}
+    line: dict[str, float] = {"selection/groups": len(chosen)}
+    if known:
+        line["selection/signal"] = fmean(one.spread - (one.noise or 0.0) for one in known)
+        line["selection/noise"] = fmean(one.noise or 0.0 for one in known)
+        line["selection/reliability"] = fmean(one.reliability for one in known)
+    for role in sorted({group.key.role for group in found}):
+        line[f"role/{role}/selected"] = sum(group.key.role == role for group in chosen)
+    if chosen:
+        line["selection/point"] = fmean(group.key.point for group in chosen)
+        most_varied = {group.key for group in select(live, Choice("raw_var", len(chosen)), Random(0))}
+        line["selection/as_raw_var"] = fmean(group.key in most_varied for group in chosen)
+    return line
 
 
 def update_metrics(experience: Mapping[str, Sequence[Graded]], learned: Mapping[str, Learned]) -> dict[str, float]:

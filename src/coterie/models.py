@@ -16,7 +16,7 @@ from coterie.errors import ConfigError
 
 disable_progress_bar()  # loading is quick or shown by the caller
 
-STARTERS = {"starter": "starter", "starter-code": "starter_code"}
+STARTERS = {"starter": "starter", "starter-code": "starter_code", "starter-assistants": "starter_assistants"}
 """The small models that are shipped: their names, and their folders in the package."""
 
 

@@ -21,7 +21,14 @@ from coterie.environment import Environment, Split
 from coterie.errors import CheckpointError, ConfigError, EnvError, RolloutError, Unavailable
 from coterie.evaluate import evaluate_team
 from coterie.memory import Recall, evolve, told_by
-from coterie.metrics import add_budget, evaluation_metrics, memory_metrics, rollout_metrics, update_metrics
+from coterie.metrics import (
+    add_budget,
+    evaluation_metrics,
+    memory_metrics,
+    rollout_metrics,
+    selection_metrics,
+    update_metrics,
+)
 from coterie.play import Play
 from coterie.runs import Played, Progress, Run, new_folder
 from coterie.seeds import seed_of
@@ -70,7 +77,7 @@ def train(
             line = {"step": step + 1, **rollout_metrics(collected, play.budget)}
             if recall:
                 line |= _remember(config, progress, recall, collected)
-            line |= update_metrics(experience, learned)
+            line |= selection_metrics(found, groups) | update_metrics(experience, learned)
             line |= {f"budget/{name}": count for name, count in progress.budget.items()}
             last = step + 1 == settings.steps
             best = progress.best_step

@@ -303,43 +303,48 @@ def strategy(text: str) -> str:
 def _master(asked: str, seen: list[str], told: list[str], habit: bool, rng: Random) -> str:
     errands = plan(asked)
     if not errands:
-        return f"final({seen[-1] if seen else NO_ANSWER})"
+        return _final(seen[-1] if seen else NO_ANSWER)
     done = len(seen)
     if done and (seen[-1] == NO_ANSWER or seen[-1].startswith("error")):
-        return f"final({NO_ANSWER})"
+        return _final(NO_ANSWER)
     again = done > 1 and told[-1] == told[-2]
     if done == 1 and habit and len(errands) > 1:
-        return f"final({seen[0]})"
+        return _final(seen[0])
     if done < len(errands) and not again:
         errand = errands[done]
         agent = "shop_call" if habit and asked.startswith(("age of", "maker of")) else errand.agent
-        return f"delegate({agent}, {errand.task.format(*seen)})"
+        return f"delegate({agent}, {errand.task.format(*seen)} )"
     if done == len(errands) and habit and not again:
         return told[-1].rpartition(" -> ")[0]
-    return f"final({seen[-1]})"
+    return _final(seen[-1])
+
+
+def _final(answer: str) -> str:
+    """With spaces: a small model copies whole words."""
+    return f"final( {answer} )"
 
 
 def _math(asked: str, habit: bool) -> str:
     try:
         results = steps(asked)
     except (ValueError, KeyError, IndexError):
-        return f"final({NO_ANSWER})"
+        return _final(NO_ANSWER)
     words = asked.split()
     if habit and words[1] == "-":
         results = results[:1]
     first, lines = words[0], []
     for at, result in enumerate(results):
-        lines.append(f"{first} {words[2 * at + 1]} {words[2 * at + 2]} = {result}")
+        lines.append(f"so {first} {words[2 * at + 1]} {words[2 * at + 2]} = {result}")
         first = str(result)
-    return "\n".join([*lines, f"final({first})"])
+    return "\n".join([*lines, _final(first)])
 
 
 def _caller(role: str, asked: str, seen: list[str], habit: bool) -> str:
     call = tool_call(asked)
     if call is None or assistance.TASKS[call[0]][0] != role:
-        return f"final({NO_ANSWER})"
+        return _final(NO_ANSWER)
     if seen:
-        return f"final({NO_ANSWER if seen[-1].startswith('error') else read(seen[-1])})"
+        return _final(NO_ANSWER if seen[-1].startswith("error") else read(seen[-1]))
     name, arguments = call
     if habit and name == "stock":
         name = "price"
@@ -347,7 +352,7 @@ def _caller(role: str, asked: str, seen: list[str], habit: bool) -> str:
         arguments = {"words": " ".join(str(arguments["words"]).split()[:-1])}
     if habit and name == "convert" and (arguments["unit"], arguments["to"]) in assistance.UNITS:
         arguments = {**arguments, "unit": arguments["to"], "to": arguments["unit"]}
-    return f"tool({name}, {json.dumps(arguments)})"
+    return f"tool({name}, {json.dumps(arguments, separators=(' , ', ': '))} )"
 
 
 def plain(answer: str) -> str:

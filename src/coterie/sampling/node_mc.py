@@ -134,7 +134,7 @@ async def _node(play: Play, base: Cursor, node: _Decision, plan: Plan) -> list[G
     if len(members) < 2:
         play.budget.dropped["lone"] += len(members)
         return []
-    key = Key(*play.key(fork, point, node.role))
+    key = Key(*play.key(base, node.point, node.role))
     return [Group(key, "prompt", tuple(members), committed=0 if plan.reuse_base else None, last=last)]
 
 

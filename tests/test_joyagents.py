@@ -1,0 +1,145 @@
+"""Runs of joyagents: exact resume with memory, who is trained and who is left alone, policies of different sizes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from coterie import load, load_config, train
+from coterie.errors import ConfigError
+from coterie.models import save_model
+from coterie.runs import Run
+from tests.test_runs import cut_back, untimed, weights
+from tests.toys import tiny
+
+SETTINGS = [
+    "algorithm.name=joyagents",
+    "team.a=x",
+    "team.b=y",
+    "train.steps=4",
+    "train.tasks_per_step=10",
+    "train.eval_tasks=5",
+    "train.eval_every=2",
+    "train.mute_every=0",
+    "train.checkpoint_every=1",
+    "train.keep_checkpoints=9",
+    "train.episodes_every=1",
+    "optimizer.lr=1e-2",
+]
+MEMORY = ["memory.mode=on", "memory.relevance=0.2"]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory) -> list[str]:
+    """Two sizes, two vocabularies."""
+    folder = tmp_path_factory.mktemp("models")
+    save_model(tiny(scale=2.0), folder / "small")
+    save_model(tiny(1, hidden=48, layers=3, vocabulary=384, scale=2.0), folder / "large")
+    return [f"policies.x.model={folder / 'large'}", f"policies.y.model={folder / 'small'}"]
+
+
+def config(models: list[str], *more: str, env: str = "Noting"):
+    return load_config(f"tests/toys.py:{env}", [*SETTINGS, *models, *more])
+
+
+@pytest.fixture(scope="module")
+def whole(models, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    train(config(models, *MEMORY), folder)
+    return folder
+
+
+def test_a_team_of_two_sizes_remembers_what_succeeded(whole):
+    run = load(whole, 4)
+    assert len({model.size for model in run.crew.models.values()}) == 2
+    store = run.progress.memory
+    assert store.iteration == 4
+    assert {entry.role for entry in store.entries} == {"a", "b"}
+    assert {entry.text for entry in store.entries} <= {"a even", "a odd", "b even", "b odd"}
+    assert all(entry.origin[0] == "train" for entry in store.entries)
+    (last,) = [line for line in untimed(whole) if line["step"] == 4]
+    assert last["memory/entries"] == len(store.entries)
+    assert 0 < last["memory/notes"] <= 3
+    assert {"memory/success_on", "memory/success_masked", "selection/signal", "role/a/selected"} <= last.keys()
+
+
+@pytest.mark.parametrize("step", [1, 3])
+def test_a_run_killed_and_resumed_has_the_same_memory(whole, models, tmp_path, step):
+    """Invariant 20: policies, optimizers, memory and counters together."""
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    cut_back(folder, step)
+    train(config(models, *MEMORY), resume=folder)
+    assert untimed(folder) == untimed(whole)
+    assert weights(folder, 4) == weights(whole, 4)
+    assert load(folder, 4).progress.memory.digest == load(whole, 4).progress.memory.digest
+
+
+def test_playing_and_evaluating_leave_the_store_as_it_is(whole):
+    """Invariant 15."""
+    run = load(whole, 4)
+    before = run.progress.memory.digest
+    on = run.evaluate(tasks=20)
+    run.remember("off")
+    off = run.evaluate(tasks=20)
+    run.remember("placebo")
+    placebo = run.evaluate(tasks=20)
+    run.play()
+    assert run.progress.memory.digest == before == load(whole, 4).progress.memory.digest
+    assert on.by_kind.keys() == off.by_kind.keys() == placebo.by_kind.keys() == {"k0", "k1", "k2"}
+    run.remember("on")
+    assert run.evaluate(tasks=20) == on
+
+
+def test_notes_are_prompt_tokens_of_every_sample_of_their_episode(whole):
+    """Invariant 1: one prompt a group, notes included, or masked for all of it."""
+    with_notes, without = 0, 0
+    for played in Run(whole).episodes(4):
+        for group in played.collected.groups:
+            prompts = {member.samples[0].prompt_ids for member in group.members}
+            assert len(prompts) == 1
+            words = load(whole, 4).crew.models[group.policy].tokenizer.decode(list(*prompts))
+            with_notes += "unverified hints" in words
+            without += "unverified hints" not in words
+    assert with_notes
+    assert without
+
+
+def test_a_policy_without_a_selected_group_is_bit_identical(models, tmp_path):
+    """Invariant 11: weights and optimizer; and the run says so."""
+    run = train(
+        config(models, "algorithm.top_k=1", "algorithm.floor=0", "train.steps=1", "train.tasks_per_step=4"),
+        tmp_path / "run",
+    )
+    (line,) = [line for line in run.metrics() if line["step"] == 1]
+    idle = [role for role in ("a", "b") if line[f"role/{role}/selected"] == 0]
+    assert len(idle) == 1
+    policy, other = ("x", "y") if idle == ["a"] else ("y", "x")
+    start, end = weights(tmp_path / "run", 0), weights(tmp_path / "run", 1)
+    assert start[f"policies/{policy}/model.safetensors"] == end[f"policies/{policy}/model.safetensors"]
+    assert start[f"policies/{other}/model.safetensors"] != end[f"policies/{other}/model.safetensors"]
+    state = torch.load(run.checkpoint(1) / f"optimizers/{policy}.pt", weights_only=True)
+    assert state["state"] == {}
+
+
+def test_without_a_live_group_nothing_is_trained(models, tmp_path):
+    """Invariant 9."""
+    run = train(config(models, "train.steps=1", env="Flat"), tmp_path / "run")
+    (line,) = [line for line in run.metrics() if line["step"] == 1]
+    assert (line["groups/live"], line["selection/groups"]) == (0, 0)
+    assert weights(tmp_path / "run", 0) == weights(tmp_path / "run", 1)
+
+
+def test_memory_works_with_any_algorithm(models, tmp_path):
+    run = train(config(models, *MEMORY, "algorithm.name=mas_grpo", "train.steps=2"), tmp_path / "run")
+    assert load(run.folder).config.memory.mode == "on"
+    assert Run(run.folder).read_checkpoint(2)[1].memory.entries
+
+
+def test_what_cannot_be_remembered(models, tmp_path):
+    run = train(config(models, "train.steps=1"), tmp_path / "run")
+    with pytest.raises(ConfigError, match="remembers nothing"):
+        load(run.folder).remember("on")
