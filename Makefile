@@ -62,6 +62,12 @@ starter: setup ## rebuild the shipped starter (about 25 minutes)
 	rm -rf src/coterie/starter
 	cp -r build/starter src/coterie/starter
 
+starter-assistants: setup ## rebuild the starter of assistants (about 20 minutes)
+	rm -rf build/starter_assistants
+	$(BIN)/coterie sft assistants --out build/starter_assistants --set sft.steps=900 --set sft.tasks_per_step=32 --set memory.mode=on --set memory.mask=0.5 --set memory.relevance=0.2
+	rm -rf src/coterie/starter_assistants
+	cp -r build/starter_assistants src/coterie/starter_assistants
+
 starter-code: setup ## rebuild the starter of the programming tasks (about 14 minutes)
 	rm -rf build/starter_code
 	$(BIN)/coterie sft code --out build/starter_code --set sft.steps=900 --set sft.tasks_per_step=24
@@ -78,4 +84,4 @@ docs: setup ## regenerate docs/config.md
 clean: ## remove what was built
 	rm -rf .venv build dist mutants .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo fmt lint types test test-slow test-gpu check mutants smoke bench starter starter-code screenshots docs clean
+.PHONY: help setup demo fmt lint types test test-slow test-gpu check mutants smoke bench starter starter-code starter-assistants screenshots docs clean

@@ -151,6 +151,7 @@ class Recall:
     config: MemoryConfig
     training: bool = False
     seed: int = 0
+    _found: dict[tuple[str, Task], tuple[Entry, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     def masked(self, task: Task, episode: int) -> bool:
         """Whether an episode plays without notes, decided before anything of it is sampled."""
@@ -158,10 +159,14 @@ class Recall:
 
     def notes(self, role: str, task: Task, episode: int) -> tuple[Entry, ...]:
         """What a role is shown in an episode of a task, best first; depends on nothing else."""
-        config = self.config
-        if (config.roles and role not in config.roles) or self.masked(task, episode):
+        if (self.config.roles and role not in self.config.roles) or self.masked(task, episode):
             return ()
-        found = self.store.of(role)
+        if (role, task) not in self._found:
+            self._found[role, task] = self._nearest(role, task)
+        return self._found[role, task]
+
+    def _nearest(self, role: str, task: Task) -> tuple[Entry, ...]:
+        config, found = self.config, self.store.of(role)
         own = source(task.query) if self.training else ""
         near = [
             at

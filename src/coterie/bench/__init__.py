@@ -17,6 +17,7 @@ Say = Callable[[str], None]
 BENCHES = {
     "code": "the results of the programming tasks: teams, baselines, cooperation",
     "demo": "what `make demo` shows: a team before and after minutes of training",
+    "joyagents": "the results of assistants: node-wise training, its neighbours, selection, memory",
     "memory": "peak memory of a demo step",
     "plan_path": "the results table of plan_path: algorithms, seeds, intervals",
     "roles": "what plan_path loses with a role muted, swapped or replaced by its start",
