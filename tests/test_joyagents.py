@@ -12,6 +12,7 @@ from coterie import load, load_config, train
 from coterie.errors import ConfigError
 from coterie.models import save_model
 from coterie.runs import Run
+from tests.test_cli import call
 from tests.test_runs import cut_back, untimed, weights
 from tests.toys import tiny
 
@@ -143,3 +144,22 @@ def test_what_cannot_be_remembered(models, tmp_path):
     run = train(config(models, "train.steps=1"), tmp_path / "run")
     with pytest.raises(ConfigError, match="remembers nothing"):
         load(run.folder).remember("on")
+
+
+def test_what_is_remembered_is_shown(whole, models, tmp_path):
+    code, out, _ = call("memory", str(whole))
+    assert code == 0
+    store = load(whole, 4).progress.memory
+    assert out.startswith(f"{len(store.entries)} entries after 4 steps, {store.digest[:12]}")
+    assert "success without notes, a/k0: " in out
+    assert "  a even" in out
+    assert "for: number" in out
+    assert "from 1 of train train-" in out
+    assert "b even" not in call("memory", str(whole), "--role", "a")[1]
+    code, out, _ = call("eval", str(whole), "--tasks", "20", "--memory", "placebo")
+    assert code == 0
+    assert "by kind: k0" in out
+    code, _, error = call("eval", str(whole), "--memory", "of")
+    assert (code, error) == (2, "coterie: --memory of: unknown; did you mean 'off'?; it is off, on, placebo\n")
+    plain = train(config(models, "train.steps=1"), tmp_path / "run")
+    assert "remembers nothing" in call("memory", str(plain.folder))[1]

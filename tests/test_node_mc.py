@@ -236,6 +236,31 @@ def test_a_fault_shrinks_a_group_and_is_never_a_zero():
     assert [group.key.role for group in found.groups] == ["b"]
 
 
+def test_a_fault_in_a_continuation_leaves_the_others_of_its_reply():
+    """One continuation of one alternative meets a call that cannot be made."""
+    failed = []
+
+    def flaky(number: int) -> int:
+        if number == 4 and not failed:
+            failed.append(number)
+            raise Unavailable("call", "by design")
+        return number
+
+    calls = iter(range(99))
+    play = scripted(Sequential(max_turns=1))
+    run_on = play.run
+
+    async def sometimes(cursor, *args, **kwargs):
+        flaky(next(calls))
+        return await run_on(cursor, *args, **kwargs)
+
+    play.run = sometimes
+    found = one(play, node_wise(continuations=2).collect(play, Sequential(max_turns=1).task("train", 0)))
+    assert failed
+    assert sorted(len(member.returns) for member in found.groups[0].members) == [1, 2, 2, 2]
+    assert play.budget.dropped == {"call": 1}
+
+
 # The gradient -------------------------------------------------------------------------------------
 
 EXACT = [
@@ -319,6 +344,7 @@ def test_a_role_that_spoke_in_one_episode_alone_is_not_reinforced_blindly():
     [
         (["algorithm.continuations=1"], "one continuation cannot tell"),
         (["algorithm.selection=shrunk", "algorithm.continuations=1"], "one continuation cannot tell"),
+        (["algorithm.selection=shrunk", "algorithm.continuations=1", "algorithm.noise=last_exact"], "cannot tell"),
         (["algorithm.floor=3", "algorithm.top_k=2"], "top_k = 2 is less than algorithm.floor = 3"),
         (["algorithm.selection=all_live", "algorithm.top_k=2"], "top_k has no effect"),
         (["algorithm.selection=raw_var", "algorithm.noise=last_exact"], "noise has no effect"),

@@ -153,23 +153,19 @@ def test_lots_and_floors():
 
 
 def test_ties_go_to_the_larger_then_the_earlier_then_the_first_by_name():
-    small = made((1.0,), (0.0,), task="a")
-    large = made((1.0,), (1.0,), (0.0,), (0.0,), (0.5,), task="b", point=3)
-    large = replace(
-        large,
-        members=tuple(replace(m, returns=(r,)) for m, r in zip(large.members, (1, 0, 0.5, 0.5, 0.5), strict=True)),
-    )
-    assert variance(small.values) == variance((1.0, 0.0)) == 0.5
+    pair, eight = made((1.0,), (0.0,), task="a"), made((2.0,), *[(0.0,)] * 7, task="z", point=9)
+    assert variance(pair.values) == variance(eight.values) == 0.5
+    assert chosen([pair, eight], "raw_var", top_k=1) == ["z"]
     early, late = made((1.0,), (0.0,), task="z", point=1), made((1.0,), (0.0,), task="a", point=2)
     assert chosen([late, early], "raw_var", top_k=1) == ["z"]
-    assert chosen([late, replace(late, key=late.key._replace(task="0"))], "raw_var", top_k=1) == ["0"]
-    three = made((1.0,), (0.0,), (0.5,), task="three", point=9)
-    three = replace(
-        three, members=tuple(replace(m, returns=(r,)) for m, r in zip(three.members, (1.0, 0.0, 0.0), strict=True))
-    )
-    pair = made((3**-0.5 * 2**0.5,), (0.0,), task="pair")
-    assert variance(three.values) == pytest.approx(variance(pair.values))
-    assert large.live
+    first = replace(late, key=late.key._replace(task="0"))
+    assert chosen([late, first], "raw_var", top_k=1) == ["0"]
+
+
+def test_a_floor_takes_the_most_varied_where_no_signal_is_known():
+    small, large = made((0.1,), (0.0,), task="small"), made((1.0,), (0.0,), task="large", point=3)
+    assert chosen([small, large], "signal", top_k=1, floor=1) == ["large"]
+    assert chosen([small, large, WEAK], "signal", top_k=3, floor=1) == ["weak"], "known comes first"
 
 
 returns_ = st.lists(st.integers(0, 3).map(float), min_size=2, max_size=2).map(tuple)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date
+from enum import Enum
 from typing import Any, Literal
 
 import pytest
@@ -18,6 +20,20 @@ def price(item: str, count: int = 1) -> int:
 def choose(size: Literal["small", "large"]) -> dict[str, Any]:
     """One of two sizes."""
     return {"size": size}
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+def paint(colour: Colour, when: date, at: tuple[int, int]) -> str:
+    """Types that JSON writes in its own way."""
+    return f"{colour.value} {when.year} {at[1]}"
+
+
+def odd(kind: str) -> Any:
+    """Gives what is no JSON."""
+    return {1} if kind == "set" else float("nan")
 
 
 class Shop:
@@ -58,6 +74,13 @@ def test_whatever_is_wrong_is_seen_and_nothing_is_raised(name, arguments, said):
     found = BOX.call(name, arguments)
     assert not found.ok
     assert found.text.startswith(said)
+
+
+def test_types_beyond_jsons_own():
+    given = {"colour": "red", "when": "2026-01-02", "at": [3, 4]}
+    assert Toolbox(paint).call("paint", given) == Observation("red 2026 4", True)
+    assert not Toolbox(paint).call("paint", {**given, "colour": "blue"}).ok
+    assert Toolbox(odd).call("odd", {"kind": "set"}).text.startswith("error: Object of type set")
 
 
 def test_what_a_tool_gives_is_bounded():

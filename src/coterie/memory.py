@@ -3,7 +3,7 @@
 A store is an immutable snapshot. All that an iteration samples sees one; when every reward is in,
 `evolve` makes the next, a pure function of the snapshot and the iteration's episodes. JoyAgents-R1
 (arXiv:2506.19846) adds and removes strategies by the rewards that train the policies; its thresholds are
-two deviations from the mean reward, which a success rate between 0.21 and 0.79 never reaches, so ours are
+two deviations from the mean reward, which a success rate between 0.21 and 0.79 never reaches, so ours is
 clamped. All siblings of a node see the same notes, so the reward within a group says nothing of them: a
 note's worth is measured against episodes in which memory is masked.
 
@@ -35,9 +35,9 @@ Z95 = 1.96
 LONGEST_KEY, LONGEST_TEXT = 512, 800
 """Characters of an entry's key and text."""
 FEWEST_EPISODES = 16
-"""Of a role, below which an iteration tells nothing."""
-HIGH, LOW = (0.55, 0.95), (0.05, 0.45)
-"""Where the thresholds may lie."""
+"""Of an iteration, below which it tells nothing."""
+HIGH = (0.55, 0.95)
+"""Where the threshold of a strong episode may lie."""
 RATE, MOST_AT_ONCE = 0.2, 5
 """How fast a utility follows: 1 - (1 - RATE)^c after c queries, at most so many."""
 BASELINE_RATE = 0.1
@@ -71,7 +71,7 @@ class MemoryConfig(Settings):
     """A note is relevant when its query and this one share that much of their words."""
     characters: int = Field(600, ge=1)
     """Of all notes in a prompt."""
-    mask: float = Field(0.2, ge=0, lt=1)
+    mask: float = Field(0.2, gt=0, lt=1)
     """Share of train episodes that play without notes, so that their worth can be told."""
     add: int = Field(4, ge=1)
     """New entries of a role in an iteration, at most."""
@@ -118,7 +118,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A snapshot. baselines: success without notes by a task's kind, and "" for all, moving averages."""
+    """A snapshot. baselines: success without notes where a role acted, by "role" and "role/kind", moving averages."""
 
     entries: tuple[Entry, ...] = ()
     iteration: int = 0
@@ -184,10 +184,9 @@ class Recall:
 
         shown: list[Entry] = []
         for at in sorted(near, key=rank):
-            entry = found[at]
-            if config.mode == "placebo":
-                entry = replace(entry, text=found[(at + len(found) // 2) % len(found)].text)
-            if len(rendered([*shown, entry])) <= config.characters and len(shown) < config.top:
+            entry = found[at] if config.mode == "on" else _swapped(found, at, own)
+            new = entry is not None and all(entry.text != one.text for one in shown)
+            if entry and new and len(shown) < config.top and len(rendered([*shown, entry])) <= config.characters:
                 shown.append(entry)
         return tuple(shown)
 
@@ -204,6 +203,13 @@ class Recall:
         return (*prompt[:at], ChatMessage("user", f"{notes}\n{prompt[at].content}"), *prompt[at + 1 :])
 
 
+def _swapped(found: Sequence[Entry], at: int, own: str) -> Entry | None:
+    """An entry that says what another one says, or None where all say the same."""
+    others = [*found[at + 1 :], *found[:at]]
+    others = [one for one in others if one.text != found[at].text and own not in one.sources]
+    return replace(found[at], text=others[len(others) // 2].text) if others else None
+
+
 def rendered(notes: Iterable[Entry]) -> str:
     """Notes as a block of data, a JSON line each; "" for none."""
     lines = [json.dumps({"note": entry.text}, ensure_ascii=False) for entry in notes]
@@ -217,11 +223,11 @@ def sanitised(text: str, longest: int) -> tuple[str, bool]:
     addresses become a dot.
     """
     plain = unicodedata.normalize("NFC", text)
-    plain = "".join(" " if unicodedata.category(one)[0] in "CZ" else one for one in plain)
+    plain = " ".join("".join(" " if unicodedata.category(one)[0] in "CZ" else one for one in plain).split())
     changed = sum(len(found) for found in MARKUP.findall(plain))
     while (shorter := MARKUP.sub("·", plain)) != plain:  # what is left may read as markup again
         plain = shorter
-    return " ".join(plain.split())[:longest], changed > TAMPERED * max(1, len(plain) + changed)
+    return plain[:longest].strip(), changed > TAMPERED * max(1, len(plain) + changed)
 
 
 def source(query: str) -> str:
@@ -266,25 +272,25 @@ def evolve(store: Store, episodes: Sequence[Episode], config: MemoryConfig) -> t
 
     Args: episodes: of this iteration, whole ones, in any order.
     Returns: the store, and how many entries were added, known again, refused, quarantined, deleted, evicted; or
-        a role was "skipped" because its episodes were too few or all alike.
+        that the iteration was "skipped": its episodes were too few or all alike, and tell nothing.
     """
     now = store.iteration + 1
     counts: Counter[str] = Counter()
     ordered = sorted(episodes, key=lambda one: one.id)
     baselines = _baselines(store.baselines, ordered)
+    scores = [one.score for one in ordered]
+    if len(scores) < FEWEST_EPISODES or max(scores) - min(scores) < 1e-6:
+        used = tuple(_used(entry, _showing(entry, ordered), now) for entry in store.entries)
+        return Store(used, now, baselines), Counter({"skipped": 1})
+    high = threshold(ordered)
     kept: list[Entry] = []
     for role in sorted({entry.role for entry in store.entries} | {role for one in ordered for role in one.did}):
         if config.roles and role not in config.roles:
             continue
         mine = [one for one in ordered if role in one.did]
         old = [entry for entry in store.entries if entry.role == role]
-        scores = [one.score for one in mine]
-        if len(mine) < FEWEST_EPISODES or max(scores) - min(scores) < 1e-6:
-            counts["skipped"] += 1
-            kept += old
-            continue
-        entries = {entry.id: _judged(entry, mine, role, store.baselines, now) for entry in old}
-        for entry in _candidates(mine, role, now, config, counts):
+        entries = {entry.id: _judged(entry, mine, store.baselines, now) for entry in old}
+        for entry in _candidates(mine, role, high, now, config, counts):
             known = entries.get(entry.id)
             counts["known" if known else "added"] += 1
             entries[entry.id] = (
@@ -298,65 +304,77 @@ def evolve(store: Store, episodes: Sequence[Episode], config: MemoryConfig) -> t
     return Store(tuple(sorted(kept, key=lambda one: one.id)), now, baselines), counts
 
 
-def thresholds(episodes: Sequence[Episode]) -> tuple[float, float]:
-    """The scores from which on an episode is strong, and up to which it is weak; each query counts once.
+def threshold(episodes: Sequence[Episode]) -> float:
+    """The score from which on an episode is strong; each query counts once.
 
-    Two deviations from the mean as published, clamped so that they can be reached and never meet.
+    Two deviations above the mean as published, clamped so that it can be reached. Of all episodes, for the
+    reward is the whole team's: a role that is seldom asked would have to wait for one of its own.
     """
     queries: dict[str, list[float]] = {}
     for one in episodes:
         queries.setdefault(one.task.id, []).append(one.score)
     mean = fmean(fmean(scores) for scores in queries.values())
     deviation = math.sqrt(fmean(fmean((score - mean) ** 2 for score in scores) for scores in queries.values()))
-    high, low = mean + Z95 * deviation, mean - Z95 * deviation
-    return min(max(high, HIGH[0]), HIGH[1]), min(max(low, LOW[0]), LOW[1])
+    return min(max(mean + Z95 * deviation, HIGH[0]), HIGH[1])
 
 
 def _baselines(before: Mapping[str, float], episodes: Sequence[Episode]) -> dict[str, float]:
     found: dict[str, list[float]] = {}
     for one in episodes:
-        if one.masked:
-            for kind in {"", one.task.kind}:
-                found.setdefault(kind, []).append(one.score)
+        for role in one.did if one.masked else ():
+            for name in {role, f"{role}/{one.task.kind}"}:
+                found.setdefault(name, []).append(one.score)
     new = {
-        kind: fmean(scores) if kind not in before else before[kind] + BASELINE_RATE * (fmean(scores) - before[kind])
-        for kind, scores in found.items()
+        name: fmean(scores) if name not in before else before[name] + BASELINE_RATE * (fmean(scores) - before[name])
+        for name, scores in found.items()
     }
     return dict(sorted({**before, **new}.items()))
 
 
-def _judged(entry: Entry, episodes: Sequence[Episode], role: str, baselines: Mapping[str, float], now: int) -> Entry:
-    """An entry after an iteration: what showing it did, against the same queries, or their kind, without notes."""
+def _showing(entry: Entry, episodes: Sequence[Episode]) -> dict[str, list[Episode]]:
+    """By query, the episodes whose role was shown an entry."""
     showing: dict[str, list[Episode]] = {}
+    for one in episodes:
+        if not one.masked and entry.id in one.shown.get(entry.role, ()):
+            showing.setdefault(one.task.id, []).append(one)
+    return showing
+
+
+def _used(entry: Entry, showing: Mapping[str, Sequence[Episode]], now: int) -> Entry:
+    if not showing:
+        return entry
+    count = len(showing)
+    return replace(entry, used=now, shown=entry.shown + count, probation=max(0, entry.probation - count))
+
+
+def _judged(entry: Entry, episodes: Sequence[Episode], baselines: Mapping[str, float], now: int) -> Entry:
+    """An entry after an iteration: what showing it did, against the same queries, or their kind, without notes.
+
+    Args: episodes: in which its role acted, shown notes or not: acting goes with success by itself.
+    """
+    showing = _showing(entry, episodes)
     masked: dict[str, list[float]] = {}
     for one in episodes:
         if one.masked:
             masked.setdefault(one.task.id, []).append(one.score)
-        elif entry.id in one.shown.get(role, ()):
-            showing.setdefault(one.task.id, []).append(one)
-    if not showing:
-        return entry
     effects: list[float] = []
     for query, shown in showing.items():
-        kind = shown[0].task.kind
-        without = fmean(masked[query]) if query in masked else baselines.get(kind, baselines.get(""))
+        kind = f"{entry.role}/{shown[0].task.kind}"
+        without = fmean(masked[query]) if query in masked else baselines.get(kind, baselines.get(entry.role))
         if without is not None:
             effects.append(fmean(one.score for one in shown) - without)
-    count, utility, low = len(showing), entry.utility, entry.low
-    if effects:
-        rate = 1 - (1 - RATE) ** min(count, MOST_AT_ONCE)
-        utility = (1 - rate) * utility + rate * min(max(0.5 + 0.5 * fmean(effects), 0.0), 1.0)
-        low = low + 1 if utility <= LOW_UTILITY else 0
-    return replace(
-        entry, utility=utility, low=low, used=now, shown=entry.shown + count, probation=max(0, entry.probation - count)
-    )
+    if not effects:
+        return _used(entry, showing, now)
+    rate = 1 - (1 - RATE) ** min(len(showing), MOST_AT_ONCE)
+    utility = (1 - rate) * entry.utility + rate * min(max(0.5 + 0.5 * fmean(effects), 0.0), 1.0)
+    low = entry.low + 1 if utility <= LOW_UTILITY else 0
+    return replace(_used(entry, showing, now), utility=utility, low=low)
 
 
 def _candidates(
-    episodes: Sequence[Episode], role: str, now: int, config: MemoryConfig, counts: Counter[str]
+    episodes: Sequence[Episode], role: str, high: float, now: int, config: MemoryConfig, counts: Counter[str]
 ) -> list[Entry]:
     """New entries from strong episodes, the best few."""
-    high, _ = thresholds(episodes)
     found: dict[str, tuple[float, Entry]] = {}
     for one in episodes:
         if one.score < high or not one.did[role]:

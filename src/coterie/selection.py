@@ -29,6 +29,8 @@ Rule = Literal["all_live", "raw_var", "signal", "shrunk", "random_live", "sample
 RANKED: tuple[Rule, ...] = ("raw_var", "signal", "random_live", "sample")
 """Rules that choose a number of groups."""
 Among = Literal["query", "policy", "batch"]
+UNKNOWN = 1e9
+"""What puts groups of unknown signal behind all others."""
 LEAST_WEIGHT = 0.05
 """Of "sample": the least weight of a live group, as a share of the largest; with 0 some would never be drawn."""
 
@@ -161,7 +163,13 @@ def _scores(live: Sequence[Group], found: Mapping[Key, Variation], rule: Rule, r
     if rule == "random_live":
         chance = {group.key: rng.random() for group in sorted(live, key=_tie)}
         return lambda group: chance[group.key]
-    return lambda group: -math.inf if (signal := found[group.key].signal) is None else signal
+
+    def signal(group: Group) -> float:
+        """The signal; where it cannot be told, less than any, by U."""
+        one = found[group.key]
+        return one.spread - UNKNOWN if one.signal is None else one.signal
+
+    return signal
 
 
 def _best(lot: Sequence[Group], score: Callable[[Group], float], choice: Choice) -> list[Group]:

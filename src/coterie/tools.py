@@ -51,7 +51,7 @@ class Toolbox:
         if len(self._functions) < len(functions):
             raise ConfigError(f"two tools have one name, of {', '.join(one.__name__ for one in functions)}")
         for function in functions:
-            _arguments(getattr(function, "__func__", function))
+            _arguments(_plain(function))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -61,17 +61,7 @@ class Toolbox:
     @property
     def schemas(self) -> list[dict[str, Any]]:
         """Every tool's name, description and parameters, as chat templates take them."""
-        return [
-            {
-                "type": "function",
-                "function": {
-                    "name": name,
-                    "description": inspect.cleandoc(function.__doc__ or ""),
-                    "parameters": _arguments(getattr(function, "__func__", function)).model_json_schema(),
-                },
-            }
-            for name, function in self._functions.items()
-        ]
+        return [_schema(_plain(function)) for function in self._functions.values()]
 
     def call(self, name: str, arguments: JSON) -> Observation:
         """Calls a tool; never raises for what a role wrote."""
@@ -79,15 +69,16 @@ class Toolbox:
         if function is None:
             return _wrong(f"no tool {name!r}; there are {', '.join(self.names) or 'none'}")
         try:
-            given = _arguments(getattr(function, "__func__", function)).model_validate(arguments, strict=True)
+            given = _arguments(_plain(function)).model_validate_json(json.dumps(arguments), strict=True)
         except ValidationError as error:
             first = error.errors()[0]
             return _wrong(": ".join([".".join(map(str, first["loc"])) or "arguments", str(first["msg"])]))
         try:
             found = function(**{key: getattr(given, key) for key in type(given).model_fields})
-        except Exception as error:  # whatever a tool raises is what the role sees
+            text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+        except Exception as error:  # whatever a tool raises, or returns that is no JSON, is what the role sees
             return _wrong(str(error) or type(error).__name__)
-        return Observation(_bounded(found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)), True)
+        return Observation(_bounded(text), True)
 
 
 def _wrong(message: str) -> Observation:
@@ -96,6 +87,17 @@ def _wrong(message: str) -> Observation:
 
 def _bounded(text: str) -> str:
     return text if len(text) <= LONGEST_OBSERVATION else f"{text[:LONGEST_OBSERVATION]} …"
+
+
+def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function behind a bound method: the same for all objects."""
+    return getattr(function, "__func__", function)
+
+
+@lru_cache
+def _schema(function: Callable[..., Any]) -> dict[str, Any]:
+    described = {"name": function.__name__, "description": inspect.cleandoc(function.__doc__ or "")}
+    return {"type": "function", "function": {**described, "parameters": _arguments(function).model_json_schema()}}
 
 
 @lru_cache

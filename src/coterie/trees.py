@@ -111,7 +111,7 @@ def memory_text(store: Store, config: MemoryConfig, role: str | None = None) -> 
         return "this run remembers nothing: memory.mode = 'off'"
     lines = [f"{len(store.entries)} entries after {store.iteration} steps, {store.digest[:12]}"]
     for name, share in store.baselines.items():
-        lines.append(f"success without notes, {plain(name) or 'all'}: {share:.3f}")
+        lines.append(f"success without notes, {plain(name)}: {share:.3f}")
     for owner in sorted({entry.role for entry in store.entries if role in (None, entry.role)}):
         mine = [entry for entry in store.entries if entry.role == owner]
         mine.sort(key=lambda entry: -entry.strength(store.iteration, config.half_life))

@@ -52,7 +52,10 @@ class JoyAgents(NodeWise):
     floor: int = Field(1, ge=0)
     """Best live groups of each policy that are chosen first."""
     noise: Literal["measured", "last_exact"] = "measured"
-    """measured: by continuations; last_exact: scoring has no chance, so none is left after the last decision."""
+    """measured: by continuations; last_exact: scoring has no chance, so groups without a later decision have none.
+
+    With one continuation the others' signal is unknown: they are chosen by `floor` alone.
+    """
     epsilon_high: float | None = Field(0.28, gt=0)
     """Upper clip: the bound is 1 + epsilon_high; none: as epsilon."""
     denominator: Denominator = "tasks"
@@ -71,11 +74,13 @@ class JoyAgents(NodeWise):
 
     def check(self, environment: Environment, team: Team) -> None:
         """Raises ConfigError: noise cannot be told, or top_k is too small for every policy's floor."""
-        if self.selection in BY_SIGNAL and self.continuations == 1 and self.noise == "measured":
+        if self.continuations == 1 and (
+            self.selection == "shrunk" or (self.selection in BY_SIGNAL and self.noise == "measured")
+        ):
             raise ConfigError(
                 f"selection = '{self.selection}' needs to know how much of a group's variance is chance, which one "
-                "continuation cannot tell; set algorithm.continuations = 2, or algorithm.noise = 'last_exact' where "
-                "scoring has no chance, or selection = 'raw_var'"
+                "continuation cannot tell; set algorithm.continuations = 2, or selection = 'raw_var', or, for 'signal' "
+                "where scoring has no chance, algorithm.noise = 'last_exact'"
             )
         policies = 1 if self.among == "policy" else len(team.policies)
         if self.selection in ("raw_var", "signal", "random_live") and (self.top_k or policies * self.floor) < (

@@ -82,7 +82,7 @@ def parsed(text: str) -> Action | None:
     """The action in a reply: its last line, where that and no other line is one."""
     *thought, last = [line.strip() for line in text.strip().splitlines()] or [""]
     match = ACTION.fullmatch(last)
-    if match is None or len(text) > 10 * LONGEST or any(map(ACTION.fullmatch, thought)):
+    if match is None or len(last) > 10 * LONGEST or any(map(ACTION.fullmatch, thought)):
         return None
     kind, content = match[1], match[2].strip()
     if kind == "final":
@@ -185,7 +185,7 @@ class Assistants(Environment):
         shop = Shop(catalogue(self.catalogue))
         tools = self.tools(shop)
         count = Count(limit=self.max_calls)
-        answer = await self._work(scene, MASTER, f"query: {task.query}", MASTER_CALLS, tools, count)
+        answer = await self._work(scene, MASTER, f"query: {one_line(task.query)}", MASTER_CALLS, tools, count)
         right = answer is not None and plain(answer) == plain(task.answer)
         format_weight, cost_weight = (1.0, 1.0) if self.published_weights else (self.format_weight, self.cost_weight)
         scene.team_reward(float(right), "answer")
@@ -259,10 +259,10 @@ class Assistants(Environment):
         action = self.action_of(role, reply)
         if action is None:
             return ""
-        known = {**dict.fromkeys(SKILLS, "delegate"), **dict.fromkeys(assistance.TASKS, "tool")}
         if action.kind == "final":
             return "final"
-        return f"{action.kind}({action.name})" if known.get(action.name) == action.kind else ""
+        owner = MASTER if action.kind == "delegate" else assistance.TASKS.get(action.name, ("",))[0]
+        return f"{action.kind}({action.name})" if owner == role else ""
 
     def demonstrate(self, role: str, task: Query, prompt: Prompt, rng: Random) -> str:
         """An expert's action, or with probability `naive` a habit where one is known.
@@ -360,9 +360,14 @@ def plain(answer: str) -> str:
     return " ".join(answer.lower().split())
 
 
+def one_line(text: str) -> str:
+    """What somebody wrote, in which nothing reads as a line of its own or as what an action gave."""
+    return " ".join(text.split()).replace(" -> ", " ")
+
+
 def quoted(text: str) -> str:
-    """What somebody wrote, on one line and bounded, in which nothing reads as the end of an action."""
-    line = " ".join(text.split()).replace(" -> ", " ")
+    """That, bounded."""
+    line = one_line(text)
     return line if len(line) <= LONGEST else f"{line[:LONGEST]} …"
 
 
