@@ -18,7 +18,7 @@ from coterie.evaluate import Evaluation, wilson
 PAGE = Path("docs/results/joyagents.md")
 CONFIG = "configs/assistants.toml"
 MEMORY = ("memory.mode=on", "memory.relevance=0.2")
-WHOLE = {"denominator": "tasks", "num_generations": 28}
+WHOLE = {"denominator": "tasks", "num_generations": 36}
 """Episodes of a task that ask as many replies as joyagents does."""
 TABLE = Table(
     Path("runs/bench-joyagents"),
@@ -37,7 +37,7 @@ TABLE = Table(
         },
     },
 )
-STEPS = (0, 10, 20, 30, 40)
+STEPS = (0, 8, 16, 24)
 
 
 def run(say: Say) -> dict[str, Any]:
