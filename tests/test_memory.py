@@ -188,7 +188,8 @@ def test_many_queries_at_once_count_more_up_to_five():
 def test_baselines_follow_masked_episodes_by_role_and_kind():
     """Of those in which the role acted: acting goes with success by itself."""
     other = replace(episode(99, 1.0, masked=True), did={"b": ""})
-    store, _ = evolve(Store(), [*mixed(masked=True, kind="k"), other], ON)
+    shown = [episode(at, 1.0, kind="k") for at in range(30, 50)]
+    store, _ = evolve(Store(), [*mixed(masked=True, kind="k"), other, *shown], ON)
     assert store.baselines == {"a": 0.5, "a/k": 0.5, "b": 1.0, "b/": 1.0}
     again, _ = evolve(store, [episode(at, 1.0, masked=True, kind="k") for at in range(3)], ON)
     assert again.baselines["a/k"] == pytest.approx(0.5 + 0.1 * 0.5)

@@ -58,6 +58,16 @@ def test_every_decision_of_the_base_is_a_node_with_its_own_reply_in_its_group_on
     assert found.groups[0].members[0].returns[0] == pytest.approx(whole + team)
 
 
+def test_what_a_reply_earned_is_weighed_and_split():
+    """The role's own rewards from there on, and the team's by their weight."""
+    _, once = played(Sequential(max_turns=1))
+    _, thrice = played(Sequential(max_turns=1), team_weight=3.0)
+    for one_, three in zip(once.groups[1].members, thrice.groups[1].members, strict=True):
+        own = worth(one_.samples[0].text)
+        assert one_.value == pytest.approx(own + one_.parts["team/team"])
+        assert three.value == pytest.approx(own + 3 * one_.parts["team/team"])
+
+
 def test_without_the_base_all_alternatives_are_fresh():
     play, found = played(Sequential(max_turns=1), reuse_base=False)
     assert all(group.committed is None for group in found.groups)

@@ -55,6 +55,12 @@ def test_each_policy_gets_exactly_the_samples_of_its_roles():
     assert [(one.sample.role, one.advantage) for one in routed["pb"]] == [("b", 0.5), ("b", -0.5)]
 
 
+def test_a_share_counts_the_tasks_whose_groups_were_not_chosen():
+    groups = [group(member(0.0), member(1.0))]
+    assert {one.share for one in route(TEAM, groups, [(-1.0, 1.0)])["pa"]} == {1 / 2}
+    assert {one.share for one in route(TEAM, groups, [(-1.0, 1.0)], tasks=5)["pa"]} == {1 / 10}
+
+
 def test_one_shared_policy_pools_all_roles():
     team = Team({"a": "p", "b": "p"})
     groups = [group(member(0.0, sample(policy="p")), member(1.0, sample("b", "p")), scope="task")]

@@ -335,7 +335,7 @@ def _showing(entry: Entry, episodes: Sequence[Episode]) -> dict[str, list[Episod
     """By query, the episodes whose role was shown an entry."""
     showing: dict[str, list[Episode]] = {}
     for one in episodes:
-        if not one.masked and entry.id in one.shown.get(entry.role, ()):
+        if entry.id in one.shown.get(entry.role, ()):
             showing.setdefault(one.task.id, []).append(one)
     return showing
 

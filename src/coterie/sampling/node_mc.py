@@ -113,7 +113,7 @@ async def _node(play: Play, base: Cursor, node: _Decision, plan: Plan) -> list[G
     """The group of one node; none when faults left fewer than two alternatives."""
     index = node.point.index
     branch = f"{index}.{node.role}"
-    fork = base.fork(index, branch, trial=True)
+    fork = base.fork(index, branch)
     point = await fork.advance()
     assert point is not None
     fresh = plan.num_generations - plan.reuse_base
