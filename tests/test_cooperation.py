@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import time
 
 import pytest
 
@@ -201,6 +202,22 @@ def test_a_function_returns_or_it_does_not(source, answer):
 def test_hostile_text_is_parsed_to_nothing_or_something_and_never_raises(hostile):
     assert (extracted(hostile, "f") == "") == (not returns(hostile, "f") and "def f" not in ast_of(hostile))
     assert Cooperation.of(hostile, "f") == Cooperation.of("", "f")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "\n".join(f"y{at} = y{at + 1}\ny{at} = y{at + 1}" for at in range(420)) + "\nreturn y0",
+        "y0 = aux(x)\n" + "\n".join(f"y{at + 1} = y{at}" for at in range(850)) + "\nreturn y850",
+        "y0 = aux(x)\n" + "\n".join(f"y{at + 1} = y{at}" for at in range(850)) + "\nreturn x",
+    ],
+)
+def test_a_long_chain_of_names_is_followed_once(body):
+    """Of two ways a name, 2^700; of one peeled off after the other, minutes."""
+    began = time.process_time()
+    found = of(body)
+    assert (found.wrapper, found.ignored) == ("aux" in body and not body.endswith("x"), body.endswith("x"))
+    assert time.process_time() - began < 5
 
 
 def test_a_number_too_long_to_write_again_is_no_function():

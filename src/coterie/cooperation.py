@@ -192,33 +192,51 @@ def _wraps(function: Function) -> bool:
     """Whether every return gives a call of aux on plain arguments, straight or through names."""
     given = _assigned(function)
 
-    def plain(value: ast.expr | None, seen: frozenset[str] = frozenset()) -> bool:
+    known: set[str] = set()
+
+    def plain(value: ast.expr | None) -> bool:
         if isinstance(value, ast.IfExp) and isinstance(value.test, ast.Constant):
-            return plain(value.body if value.test.value else value.orelse, seen)
+            value = value.body if value.test.value else value.orelse
         if isinstance(value, ast.Name):
-            held = [one for one in given.get(value.id, ()) if not (isinstance(one, ast.Name) and one.id == value.id)]
-            return bool(held) and value.id not in seen and all(plain(one, seen | {value.id}) for one in held)
+            return value.id in known
         if not (isinstance(value, ast.Call) and _is_call(value)):
             return False
         parts = (ast.Name, ast.Constant, ast.Starred, ast.List, ast.Tuple, ast.Load)
         values = [*value.args, *(keyword.value for keyword in value.keywords)]
         return all(isinstance(node, parts) for one in values for node in ast.walk(one))
 
+    left = {name: [one for one in values if not _names(one, name)] for name, values in given.items()}
+    while new := {name for name, values in left.items() if values and all(map(plain, values))}:
+        known |= new
+        left = {name: values for name, values in left.items() if name not in new}
     found = _own(function, ast.Return)
     return bool(found) and all(plain(one.value) for one in found)
 
 
+def _names(value: ast.expr, name: str) -> bool:
+    return isinstance(value, ast.Name) and value.id == name
+
+
 def _idle_calls(function: Function) -> set[ast.AST]:
     """Calls of aux in statements that do nothing but call it, and give results to names that nothing else reads."""
-    idle = {one for one in ast.walk(function) if isinstance(one, ast.Expr | ast.Assign | ast.AnnAssign) and _inert(one)}
-    while True:
-        inside = {node for one in idle for node in ast.walk(one)}
-        others = [node for node in ast.walk(function) if node not in inside and isinstance(node, ast.Name)]
-        read = {node.id for node in others if isinstance(node.ctx, ast.Load)}
-        left = {one for one in idle if not read & _stored(one)}
-        if left == idle:
-            return {node for one in idle for node in ast.walk(one) if _is_call(node)}
-        idle = left
+    idle = [one for one in ast.walk(function) if isinstance(one, ast.Expr | ast.Assign | ast.AnnAssign) and _inert(one)]
+    inside = {node for one in idle for node in ast.walk(one)}
+    giving: dict[str, list[ast.AST]] = {}
+    for one in idle:
+        for name in _stored(one):
+            giving.setdefault(name, []).append(one)
+    needed = [name for node in ast.walk(function) if node not in inside for name in _loaded(node)]
+    while needed:  # who gives a needed name is not idle, and needs what it reads
+        for one in giving.pop(needed.pop(), ()):
+            if one in inside:
+                nodes = list(ast.walk(one))
+                inside.difference_update(nodes)
+                needed += [name for node in nodes for name in _loaded(node)]
+    return {node for node in inside if _is_call(node)}
+
+
+def _loaded(node: ast.AST) -> list[str]:
+    return [node.id] if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) else []
 
 
 def _inert(statement: ast.AST) -> bool:

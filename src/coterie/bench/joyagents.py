@@ -37,7 +37,7 @@ TABLE = Table(
         },
     },
 )
-STEPS = (0, 8, 16, 24)
+STEPS = (0, 16, 32, 48)
 
 
 def run(say: Say) -> dict[str, Any]:
