@@ -262,9 +262,8 @@ def _trip(rng: Random) -> str:
 
 def _sum(rng: Random) -> str:
     while True:
-        text = " ".join(
-            [f"{rng.randint(1, 9)}", *(f"{rng.choice('+-')} {rng.randint(1, 9)}" for _ in range(rng.randint(2, 3)))]
-        )
+        rest = (f"{rng.choice('+-')} {rng.randint(1, 6)}" for _ in range(rng.randint(2, 3)))
+        text = " ".join([f"{rng.randint(1, 6)}", *rest])
         if min(steps(text)) >= 0:
             return text
 

@@ -37,7 +37,7 @@ TABLE = Table(
         },
     },
 )
-STEPS = (0, 16, 32, 48)
+STEPS = (0, 10, 20, 30)
 
 
 def run(say: Say) -> dict[str, Any]:
