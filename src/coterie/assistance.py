@@ -45,7 +45,6 @@ YEAR = 2026
 SKILLS = ("qa", "shop_call", "general_call", "math")
 TOGETHER = "together"
 """The kind of queries that need several skills or calls."""
-KINDS = (*SKILLS, TOGETHER)
 SINGLE = 0.7
 """Share of queries of one skill."""
 HELD_OUT: dict[Split, int] = {"validation": 1000, "test": 2000}
