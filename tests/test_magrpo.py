@@ -16,6 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coterie import train
 from coterie.algorithms.at_grpo import ATGRPO
 from coterie.algorithms.base import Loss
 from coterie.algorithms.magrpo import MAGRPO
@@ -25,6 +26,7 @@ from coterie.group import Group, Key, Member
 from coterie.learning.batch import Row, rows_of
 from coterie.learning.learner import Learner
 from coterie.learning.optimizer import OptimizerConfig
+from coterie.models import save_model
 from coterie.scene import Scene
 from coterie.team import Team, route
 from tests.games import Game, Tables, Tabular, close, collect, estimate, exact, expected, outcomes, play_with
@@ -630,3 +632,12 @@ def test_roles_of_one_policy_give_the_sum_of_their_gradients():
         model.net.zero_grad(set_to_none=True)
         (found,) = trained(models, [roles])
         assert torch.allclose(-found, wanted, atol=1e-5, rtol=1e-3)
+
+
+def test_a_run_that_is_refused_in_its_first_rollout_leaves_nothing_behind(tmp_path):
+    save_model(tiny(), tmp_path / "model")
+    sets = [f"policies.team.model={tmp_path / 'model'}", "algorithm.name=magrpo", "algorithm.max_nodes=1",
+            "train.tasks_per_step=1", "train.eval_tasks=1", "train.mute_every=0"]  # fmt: skip
+    with pytest.raises(ConfigError, match=r"algorithm.max_nodes = 1"):
+        train(load_config("tests/toys.py:Agree", sets), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

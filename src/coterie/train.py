@@ -136,12 +136,12 @@ def _begin(out: str | Path | None, config: Config) -> Iterator[tuple[Run, Crew, 
         raise CheckpointError(f"{folder} exists; choose another folder with --out, or go on with --resume {folder}")
     crew = Crew(config)
     made = [one for one in (folder, *folder.parents) if not one.exists()]
-    run = Run.create(folder, config)
+    run, progress = Run.create(folder, config), Progress()
     try:
         with run.locked():
-            yield run, crew, Progress()
-    except (ConfigError, EnvError):  # a mistake that shows in the first episodes leaves nothing behind
-        if not run.checkpoints():
+            yield run, crew, progress
+    except (ConfigError, EnvError):  # a mistake that shows in the first rollout leaves nothing behind
+        if progress.step == 0:
             shutil.rmtree(folder)
             with suppress(OSError):  # somebody else has put something there
                 for parent in made[1:]:

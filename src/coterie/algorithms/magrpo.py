@@ -39,7 +39,7 @@ class MAGRPO(Algorithm):
     """aligned: the k-th replies of all roles together; cross: every combination of their replies."""
     max_joint_actions: int = Field(64, ge=2)
     """The most joint actions of a node that cross may make: num_generations to the power of the roles."""
-    max_nodes: int = Field(2048, ge=1)
+    max_nodes: int = Field(256, ge=1)
     """The most nodes of a task that `expansion = "all"` may make: the tree grows by its joint actions every point."""
     expansion: Expansion = "all"
     """all: every joint action becomes a node; greedy: one spine along the best, biased but cheap."""
