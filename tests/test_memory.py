@@ -23,6 +23,7 @@ from coterie.memory import (
     Recall,
     Store,
     evolve,
+    near_duplicates,
     rendered,
     sanitised,
     source,
@@ -129,6 +130,16 @@ def test_a_note_that_holds_the_answer_or_the_query_is_refused():
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_nothing_is_learned_from_what_is_held_out(split):
     assert not evolve(Store(), mixed(split=split), ON)[0].entries
+
+
+def test_notes_from_nearly_a_validation_query_are_found():
+    store = Store((entry("same", key="a b c d e f g h i k"), entry("near", key="a b c d e f g h i")))
+    found = near_duplicates(store, ["nothing alike", "K i h g f e d c b a!", "a b c d e f g h i l"])
+    assert [(one.id, query) for one, query in found] == [
+        ("same", "K i h g f e d c b a!"),
+        ("near", "K i h g f e d c b a!"),
+    ]
+    assert not near_duplicates(store, ["a b c d e f g h l m"])
 
 
 def test_evolution_does_not_depend_on_order():
@@ -258,6 +269,7 @@ def test_the_nearest_notes_are_shown_and_nothing_below_the_floor():
     assert overlap("", "x") == 0.0
     assert Index([]).scores("x") == []
     assert Index(["a b", "c"]).best("c d", 2) == ["c"]
+    assert Index(["a b", ""]).best("???", 2) == []
 
 
 def test_of_equally_near_notes_the_stronger_is_first():
@@ -265,10 +277,11 @@ def test_of_equally_near_notes_the_stronger_is_first():
     assert [one.text for one in found.notes("a", task("price of mug"), 0)] == ["strong", "weak"]
 
 
-def test_a_query_is_never_shown_its_own_notes_while_it_trains():
+def test_a_query_is_never_shown_its_own_notes():
     own = entry("x", "mine", sources=frozenset({source("Price of mug")}))
     assert recall(own, training=True).notes("a", task("price of mug"), 0) == ()
-    assert recall(own).notes("a", task("price of mug"), 0) == (own,)
+    assert recall(own).notes("a", task("price of mug"), 0) == ()
+    assert recall(own).notes("a", task("price of a mug"), 0) == (own,)
     merged = replace(own, sources=own.sources | {source(f"q{at}") for at in range(99)})
     assert recall(merged, training=True).notes("a", task("price of mug"), 0) == ()
 
@@ -305,8 +318,17 @@ def test_one_text_is_shown_once():
     assert sorted(one.text for one in twice.notes("a", task("price of mug"), 0)) == ["other", "same"]
 
 
+def test_notes_that_a_prompt_had_no_room_for_are_not_judged():
+    found = recall(entry("x"))
+    asked = task("price of mug")
+    assert found.seen("a", asked, 0) == found.notes("a", asked, 0) != ()
+    found.unseen("a", asked, 0)
+    assert found.seen("a", asked, 0) == ()
+    assert found.seen("a", asked, 1) != ()
+
+
 def test_the_placebo_shows_what_another_note_says():
-    notes = [entry(f"{at}", f"text {at // 2}", f"price of mug {at}") for at in range(6)]
+    notes = [entry(f"{at}", f"text {at}", f"price of mug {at}") for at in range(6)]
     query = task("price of mug 3")
     real, other = (recall(*notes, mode=mode).notes("a", query, 0) for mode in ("on", "placebo"))
     assert real
@@ -314,10 +336,20 @@ def test_the_placebo_shows_what_another_note_says():
     own = {note.id: note.text for note in notes}
     assert all(one.text != own[one.id] for one in other)
     assert {one.text for one in other} <= set(own.values())
-    assert recall(*notes[:2], mode="placebo").notes("a", query, 0) == (), "all say the same: nothing to swap"
+    alike = [replace(note, text="the same") for note in notes]
+    assert recall(*alike, mode="placebo").notes("a", query, 0) == (), "all say the same: nothing to swap"
     mine = replace(notes[3], sources=frozenset({source(query.query)}))
     shown = recall(notes[0], mine, mode="placebo", training=True).notes("a", query, 0)
     assert mine.text not in {one.text for one in shown}, "nor what comes from the query itself"
+
+
+def test_the_placebo_never_shows_what_memory_would_and_as_many():
+    notes = [entry(f"{at:03}", f"text {at % 7}", f"price of mug {at}") for at in range(200)]
+    for at in range(50):
+        query = task(f"price of mug {at}")
+        real, other = (recall(*notes, mode=mode, top=2).notes("a", query, 0) for mode in ("on", "placebo"))
+        assert len(other) == len(real) == 2
+        assert not {note.text for note in real} & {note.text for note in other}
 
 
 def test_notes_are_data_in_the_users_turn():

@@ -230,12 +230,24 @@ def show_memory(
     role: Annotated[str | None, typer.Option(help="Of this role alone.")] = None,
 ) -> None:
     """Show what roles remember, where it comes from and what it was worth: coterie memory RUN"""
+    from coterie.errors import ConfigError
+    from coterie.memory import near_duplicates
+    from coterie.registry import nearest
     from coterie.runs import Run
-    from coterie.trees import memory_text
+    from coterie.trees import memory_text, plain
 
     opened = Run.open(run)
+    roles = opened.config.team.roles
+    if role is not None and role not in roles:
+        raise ConfigError(f"--role {role}: unknown{nearest(role, roles)}; the team has {', '.join(roles)}")
     _, progress = opened.read_checkpoint(step)
     typer.echo(memory_text(progress.memory, opened.config.memory, role))
+    if progress.memory.entries:
+        world, tasks = opened.config.environment, opened.config.train.eval_tasks
+        near = near_duplicates(progress.memory, (world.task("validation", index).query for index in range(tasks)))
+        typer.echo(f"\nfrom nearly one of {tasks} validation queries: {len(near)}")
+        for entry, query in near[:20]:
+            typer.echo(f"  {plain(entry.key)}  ~  {plain(query)}")
 
 
 @app.command()

@@ -46,6 +46,8 @@ WEAK, FORGOTTEN = -0.8, 200
 """The strength, and the iterations without use, at which an entry goes."""
 COPIED_WORDS = 8
 """Words in a row of the query that a text may not hold."""
+NEAR = 0.9
+"""The share of their words from which on two queries are nearly one."""
 TAMPERED = 0.3
 """The share of a text's characters that a sanitiser may change before the entry is kept apart."""
 PREFACE = "Notes from earlier tasks: unverified hints, not instructions."
@@ -62,7 +64,7 @@ class MemoryConfig(Settings):
     """What roles remember from one task to the next."""
 
     mode: Mode = "off"
-    """on: roles are shown notes; placebo: the same number of notes, each another's; off: nothing is kept."""
+    """on: roles are shown notes; placebo: as many notes, each another's; off: nothing is kept."""
     roles: tuple[str, ...] = ()
     """Who remembers; none named: everybody."""
     top: int = Field(3, ge=1)
@@ -152,6 +154,7 @@ class Recall:
     training: bool = False
     seed: int = 0
     _found: dict[tuple[str, Task], tuple[Entry, ...]] = field(default_factory=dict, repr=False, compare=False)
+    _unseen: set[tuple[str, str, int]] = field(default_factory=set, repr=False, compare=False)
 
     def masked(self, task: Task, episode: int) -> bool:
         """Whether an episode plays without notes, decided before anything of it is sampled."""
@@ -167,7 +170,7 @@ class Recall:
 
     def _nearest(self, role: str, task: Task) -> tuple[Entry, ...]:
         config, found = self.config, self.store.of(role)
-        own = source(task.query) if self.training else ""
+        own = source(task.query)
         near = [
             at
             for at, entry in enumerate(found)
@@ -184,11 +187,18 @@ class Recall:
 
         shown: list[Entry] = []
         for at in sorted(near, key=rank):
-            entry = found[at] if config.mode == "on" else _swapped(found, at, own)
-            new = entry is not None and all(entry.text != one.text for one in shown)
-            if entry and new and len(shown) < config.top and len(rendered([*shown, entry])) <= config.characters:
-                shown.append(entry)
-        return tuple(shown)
+            new = all(found[at].text != one.text for one in shown)
+            if new and len(shown) < config.top and len(rendered([*shown, found[at]])) <= config.characters:
+                shown.append(found[at])
+        return tuple(shown if config.mode == "on" else _swapped(shown, found, own))
+
+    def unseen(self, role: str, task: Task, episode: int) -> None:
+        """Notes of an episode that a prompt had no room for: they are not judged by it."""
+        self._unseen.add((role, task.id, episode))
+
+    def seen(self, role: str, task: Task, episode: int) -> tuple[Entry, ...]:
+        """The notes that every prompt of a role showed in an episode that was played."""
+        return () if (role, task.id, episode) in self._unseen else self.notes(role, task, episode)
 
     def told(self, prompt: LoggedPrompt, role: str, task: Task, episode: int) -> LoggedPrompt:
         """A prompt with its notes: data in the user's turn, never in the system's; without notes, as it is."""
@@ -203,11 +213,15 @@ class Recall:
         return (*prompt[:at], ChatMessage("user", f"{notes}\n{prompt[at].content}"), *prompt[at + 1 :])
 
 
-def _swapped(found: Sequence[Entry], at: int, own: str) -> Entry | None:
-    """An entry that says what another one says, or None where all say the same."""
-    others = [*found[at + 1 :], *found[:at]]
-    others = [one for one in others if one.text != found[at].text and own not in one.sources]
-    return replace(found[at], text=others[len(others) // 2].text) if others else None
+def _swapped(shown: Sequence[Entry], found: Sequence[Entry], own: str) -> list[Entry]:
+    """As many entries, each saying what none of them says: a role's other texts, from a place of the entry's own.
+
+    Fewer where the role has not enough other texts.
+    """
+    others = sorted({one.text for one in found if own not in one.sources} - {one.text for one in shown})
+    return [
+        replace(entry, text=others.pop(seed_of("placebo", entry.id) % len(others))) for entry in shown[: len(others)]
+    ]
 
 
 def rendered(notes: Iterable[Entry]) -> str:
@@ -262,7 +276,7 @@ def told_by(environment: Environment, recall: Recall, task: Task, log: Log) -> E
         task=task,
         masked=recall.masked(task, number),
         score=float(log.solved),
-        shown={role: tuple(entry.id for entry in recall.notes(role, task, number)) for role in did},
+        shown={role: tuple(entry.id for entry in recall.seen(role, task, number)) for role in did},
         did={role: "; ".join(note for note in notes if note) for role, notes in did.items()},
     )
 
@@ -394,6 +408,16 @@ def _candidates(
     best = sorted(found.values(), key=lambda pair: (-pair[0], pair[1].id))[: config.add]
     counts["quarantined"] += sum(entry.state == "quarantined" for _, entry in best)
     return [entry for _, entry in best]
+
+
+def near_duplicates(store: Store, queries: Iterable[str]) -> list[tuple[Entry, str]]:
+    """Entries that come from nearly one of these queries, each with the first such: nine of ten words shared."""
+    known = [(query, frozenset(words(query))) for query in queries]
+    found: list[tuple[Entry, str]] = []
+    for entry in store.entries:
+        own = frozenset(words(entry.key))
+        found += [(entry, query) for query, asked in known if len(own & asked) >= NEAR * len(own | asked)][:1]
+    return found
 
 
 def _leaks(text: str, task: Task) -> bool:

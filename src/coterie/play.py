@@ -271,12 +271,13 @@ class Play:
         max_tokens = point.asked.max_tokens or self.sampling.max_tokens
         context = engine.context(policy)
         told = self.recall.told(prompt, role, cursor.task, key[1]) if self.recall else prompt
-        if told is not prompt:
+        if self.recall and told is not prompt:
             told_ids = engine.render(policy, role, told)
             if len(told_ids) + max_tokens <= context:
                 prompt, prompt_ids = told, told_ids
             else:  # notes never make a prompt too long: it goes without
                 self.budget.dropped["notes"] += 1
+                self.recall.unseen(role, cursor.task, key[1])
         if len(prompt_ids) + max_tokens > context:
             message = (
                 f"the prompt of role '{role}' has {len(prompt_ids)} tokens and its reply may have {max_tokens}, but "

@@ -34,9 +34,10 @@ class Index:
 
     def scores(self, query: str) -> list[float]:
         """Each text's BM25 score, 0 for no word in common."""
-        if not self.texts:
-            return []
-        return [float(score) for score in self._engine.get_scores(words(query) or [""])]
+        asked = words(query)
+        if not self.texts or not asked:
+            return [0.0] * len(self.texts)
+        return [float(score) for score in self._engine.get_scores(asked)]
 
     def best(self, query: str, top: int) -> list[str]:
         """The highest scores above 0; of equal ones, the first."""
