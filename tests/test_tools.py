@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from datetime import date
 from enum import Enum
-from typing import Any, Literal
+from functools import partial
+from typing import Annotated, Any, Literal
 
 import pytest
+from pydantic import Field
 
 from coterie.errors import ConfigError
 from coterie.tools import LONGEST_OBSERVATION, Observation, Toolbox
@@ -46,6 +48,16 @@ class Shop:
         return f"{self.sold} sold"
 
 
+async def later(item: str) -> str:
+    """Too late."""
+    return item
+
+
+def few(count: Annotated[int, Field(ge=1, le=3)]) -> int:
+    """One to three."""
+    return count
+
+
 BOX = Toolbox(price, choose)
 
 
@@ -53,6 +65,21 @@ def test_a_call_gives_what_the_function_does():
     assert BOX.call("price", {"item": "mug"}) == Observation("3", True)
     assert BOX.call("price", {"item": "mug", "count": 2}) == Observation("6", True)
     assert BOX.call("choose", {"size": "large"}) == Observation('{"size": "large"}', True)
+
+
+def test_bounds_of_an_argument_are_kept():
+    box = Toolbox(few)
+    assert box.call("few", {"count": 3}).ok
+    assert box.call("few", {"count": 4}).text == "error: count: Input should be less than or equal to 3"
+    assert box.schemas[0]["function"]["parameters"]["properties"]["count"]["maximum"] == 3
+
+
+@pytest.mark.parametrize(
+    ("tool", "message"), [(later, "asynchronous"), (partial(price, count=2), "no function"), (len, "no f")]
+)
+def test_what_cannot_be_a_tool(tool, message):
+    with pytest.raises(ConfigError, match=message):
+        Toolbox(tool)
 
 
 @pytest.mark.parametrize(

@@ -47,11 +47,11 @@ class Toolbox:
     """
 
     def __init__(self, *functions: Callable[..., Any]) -> None:
+        for function in functions:
+            _arguments(_plain(function))
         self._functions = {function.__name__: function for function in functions}
         if len(self._functions) < len(functions):
             raise ConfigError(f"two tools have one name, of {', '.join(one.__name__ for one in functions)}")
-        for function in functions:
-            _arguments(_plain(function))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -103,14 +103,18 @@ def _schema(function: Callable[..., Any]) -> dict[str, Any]:
 @lru_cache
 def _arguments(function: Callable[..., Any]) -> type[BaseModel]:
     """The model of a function's arguments. Raises: ConfigError: one that cannot be told."""
+    if not inspect.isfunction(function):
+        raise ConfigError(f"tool {function!r}: is no function or method; write one that calls it")
     where = f"tool '{function.__name__}'"
+    if inspect.iscoroutinefunction(function):
+        raise ConfigError(f"{where}: is asynchronous, and tools are called at once; write it without async")
     if not function.__doc__:
         raise ConfigError(f"{where}: write a docstring; it is what a role reads of it")
     parameters = list(inspect.signature(function).parameters.values())
     if parameters and parameters[0].name == "self":
         parameters = parameters[1:]
     try:
-        hints = get_type_hints(function)
+        hints = get_type_hints(function, include_extras=True)
     except NameError as error:
         raise ConfigError(f"{where}: its annotations cannot be read: {error}") from error
     fields: dict[str, Any] = {}
