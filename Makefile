@@ -62,9 +62,12 @@ starter: setup ## rebuild the shipped starter (about 25 minutes)
 	rm -rf src/coterie/starter
 	cp -r build/starter src/coterie/starter
 
-starter-assistants: setup ## rebuild the starter of assistants (about 20 minutes)
-	rm -rf build/starter_assistants
-	$(BIN)/coterie sft assistants --out build/starter_assistants --set sft.steps=900 --set sft.tasks_per_step=32 --set memory.mode=on --set memory.mask=0.5 --set memory.relevance=0.2
+NOTED := --set sft.tasks_per_step=32 --set memory.mode=on --set memory.mask=0.5 --set memory.relevance=0.2
+
+starter-assistants: setup ## rebuild the starter of assistants (about 10 minutes)
+	rm -rf build/careful_assistants build/starter_assistants
+	$(BIN)/coterie sft assistants --out build/careful_assistants $(NOTED) --set environment.naive=0.0 --set sft.steps=900 --set 'environment.kinds=["qa","shop_call","general_call","general_call","general_call","math","math","together","together"]'
+	$(BIN)/coterie sft assistants --out build/starter_assistants $(NOTED) --model build/careful_assistants --set sft.steps=80 --set sft.lr=1e-3
 	rm -rf src/coterie/starter_assistants
 	cp -r build/starter_assistants src/coterie/starter_assistants
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from random import Random
+from statistics import fmean
 
 import pytest
 from pydantic import ValidationError
@@ -93,8 +94,9 @@ def test_a_call_is_thought_and_one_action(text, wanted):
     [
         "", "\n", "7", "final()", "final( )", "final(7", "Final(7)", "final(7) and more", "final(7)\nfinal(8)",
         "final(7)\nok", "delegate(qa)", "delegate(qa,)", "delegate(, x)", "delegate(q a, x)", "tool(price)",
-        "tool(price, [1])", "tool(price, {)", 'tool(price, {"a": NaN}x)',
-        "tool(price, " + "[" * 10**4 + ")", "final(" + "x" * 10**5 + ")", "run(rm -rf)", "\0",
+        "tool(price, [1])", "tool(price, {)", "final(7) final(8)", "final(7) delegate(qa, x)",
+        'tool(price, {"a": NaN}x)', "tool(price, " + "[" * 10**4 + ")", "final(" + "x" * 10**5 + ")", "run(rm -rf)",
+        "\0",
     ],
 )  # fmt: skip
 def test_anything_else_is_no_action(text):
@@ -112,6 +114,17 @@ def test_who_may_do_what():
 
 
 # Episodes -----------------------------------------------------------------------------------------
+
+
+def test_what_a_role_may_pile_up_is_bounded_and_then_wrong():
+    task = ask("price of red mug")
+    cursor = play(task, f"delegate(qa, {'é' * 500})", "final(\N{GRINNING FACE})")
+    env = Assistants(naive=0.0, max_calls=24)
+    longest = play(task, f"delegate(qa, {'é' * 500})", f"final({'é' * 500})", env=env)
+    assert not longest.log.solved
+    assert not cursor.log.solved
+    assert max(len(text.encode()) for _, text in prompts(longest)) < 1000
+    assert noted(longest)["calls"] <= 8
 
 
 def test_the_expert_team_answers_everything():
@@ -258,6 +271,25 @@ def test_held_out_queries_are_distinct_and_never_trained_on():
     assert not {ENV.task("train", at).query for at in range(500)} & {*held["validation"], *held["test"]}
 
 
+def test_kinds_say_what_is_trained_on_and_not_what_is_held_out():
+    env = Assistants(kinds=("math", "math", "qa"))
+    drawn = Counter(env.task("train", at).kind for at in range(600))
+    assert set(drawn) == {"math", "qa"}
+    assert 1.5 < drawn["math"] / drawn["qa"] < 2.7
+    assert env.task("test", 0) == ENV.task("test", 0)
+    assert env.inert() == {}
+    assert "kinds" in Assistants(data="queries.jsonl").inert()
+
+
+def test_the_expert_asks_no_more_than_it_must_and_habits_ask_more():
+    def calls(kind: str, naive: float) -> float:
+        env = Assistants(kinds=(kind,), naive=naive)
+        return fmean(noted(expert(env.task("train", at), env, at))["calls"] for at in range(40))
+
+    for kind in assistance.KINDS:
+        assert calls(kind, 0.0) + 1 < calls(kind, 1.0)
+
+
 def test_habits_are_weak_and_able_underneath():
     solved = Counter(
         expert(Assistants(naive=0.6).task("validation", at), Assistants(naive=0.6), at).log.solved for at in range(200)
@@ -274,7 +306,7 @@ def test_notes_in_a_prompt_are_followed():
     naive = env.demonstrate(
         "master", task, f"master\nquery: {task.query}\ndelegate(shop_call, price of red mug) -> 3", Random(0)
     )
-    assert naive == "final( 3 )"
+    assert naive == "delegate(shop_call, 3 + 4 )"
     note = '{"note": "delegate(shop_call); delegate(math); final"}'
     advised = env.demonstrate(
         "master", task, f"{note}\nmaster\nquery: {task.query}\ndelegate(shop_call, price of red mug) -> 3", Random(0)
@@ -327,6 +359,9 @@ def test_queries_knowledge_and_shop_of_ones_own(tmp_path):
         ("data", [{"query": "a"}], "row 1: needs 'answer', of type str"),
         ("data", [{"query": "a", "answer": "b"}, "{"], "row 2: not JSON"),
         ("data", [{"query": "a", "answer": 3}], "row 1: needs 'answer', of type str"),
+        ("data", [{"query": "a", "answer": " "}], "row 1: an answer has 1 to 200 bytes"),
+        ("data", [{"query": "a", "answer": "b" * 201}], "row 1: an answer has 1 to 200 bytes"),
+        ("catalogue", [{"item": "a", "price": 10**30, "stock": 1}], "row 1: 'price' is from 0 to 1000000000"),
         ("data", [[]], "row 1: needs 'query', of type str"),
         ("data", [], "has no rows"),
         ("knowledge", [{"txt": "a"}], "row 1: needs 'text'"),
@@ -336,10 +371,28 @@ def test_queries_knowledge_and_shop_of_ones_own(tmp_path):
 )
 def test_a_bad_file_is_one_line_that_names_file_and_row(setting, rows, message, tmp_path):
     file = written(tmp_path / "bad.jsonl", *rows)
+    good = written(tmp_path / "good.jsonl", *({"query": f"{at}", "answer": "b"} for at in range(5000)))
     for place, wanted in ((file, message), (f"{tmp_path}/none.jsonl", "cannot be read")):
         with pytest.raises(ConfigError, match=wanted) as caught:
-            load_config("assistants", [f'environment.{setting}="{place}"']).environment.ready()
+            load_config(
+                "assistants", [f'environment.data="{good}"', f'environment.{setting}="{place}"']
+            ).environment.ready()
         assert str(place) in str(caught.value)
+
+
+@pytest.mark.parametrize("setting", ["knowledge", "catalogue"])
+def test_a_world_of_ones_own_needs_queries_of_ones_own(setting):
+    with pytest.raises(ConfigError, match=f"{setting} needs data"):
+        load_config("assistants", [f'environment.{setting}="mine.jsonl"'])
+
+
+def test_a_file_is_split_by_content_and_rows_by_line_feeds_alone(tmp_path):
+    rows = [{"query": f"{word} {at}", "answer": "a\u2028b"} for at in range(50) for word in ("Q", "q ")]
+    (tmp_path / "q.jsonl").write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n")
+    env = Assistants(data=str(tmp_path / "q.jsonl"))
+    counts = [env.count(split) or 0 for split in ("train", "validation", "test")]
+    assert sum(counts) == 100
+    assert all(count % 2 == 0 for count in counts), "both spellings of a query are in one split"
 
 
 # Memory -------------------------------------------------------------------------------------------
@@ -374,7 +427,8 @@ def test_what_is_injected_into_one_task_changes_no_other(payload, place, tmp_pat
     knowledge = written(
         tmp_path / "k.jsonl", *[{"text": text} for text in (*assistance.sentences()[:50], f"secret thing {payload}")]
     )
-    attacked = Assistants(naive=0.0, knowledge=knowledge if place == "knowledge" else "")
+    own = {"data": written(tmp_path / "q.jsonl", {"query": "a", "answer": "b"}), "knowledge": knowledge}
+    attacked = Assistants(naive=0.0, **(own if place == "knowledge" else {}))
     config = MemoryConfig.model_validate({"mode": "on", "relevance": 0.0, "mask": 1e-9})
     evil = [
         Query(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
@@ -45,8 +45,9 @@ YEAR = 2026
 SKILLS = ("qa", "shop_call", "general_call", "math")
 TOGETHER = "together"
 """The kind of queries that need several skills or calls."""
+KINDS = (*SKILLS, TOGETHER)
 SINGLE = 0.7
-"""Share of queries of one skill."""
+"""Share of queries of one skill among those held out."""
 HELD_OUT: dict[Split, int] = {"validation": 1000, "test": 2000}
 """Queries that are never trained on."""
 
@@ -187,11 +188,11 @@ class Errand:
     task: str
 
 
-def query(split: Split, number: int) -> Query:
-    """The query at a place of a split: to train on, drawn for ever; held out, each once."""
+def query(split: Split, number: int, kinds: Sequence[str] = KINDS) -> Query:
+    """The query at a place of a split: to train on, drawn for ever, of these kinds; held out, each once."""
     if split == "train":
         rng = Random(seed_of("assistants", split, number))
-        text = _of_split(rng.choice(SKILLS) if rng.random() < SINGLE else TOGETHER, split, rng)
+        text = _of_split(rng.choice(kinds), split, rng)
     else:
         text = held_out(split)[number]
     return Query(f"{split}-{number}", split, query=text, answer=answered(text), kind=kind_of(text))
@@ -246,8 +247,8 @@ def drawn(kind: str, rng: Random) -> str:
 def _conversion(rng: Random) -> str:
     large, small = rng.choice(list(UNITS))
     if rng.random() < 0.5:
-        return f"{rng.randint(1, 199)} {large} in {small}"
-    return f"{rng.randint(1, 199) * UNITS[large, small]} {small} in {large}"
+        return f"{rng.randint(1, 120)} {large} in {small}"
+    return f"{rng.randint(1, 120) * UNITS[large, small]} {small} in {large}"
 
 
 def _date(rng: Random) -> str:

@@ -12,7 +12,8 @@ Every call ends with one line that is exactly one action; what stands before it 
 
 Anything else is told to be an error, and may be mended `max_repair` times. A role sees its own actions and
 what they gave, and nothing of the others: a specialist its task alone. A delegation has at most
-CALLS_A_TASK calls, the master MASTER_CALLS, an episode `max_calls`: one that ends there is wrong.
+CALLS_A_TASK calls, the master MASTER_CALLS, an episode `max_calls`, and what a role did and saw `max_transcript`
+bytes: an episode that ends there is wrong.
 
 Rewards, of the team, once an episode is over; only the final answer is judged:
 
@@ -33,12 +34,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from coterie import assistance
-from coterie.assistance import SKILLS, Knowledge, Query, Shop, plan, read, steps, tool_call
+from coterie.assistance import KINDS, SKILLS, Knowledge, Query, Shop, plan, read, steps, tool_call
 from coterie.environment import SPLITS, Environment, Split, split_of
 from coterie.errors import ConfigError
 from coterie.scene import Prompt, Reply, Scene
@@ -48,8 +49,12 @@ MASTER = "master"
 MASTER_CALLS, CALLS_A_TASK = 8, 4
 """Calls of the master in an episode, and of a specialist for one task."""
 LONGEST = 200
-"""Characters of a task, an answer or a quoted action."""
+"""Bytes of a task, of an answer, and of what a line quotes."""
 ACTION = re.compile(r"(delegate|tool|final)\((.*)\)")
+ANOTHER = re.compile(r"\)\s*(?:delegate|tool|final)\(")
+"""An action that is followed by one: neither counts."""
+MOST = 10**9
+"""Of a price or a stock."""
 MALFORMED = "error: end with one action"
 NO_ANSWER = "no answer"
 INSTRUCTIONS = {
@@ -85,13 +90,15 @@ def parsed(text: str) -> Action | None:
     if match is None or len(last) > 10 * LONGEST or any(map(ACTION.fullmatch, thought)):
         return None
     kind, content = match[1], match[2].strip()
+    if kind != "tool" and ANOTHER.search(last):
+        return None
     if kind == "final":
-        return Action(kind, text=content[:LONGEST]) if content else None
+        return Action(kind, text=cut(content)) if content else None
     name, _, rest = (part.strip() for part in content.partition(","))
     if not (rest and re.fullmatch(r"\w{1,40}", name)):
         return None
     if kind == "delegate":
-        return Action(kind, name, rest[:LONGEST])
+        return Action(kind, name, cut(rest))
     arguments = _object(rest)
     return None if arguments is None else Action(kind, name, arguments=arguments)
 
@@ -133,12 +140,16 @@ class Assistants(Environment):
     """The knowledge base: a .jsonl file of objects with text; none: the embedded one."""
     catalogue: str = ""
     """The shop: a .jsonl file of objects with item, price and stock; none: the embedded one."""
+    kinds: tuple[Literal["qa", "shop_call", "general_call", "math", "together"], ...] = Field(KINDS, min_length=1)
+    """Kinds of embedded queries to train on, drawn alike; one named twice comes twice as often."""
     brief: bool = True
     """Prompts for a small model that was taught the grammar; false: with instructions and the tools' schemas."""
     max_calls: int = Field(24, ge=2)
     """Calls of one episode."""
     max_repair: int = Field(1, ge=0)
     """Malformed calls in a row that may be mended."""
+    max_transcript: int = Field(700, ge=100)
+    """Bytes of what a role did and saw for one task; with its task and a reply they should fit the model's context."""
     format_weight: float = Field(0.1, ge=0)
     """What an episode of well-formed calls earns."""
     cost_weight: float = Field(0.05, ge=0)
@@ -151,10 +162,20 @@ class Assistants(Environment):
     """How often a demonstration follows one of the bad habits of `demonstrate`."""
 
     def inert(self) -> dict[str, str]:
-        """Weights have no effect where the published ones are taken."""
-        if not self.published_weights:
-            return {}
-        return dict.fromkeys(("format_weight", "cost_weight"), "published_weights = true sets both to 1")
+        """Weights have no effect where the published ones are taken, nor kinds where queries are one's own."""
+        idle: dict[str, str] = {}
+        if self.published_weights:
+            idle |= dict.fromkeys(("format_weight", "cost_weight"), "published_weights = true sets both to 1")
+        if self.data:
+            idle["kinds"] = "data holds the queries"
+        return idle
+
+    @model_validator(mode="after")
+    def _one_world(self) -> Assistants:
+        for name in () if self.data else ("knowledge", "catalogue"):
+            if getattr(self, name):
+                raise ValueError(f"{name} needs data: the embedded queries are about the embedded world")
+        return self
 
     @model_validator(mode="after")
     def _answers_first(self) -> Assistants:
@@ -167,7 +188,7 @@ class Assistants(Environment):
 
     def task(self, split: Split, index: int) -> Query:
         """The query at a place of a split."""
-        return queries(self.data)[split][index] if self.data else assistance.query(split, index)
+        return queries(self.data)[split][index] if self.data else assistance.query(split, index, self.kinds)
 
     def count(self, split: Split) -> int | None:
         """How many queries a split holds; embedded ones to train on are unlimited."""
@@ -216,7 +237,7 @@ class Assistants(Environment):
         told = [task]
         broken = 0
         for _ in range(limit):
-            if count.over or broken > self.max_repair:
+            if count.over or broken > self.max_repair or sum(map(_bytes, told[1:])) > self.max_transcript:
                 return None
             reply = await scene.ask(role, self.prompt(role, told, tools[role]), max_tokens=self.max_tokens)
             count.calls += 1
@@ -267,7 +288,7 @@ class Assistants(Environment):
     def demonstrate(self, role: str, task: Query, prompt: Prompt, rng: Random) -> str:
         """An expert's action, or with probability `naive` a habit where one is known.
 
-        Habits: the master sends `age` and `maker` to the shop, answers after the first of several errands,
+        Habits: the master sends `age` and `maker` to the shop, the last of several errands to who did the first,
         and asks for the last one twice; qa leaves the fact out of its search for `origin` and `height`; shop_call
         looks up the price for the stock; general_call swaps the units of a conversion to a smaller one; math
         forgets the rest of a sum after a minus. Notes in the prompt that say what to do are followed.
@@ -280,7 +301,7 @@ class Assistants(Environment):
         habit = rng.random() < self.naive and not _advised(role, asked, lines)
         seen = [line.rpartition(" -> ")[2] for line in told[1:]]
         if role == MASTER:
-            return _master(asked, seen, told[1:], habit, rng)
+            return _master(asked, seen, told[1:], habit)
         if role == "math":
             return _math(asked, habit)
         return _caller(role, asked, seen, habit)
@@ -300,23 +321,20 @@ def strategy(text: str) -> str:
     return "; ".join([*(f"delegate({errand.agent})" for errand in plan(text)), "final"])
 
 
-def _master(asked: str, seen: list[str], told: list[str], habit: bool, rng: Random) -> str:
+def _master(asked: str, seen: list[str], told: list[str], habit: bool) -> str:
     errands = plan(asked)
-    if not errands:
-        return _final(seen[-1] if seen else NO_ANSWER)
     done = len(seen)
-    if done and (seen[-1] == NO_ANSWER or seen[-1].startswith("error")):
-        return _final(NO_ANSWER)
-    again = done > 1 and told[-1] == told[-2]
-    if done == 1 and habit and len(errands) > 1:
-        return _final(seen[0])
-    if done < len(errands) and not again:
-        errand = errands[done]
-        agent = "shop_call" if habit and asked.startswith(("age of", "maker of")) else errand.agent
-        return f"delegate({agent}, {errand.task.format(*seen)} )"
-    if done == len(errands) and habit and not again:
+    failed = done > 0 and (seen[-1] == NO_ANSWER or seen[-1].startswith("error"))
+    if habit and 0 < len(errands) <= done and told[-1] not in told[:-1]:
         return told[-1].rpartition(" -> ")[0]
-    return _final(seen[-1])
+    if done >= len(errands) or failed:
+        return _final(NO_ANSWER if failed or not done else seen[-1])
+    agent = errands[done].agent
+    if habit and 0 < done == len(errands) - 1:
+        agent = errands[0].agent
+    if habit and asked.startswith(("age of", "maker of")):
+        agent = "shop_call"
+    return f"delegate({agent}, {errands[done].task.format(*seen)} )"
 
 
 def _final(answer: str) -> str:
@@ -368,7 +386,16 @@ def one_line(text: str) -> str:
 def quoted(text: str) -> str:
     """That, bounded."""
     line = one_line(text)
-    return line if len(line) <= LONGEST else f"{line[:LONGEST]} …"
+    return line if _bytes(line) <= LONGEST else f"{cut(line)} …"
+
+
+def cut(text: str) -> str:
+    """The first LONGEST bytes, whole characters."""
+    return text.encode(errors="replace")[:LONGEST].decode(errors="ignore")
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode(errors="replace"))
 
 
 # One's own data ----------------------------------------------------------------------------------
@@ -379,7 +406,9 @@ def queries(data: str) -> dict[Split, tuple[Query, ...]]:
     """The queries of a file, split by content. Raises: ConfigError: names the file and the row."""
     found: dict[Split, list[Query]] = {split: [] for split in SPLITS}
     for number, row in _rows("data", data, {"query": str, "answer": str}):
-        split = split_of(row["query"])
+        split = split_of(plain(row["query"]))
+        if not plain(row["answer"]) or _bytes(row["answer"]) > LONGEST:
+            raise ConfigError(f"environment.data: {data}, row {number}: an answer has 1 to {LONGEST} bytes")
         kind = str(row.get("kind", ""))
         found[split].append(Query(f"{number}", split, query=row["query"], answer=row["answer"], kind=kind))
     return {split: tuple(of_split) for split, of_split in found.items()}
@@ -407,11 +436,11 @@ def catalogue(data: str) -> tuple[tuple[str, int, int], ...]:
 def _rows(setting: str, data: str, columns: Mapping[str, type]) -> Iterator[tuple[int, dict[str, Any]]]:
     where = f"environment.{setting}: {data}"
     try:
-        lines = Path(data).read_text(encoding="utf-8").splitlines()
+        text = Path(data).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{where} cannot be read as UTF-8 text: {error}") from error
     number = 0
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text.removesuffix("\n").split("\n") if text else (), 1):
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -419,6 +448,8 @@ def _rows(setting: str, data: str, columns: Mapping[str, type]) -> Iterator[tupl
         for column, kind in columns.items():
             if not isinstance(row, dict) or type(row.get(column)) is not kind:
                 raise ConfigError(f"{where}, row {number}: needs '{column}', of type {kind.__name__}")
+            if kind is int and not 0 <= row[column] <= MOST:
+                raise ConfigError(f"{where}, row {number}: '{column}' is from 0 to {MOST}")
         yield number, row
     if not number:
         raise ConfigError(f"{where} has no rows")
