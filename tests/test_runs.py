@@ -114,7 +114,7 @@ def test_metrics_count_the_budget(whole):
         assert counts == sorted(counts)
         assert counts[0] > 0
     # a step: 3 tasks x (4 proposals + 4 continuations + 4 answers) replies of one token
-    assert lines[1]["budget/sampled_tokens"] == 3 * 12
+    assert lines[1]["budget/replies"] == lines[1]["budget/sampled_tokens"] == 3 * 12
     assert lines[1]["budget/engine_calls"] == 3
     assert lines[1]["groups/total"] == 6
 

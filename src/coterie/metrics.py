@@ -121,10 +121,11 @@ def evaluation_metrics(evaluation: Evaluation) -> dict[str, float]:
 
 
 def add_budget(total: dict[str, int], budget: Budget, learned: Mapping[str, Learned]) -> None:
-    """Adds a step to the run's four counters."""
+    """Adds a step to the run's counters."""
     spent = {
         "prompt_tokens": budget.prompt_tokens,
         "sampled_tokens": budget.sampled_tokens,
+        "replies": budget.replies.total(),
         "engine_calls": budget.engine_calls,
         "trained_tokens": int(sum(one.metrics["trained_tokens"] for one in learned.values())),
     }

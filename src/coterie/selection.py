@@ -110,7 +110,8 @@ def select(groups: Sequence[Group], choice: Choice, rng: Random) -> list[Group]:
     random_live  any k: the control that every claim for a ranking needs
     sample       each with its own probability, min(1, k w / sum w) for w the signal, at least
                  LEAST_WEIGHT of the largest, and weighted by 1 / probability: the gradient of all_live
-                 in expectation, which a hard choice on the same rewards is not
+                 in expectation (where the loss's denominator does not depend on what is chosen: "tasks"),
+                 which a hard choice on the same rewards is not
 
     Under a ranking, each policy's `floor` best live groups come first, whatever their score.
     Args: rng: for random_live and sample; what it draws does not depend on the groups' order.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from coterie.algorithms.base import Denominator
@@ -25,5 +23,3 @@ class C3(NodeWise):
     """How a group's returns become advantages."""
     denominator: Denominator = "tasks"
     """A reply's tokens are summed: no length or turn weighs more than another."""
-    nodes: Literal["all", "uniform", "per_agent"] = "all"
-    """all: every decision of a base; uniform: so many of the episode; per_agent: so many of each role."""

@@ -57,7 +57,7 @@ class JoyAgents(NodeWise):
     With one continuation the others' signal is unknown: they are chosen by `floor` alone.
     """
     epsilon_high: float | None = Field(0.28, gt=0)
-    """Upper clip: the bound is 1 + epsilon_high; none: as epsilon."""
+    """Upper clip: the bound is 1 + epsilon_high."""
     denominator: Denominator = "tasks"
     """A reply's tokens are summed: no length or turn weighs more than another."""
 

@@ -17,26 +17,37 @@ from coterie.evaluate import Evaluation, wilson
 
 PAGE = Path("docs/results/joyagents.md")
 CONFIG = "configs/assistants.toml"
-MEMORY = ("memory.mode=on", "memory.relevance=0.2")
-WHOLE = {"denominator": "tasks", "num_generations": 36}
+RULES = ("all_live", "random_live", "raw_var", "signal", "shrunk")
+NOTES = {
+    "off": (),
+    "on": ("memory.mode=on", "memory.relevance=0.2"),
+    "placebo": ("memory.mode=placebo", "memory.relevance=0.2"),
+}
+WHOLE = {"denominator": "tasks", "num_generations": 28}
 """Episodes of a task that ask as many replies as joyagents does."""
-TABLE = Table(
-    Path("runs/bench-joyagents"),
-    "coterie.bench.joyagents",
-    {
-        "joyagents": Row("joyagents", CONFIG),
-        "memory": Row("… with memory", CONFIG, overrides=MEMORY),
-        "placebo": Row("… with the placebo", CONFIG, overrides=(*MEMORY, "memory.mode=placebo")),
-        "c3": Row("c3", CONFIG, {"name": "c3", "bases": 2, "nodes": "per_agent"}),
-        "drmas": Row("drmas", CONFIG, {"name": "drmas", **WHOLE}),
-        "mas_grpo": Row("mas_grpo", CONFIG, {"name": "mas_grpo", **WHOLE}),
-        "paper": Row("joyagents_paper", CONFIG, {"name": "joyagents_paper"}),
-        **{
-            rule: Row(f"… selection = {rule}", CONFIG, overrides=(f"algorithm.selection={rule}",))
-            for rule in ("all_live", "random_live", "raw_var", "shrunk")
-        },
-    },
-)
+METHODS = {
+    "joyagents": Row("joyagents, all_live", CONFIG),
+    "wide": Row(
+        "… 8 alternatives, one continuation",
+        CONFIG,
+        overrides=("algorithm.num_generations=8", "algorithm.continuations=1"),
+    ),
+    "c3": Row("c3", CONFIG, {"name": "c3", "bases": 2, "nodes": "per_agent"}),
+    "drmas": Row("drmas", CONFIG, {"name": "drmas", **WHOLE}),
+    "mas_grpo": Row("mas_grpo", CONFIG, {"name": "mas_grpo", **WHOLE}),
+    "paper": Row("joyagents_paper, our rewards", CONFIG, {"name": "joyagents_paper"}, ("train.tasks_per_step=40",)),
+}
+CELLS = {
+    f"{rule}_{mode}": Row(
+        f"20 steps, {rule}, notes {mode}",
+        CONFIG,
+        overrides=("train.steps=20", f"algorithm.selection={rule}", *notes),
+        seeds=(0, 1),
+    )
+    for mode, notes in NOTES.items()
+    for rule in RULES
+}
+TABLE = Table(Path("runs/bench-joyagents"), "coterie.bench.joyagents", METHODS | CELLS)
 STEPS = (0, 10, 20, 30)
 
 
@@ -53,11 +64,23 @@ def page(say: Say) -> list[str]:
         "# Results: assistants",
         "",
         "Written by `coterie bench joyagents`. Embedded queries, from the shipped starter-assistants (0.92 million "
-        "parameters), a policy a role, greedy play on 2,000 held-out queries, which training never sees; the "
+        "parameters), a policy a role, greedy play on 1,000 held-out queries, which training never sees; the "
         "checkpoint is chosen by 300 validation queries. Intervals are 95 % (Wilson) over all queries of all seeds; "
-        "one thread a run. The scripted expert solves every query.",
+        "one thread a run, two at once. The scripted expert solves every query.",
         "",
         *TABLE.lines(),
+        "",
+        "## What it costs",
+        "",
+        "Share of the gap to the expert that is closed; replies a train query; minutes of training.",
+        "",
+        *_costs(),
+        "",
+        "## Selection and memory",
+        "",
+        "Success, mean over seeds, in brackets by seed.",
+        "",
+        *_cells(),
         "",
         "## Validation success by step",
         "",
@@ -65,61 +88,81 @@ def page(say: Say) -> list[str]:
         "",
         "## By skill, and calls a query",
         "",
-        "Greedy, 1,000 held-out queries, seed 0: share solved, and calls of the whole team.",
+        "Greedy, the same queries, mean over seeds: share solved, then calls of the whole team.",
         "",
         *_kinds(say),
         "",
         "## With and without notes",
         "",
-        "The same trained teams, 1,000 held-out queries, mean over seeds: with memory as trained, without, and with "
-        "each note another's.",
+        "The teams of all_live that were trained with notes or the placebo, played with notes, without, and with each "
+        "note another's; mean over seeds.",
         "",
         *_memory(say),
         "",
     ]
 
 
-def _kinds(say: Say) -> list[str]:
-    lines: list[str] = []
+def _costs() -> list[str]:
+    lines = ["| | gap closed | replies a query | minutes |", "|---|---|---|---|"]
     for name, row in TABLE.rows.items():
-        runs = TABLE.runs(name)
-        if not runs:
-            continue
-        for title, step in ((f"{row.title}, start", 0), (row.title, None)):
-            if step == 0 and name != "joyagents":
-                continue
-            found = load(runs[0].folder, step).evaluate(tasks=1000)
-            say(f"by skill, {title}: done")
-            if not lines:
-                kinds = " | ".join(found.by_kind)
-                lines += [f"| | {kinds} | all | {kinds} | all |", "|---|" + "---|" * (2 * len(found.by_kind) + 2)]
-            calls = {kind: fmean(_of(found, kind)) for kind in found.by_kind}
-            cells = [f"{share:.2f}" for share in (*found.by_kind.values(), found.success)]
-            cells += [f"{count:.1f}" for count in (*calls.values(), fmean(found.noted["calls"]))]
-            lines.append(f"| {title} | {' | '.join(cells)} |")
+        if found := TABLE.found(name):
+            before, after = (fmean(one[key] for one in found) for key in ("start_success", "success"))
+            replies = fmean(
+                run.metrics()[-1]["budget/replies"] / (run.config.train.steps * run.config.train.tasks_per_step)
+                for run in TABLE.runs(name)
+            )
+            minutes = fmean(one["training_minutes"] for one in found)
+            lines.append(f"| {row.title} | {(after - before) / (1 - before):.0%} | {replies:.0f} | {minutes:.1f} |")
     return lines
 
 
-def _of(found: Evaluation, kind: str) -> Sequence[float]:
+def _cells() -> list[str]:
+    lines = [f"| | {' | '.join(f'notes {mode}' for mode in NOTES)} |", "|---|" + "---|" * len(NOTES)]
+    for rule in RULES:
+        found = [[one["success"] for one in TABLE.found(f"{rule}_{mode}")] for mode in NOTES]
+        cells = [f"{fmean(one):.3f} ({', '.join(f'{x:.3f}' for x in one)})" if one else "" for one in found]
+        lines.append(f"| {rule} | {' | '.join(cells)} |")
+    return lines
+
+
+def _kinds(say: Say) -> list[str]:
+    lines: list[str] = []
+    for heading, name, step in (("start", "joyagents", 0), *((row.title, name, None) for name, row in METHODS.items())):
+        runs = TABLE.runs(name)[: 1 if step == 0 else None]
+        if found := [load(run.folder, step).evaluate() for run in runs]:
+            say(f"by skill, {heading}: done")
+            kinds = list(found[0].by_kind)
+            if not lines:
+                head = " | ".join([*kinds, "all"] * 2)
+                lines += [f"| | {head} |", "|---|" + "---|" * (2 * len(kinds) + 2)]
+            cells = [f"{fmean(one.by_kind[kind] for one in found):.2f}" for kind in kinds]
+            cells += [f"{fmean(one.success for one in found):.2f}"]
+            cells += [f"{fmean(fmean(_calls(one, kind)) for one in found):.2f}" for kind in kinds]
+            cells += [f"{fmean(fmean(one.noted['calls']) for one in found):.2f}"]
+            lines.append(f"| {heading} | {' | '.join(cells)} |")
+    return lines
+
+
+def _calls(found: Evaluation, kind: str) -> Sequence[float]:
     return [count for count, one in zip(found.noted["calls"], found.kinds, strict=True) if one == kind]
 
 
 def _memory(say: Say) -> list[str]:
-    lines = ["| trained with | on | off | placebo |", "|---|---|---|---|"]
-    for name in ("memory", "placebo"):
-        shares: dict[str, list[float]] = {}
-        for one in TABLE.runs(name):
+    lines = ["| trained with notes | played with notes on | off | placebo |", "|---|---|---|---|"]
+    for trained in ("on", "placebo"):
+        found: dict[str, list[Evaluation]] = {}
+        for one in TABLE.runs(f"all_live_{trained}"):
             loaded = load(one.folder)
             for mode in ("on", "off", "placebo"):
                 loaded.remember(mode)
-                shares.setdefault(mode, []).append(loaded.evaluate(tasks=1000).success)
-                say(f"memory, {one.folder.name}, {mode}: done")
-        if shares:
-            cells = [_interval(values, 1000 * len(values)) for values in shares.values()]
-            lines.append(f"| {TABLE.rows[name].title} | {' | '.join(cells)} |")
+                found.setdefault(mode, []).append(loaded.evaluate())
+                say(f"notes, {one.folder.name}, {mode}: done")
+        if found:
+            lines.append(f"| {trained} | {' | '.join(map(_interval, found.values()))} |")
     return lines
 
 
-def _interval(values: Sequence[float], trials: int) -> str:
-    low, high = wilson(fmean(values), trials)
-    return f"{fmean(values):.3f} ({low:.3f} to {high:.3f})"
+def _interval(found: Sequence[Evaluation]) -> str:
+    success = fmean(one.success for one in found)
+    low, high = wilson(success, sum(one.tasks for one in found))
+    return f"{success:.3f} ({low:.3f} to {high:.3f})"
