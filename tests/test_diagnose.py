@@ -50,6 +50,11 @@ def test_beside_a_dead_role_dominance_says_nothing_new():
     assert kinds(steps(role__a__live_groups=0, role__b__gradient_share=1.0)) == [("dead", "a")]
 
 
+def test_memory_that_never_learns_is_named():
+    assert kinds(steps(memory__skipped=1)) == [("no_memory", "")]
+    assert kinds([*steps(memory__skipped=1)[:-1], *steps(1)]) == []
+
+
 def test_mostly_dead_groups_are_counted_over_the_window():
     assert kinds(steps(groups__live=1)) == [("mostly_dead", "")]
     assert kinds([*steps(10, groups__live=1), *steps(10)]) == []

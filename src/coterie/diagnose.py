@@ -26,7 +26,7 @@ LAZY_POINTS = 0.02
 class Concern:
     """A warning. role: whom it is about, or "" for the whole team. advice: what to do."""
 
-    kind: Literal["dead", "lazy", "dominant", "mostly_dead"]
+    kind: Literal["dead", "lazy", "dominant", "mostly_dead", "no_memory"]
     role: str
     text: str
     advice: str
@@ -50,6 +50,7 @@ def concerns(lines: Sequence[Line], roles: Sequence[str]) -> list[Concern]:
             found += _dominant(role, steps, [other for other in alive if other != role])
         if alive:
             found += _mostly_dead(steps)
+        found += _no_memory(steps)
     for role in alive:
         found += _lazy(role, lines)
     return found
@@ -117,6 +118,18 @@ def _mostly_dead(steps: Sequence[Line]) -> list[Concern]:
             "mostly_dead", "", f"{1 - live:.0%} of groups had equal returns over {len(steps)} steps",
             "most of the rollout teaches nothing: stop if success is near its ceiling, else use tasks the team solves "
             "sometimes, more replies a group, or a higher temperature",
+        )
+    ]  # fmt: skip
+
+
+def _no_memory(steps: Sequence[Line]) -> list[Concern]:
+    if not all(line.get("memory/skipped") for line in steps):
+        return []
+    return [
+        Concern(
+            "no_memory", "", f"memory learned nothing in {len(steps)} steps",
+            "a step of fewer than 16 episodes, or of episodes that all end alike, tells nothing of notes: raise "
+            "train.tasks_per_step, or use tasks the team solves sometimes",
         )
     ]  # fmt: skip
 
