@@ -30,6 +30,7 @@ SETTINGS = [
     "train.episodes_every=1",
     "optimizer.lr=1e-2",
 ]
+CHOSEN = ["algorithm.selection=signal", "algorithm.continuations=2", "algorithm.num_generations=4"]
 MEMORY = ["memory.mode=on", "memory.relevance=0.2"]
 
 
@@ -49,7 +50,7 @@ def config(models: list[str], *more: str, env: str = "Noting"):
 @pytest.fixture(scope="module")
 def whole(models, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "whole"
-    train(config(models, *MEMORY), folder)
+    train(config(models, *MEMORY, *CHOSEN), folder)
     return folder
 
 
@@ -73,7 +74,7 @@ def test_a_run_killed_and_resumed_has_the_same_memory(whole, models, tmp_path, s
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
     cut_back(folder, step)
-    train(config(models, *MEMORY), resume=folder)
+    train(config(models, *MEMORY, *CHOSEN), resume=folder)
     assert untimed(folder) == untimed(whole)
     assert weights(folder, 4) == weights(whole, 4)
     assert load(folder, 4).progress.memory.digest == load(whole, 4).progress.memory.digest
@@ -112,7 +113,14 @@ def test_notes_are_prompt_tokens_of_every_sample_of_their_episode(whole):
 def test_a_policy_without_a_selected_group_is_bit_identical(models, tmp_path):
     """Invariant 11: weights and optimizer; and the run says so."""
     run = train(
-        config(models, "algorithm.top_k=1", "algorithm.floor=0", "train.steps=1", "train.tasks_per_step=4"),
+        config(
+            models,
+            "algorithm.selection=raw_var",
+            "algorithm.top_k=1",
+            "algorithm.floor=0",
+            "train.steps=1",
+            "train.tasks_per_step=4",
+        ),
         tmp_path / "run",
     )
     (line,) = [line for line in run.metrics() if line["step"] == 1]
@@ -128,7 +136,7 @@ def test_a_policy_without_a_selected_group_is_bit_identical(models, tmp_path):
 
 def test_without_a_live_group_nothing_is_trained(models, tmp_path):
     """Invariant 9."""
-    run = train(config(models, "train.steps=1", env="Flat"), tmp_path / "run")
+    run = train(config(models, *CHOSEN, "train.steps=1", env="Flat"), tmp_path / "run")
     (line,) = [line for line in run.metrics() if line["step"] == 1]
     assert (line["groups/live"], line["selection/groups"]) == (0, 0)
     assert weights(tmp_path / "run", 0) == weights(tmp_path / "run", 1)
@@ -157,7 +165,7 @@ def test_what_is_remembered_is_shown(whole, models, tmp_path):
     assert "from 1 of train train-" in out
     assert "from nearly one of 5 validation queries: " in out
     assert "b even" not in call("memory", str(whole), "--role", "a")[1]
-    assert call("memory", str(whole), "--role", "aa")[2] == "coterie: --role aa: unknown; the team has a, b, c\n"
+    assert call("memory", str(whole), "--role", "aa")[2] == "coterie: --role aa: unknown; did you mean 'a'?; the team has a, b\n"
     code, out, _ = call("eval", str(whole), "--tasks", "20", "--memory", "placebo")
     assert code == 0
     assert "by kind: k0" in out

@@ -352,11 +352,11 @@ def test_a_role_that_spoke_in_one_episode_alone_is_not_reinforced_blindly():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["algorithm.continuations=1"], "one continuation cannot tell"),
-        (["algorithm.selection=shrunk", "algorithm.continuations=1"], "one continuation cannot tell"),
-        (["algorithm.selection=shrunk", "algorithm.continuations=1", "algorithm.noise=last_exact"], "cannot tell"),
-        (["algorithm.floor=3", "algorithm.top_k=2"], "top_k = 2 is less than algorithm.floor = 3"),
-        (["algorithm.selection=all_live", "algorithm.top_k=2"], "top_k has no effect"),
+        (["algorithm.selection=signal"], "one continuation cannot tell"),
+        (["algorithm.selection=shrunk"], "one continuation cannot tell"),
+        (["algorithm.selection=shrunk", "algorithm.noise=last_exact"], "cannot tell"),
+        (["algorithm.selection=raw_var", "algorithm.floor=3", "algorithm.top_k=2"], "top_k = 2 is less than"),
+        (["algorithm.top_k=2"], "top_k has no effect"),
         (["algorithm.selection=raw_var", "algorithm.noise=last_exact"], "noise has no effect"),
         (["algorithm.selection=sample", "algorithm.floor=1"], "floor has no effect"),
         (["algorithm.nodes=all", "algorithm.num_nodes=3"], "num_nodes has no effect"),
@@ -370,7 +370,7 @@ def test_what_cannot_work_is_refused_at_start(overrides, message):
 
 
 def test_one_continuation_is_enough_where_scoring_has_no_chance():
-    load_config("plan_path", ["algorithm.name=joyagents", "algorithm.continuations=1", "algorithm.noise=last_exact"])
+    load_config("plan_path", ["algorithm.name=joyagents", "algorithm.selection=signal", "algorithm.noise=last_exact"])
 
 
 def test_the_presets_are_as_their_papers_and_we_say():
@@ -399,11 +399,11 @@ def test_the_presets_are_as_their_papers_and_we_say():
         2,
         "per_agent",
         2,
-        4,
-        2,
+        8,
+        1,
     )
     assert (ours.selection, ours.top_k, ours.among, ours.floor, ours.credit) == (
-        "signal",
+        "all_live",
         None,
         "batch",
         1,
@@ -415,7 +415,7 @@ def test_the_presets_are_as_their_papers_and_we_say():
 
 def test_selection_is_part_of_the_algorithm():
     _, found = played(Sequential(max_turns=2), continuations=2)
-    chosen = JoyAgents(top_k=2, floor=1).select(found.groups, Random(0))
+    chosen = JoyAgents(selection="signal", top_k=2, floor=1).select(found.groups, Random(0))
     assert {group.policy for group in chosen} == {"pa", "pb"}
     assert len(chosen) == 2
 
@@ -453,7 +453,9 @@ def success(tables: Tables) -> float:
 
 def improvement(rule: str, useless: bool, steps: int) -> list[float]:
     """What one step along the gradient of the chosen groups adds to the exact success, many times from one start."""
-    algorithm = JoyAgents.model_validate({"nodes": "all", "bases": 1, "selection": rule, "floor": 0, "top_k": 2})
+    algorithm = JoyAgents.model_validate({
+        "nodes": "all", "bases": 1, "num_generations": 4, "continuations": 2, "selection": rule, "floor": 0, "top_k": 2
+    })  # fmt: skip
     game, start = Decisive(useless=useless), Tables(seed=3)
     before = success(start)
     gained: list[float] = []

@@ -27,23 +27,24 @@ BY_SIGNAL: tuple[Rule, ...] = ("signal", "shrunk", "sample")
 
 
 class JoyAgents(NodeWise):
-    """Node-wise groups chosen by what their decision controls, not by how much their rewards fluctuate.
+    """Node-wise groups, all of which are trained unless another rule is chosen.
 
     The paper's: alternatives at nodes of an initial trajectory, and an update from the K groups that stand
-    out. Ours, against it: two base episodes and two continuations, so that a decision's own variance can
-    be told from chance after it (`selection = "signal"`); a floor, so that no policy starves; leave-one-out
-    credit without deviation; and sums over tokens, so that neither length nor turns are weighted.
+    out. Ours, against it: every live group is trained, for what is left out was paid for (`selection`); where
+    groups are ranked, by what their decision controls ("signal", which needs two continuations to tell it
+    from chance) and with a floor, so that no policy starves; two base episodes and eight alternatives;
+    leave-one-out credit without deviation; and sums over tokens, so that neither length nor turns are weighted.
     """
 
+    num_generations: int = Field(8, ge=2)
+    """Alternatives at a node, the base's own among them where `reuse_base`."""
     bases: int = Field(2, ge=1)
     """Base episodes of a task."""
     nodes: Nodes = "per_agent"
     """all: every decision of a base; uniform: so many of the episode; per_agent: so many of each role."""
-    continuations: int = Field(2, ge=1)
-    """Times that each alternative is played to the end."""
     credit: Credit = "leave_one_out"
     """How a group's returns become advantages."""
-    selection: Rule = "signal"
+    selection: Rule = "all_live"
     """Which groups are trained; see `selection.select` for the rules."""
     top_k: int | None = Field(None, ge=1)
     """Groups chosen of each lot; none: half of the live ones, and at least one a policy."""
@@ -107,12 +108,12 @@ class JoyAgentsPaper(JoyAgents):
     K counted for each base episode, no floor, the clip of 0.2, the KL weight of 0.001.
     """
 
+    num_generations: int = Field(4, ge=2)
+    """Alternatives at a node, the base's own among them where `reuse_base`."""
     bases: int = Field(1, ge=1)
     """Base episodes of a task."""
     nodes: Nodes = "all"
     """all: every decision of a base; uniform: so many of the episode; per_agent: so many of each role."""
-    continuations: int = Field(1, ge=1)
-    """Times that each alternative is played to the end."""
     credit: Credit = "standardize"
     """How a group's returns become advantages."""
     selection: Rule = "raw_var"

@@ -25,12 +25,20 @@ NOTES = {
 }
 WHOLE = {"denominator": "tasks", "num_generations": 28}
 """Episodes of a task that ask as many replies as joyagents does."""
+PAIRS = ("algorithm.num_generations=4", "algorithm.continuations=2")
+"""What the rules that measure chance need, at the same cost."""
 METHODS = {
-    "joyagents": Row("joyagents, all_live", CONFIG),
-    "wide": Row(
-        "… 8 alternatives, one continuation",
+    "joyagents": Row("joyagents", CONFIG),
+    "pairs": Row("… 4 alternatives, two continuations", CONFIG, overrides=PAIRS),
+    "many": Row(
+        "… 2.5 times the queries: one base, all nodes, 4 alternatives",
         CONFIG,
-        overrides=("algorithm.num_generations=8", "algorithm.continuations=1"),
+        overrides=(
+            "train.tasks_per_step=40",
+            "algorithm.bases=1",
+            "algorithm.nodes=all",
+            "algorithm.num_generations=4",
+        ),
     ),
     "c3": Row("c3", CONFIG, {"name": "c3", "bases": 2, "nodes": "per_agent"}),
     "drmas": Row("drmas", CONFIG, {"name": "drmas", **WHOLE}),
@@ -41,7 +49,7 @@ CELLS = {
     f"{rule}_{mode}": Row(
         f"20 steps, {rule}, notes {mode}",
         CONFIG,
-        overrides=("train.steps=20", f"algorithm.selection={rule}", *notes),
+        overrides=("train.steps=20", *PAIRS, f"algorithm.selection={rule}", *notes),
         seeds=(0, 1),
     )
     for mode, notes in NOTES.items()
@@ -68,13 +76,9 @@ def page(say: Say) -> list[str]:
         "checkpoint is chosen by 300 validation queries. Intervals are 95 % (Wilson) over all queries of all seeds; "
         "one thread a run, two at once. The scripted expert solves every query.",
         "",
-        *TABLE.lines(),
+        "`replies a query` are what training asked of the engine for each query of a step, all roles together.",
         "",
-        "## What it costs",
-        "",
-        "Share of the gap to the expert that is closed; replies a train query; minutes of training.",
-        "",
-        *_costs(),
+        *_results(),
         "",
         "## Selection and memory",
         "",
@@ -102,17 +106,29 @@ def page(say: Say) -> list[str]:
     ]
 
 
-def _costs() -> list[str]:
-    lines = ["| | gap closed | replies a query | minutes |", "|---|---|---|---|"]
+def _results() -> list[str]:
+    lines = [
+        "| | start | success | interval | by seed | gap closed | replies a query | queries | minutes |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
     for name, row in TABLE.rows.items():
         if found := TABLE.found(name):
             before, after = (fmean(one[key] for one in found) for key in ("start_success", "success"))
-            replies = fmean(
-                run.metrics()[-1]["budget/replies"] / (run.config.train.steps * run.config.train.tasks_per_step)
-                for run in TABLE.runs(name)
+            low, high = wilson(after, sum(one["tasks"] for one in found))
+            runs = TABLE.runs(name)
+            queries = runs[0].config.train.steps * runs[0].config.train.tasks_per_step
+            cells = (
+                row.title,
+                f"{before:.3f}",
+                f"**{after:.3f}**",
+                f"{low:.3f} to {high:.3f}",
+                ", ".join(f"{one['success']:.3f}" for one in found),
+                f"{(after - before) / (1 - before):.0%}",
+                f"{fmean(run.metrics()[-1]['budget/replies'] for run in runs) / queries:.0f}",
+                f"{queries}",
+                f"{fmean(one['training_minutes'] for one in found):.1f}",
             )
-            minutes = fmean(one["training_minutes"] for one in found)
-            lines.append(f"| {row.title} | {(after - before) / (1 - before):.0%} | {replies:.0f} | {minutes:.1f} |")
+            lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
