@@ -165,7 +165,10 @@ def test_what_is_remembered_is_shown(whole, models, tmp_path):
     assert "from 1 of train train-" in out
     assert "from nearly one of 5 validation queries: " in out
     assert "b even" not in call("memory", str(whole), "--role", "a")[1]
-    assert call("memory", str(whole), "--role", "aa")[2] == "coterie: --role aa: unknown; did you mean 'a'?; the team has a, b\n"
+    assert (
+        call("memory", str(whole), "--role", "aa")[2]
+        == "coterie: --role aa: unknown; did you mean 'a'?; the team has a, b\n"
+    )
     code, out, _ = call("eval", str(whole), "--tasks", "20", "--memory", "placebo")
     assert code == 0
     assert "by kind: k0" in out
