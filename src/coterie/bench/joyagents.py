@@ -76,7 +76,8 @@ def page(say: Say) -> list[str]:
         "checkpoint is chosen by 300 validation queries. Intervals are 95 % (Wilson) over all queries of all seeds; "
         "one thread a run, two at once. The scripted expert solves every query.",
         "",
-        "`replies a query` are what training asked of the engine for each query of a step, all roles together.",
+        "`replies a query` are what training asked of the engine for each query of a step, all roles together. "
+        "Every row has the seeds that `by seed` shows, from 0.",
         "",
         *_results(),
         "",
