@@ -21,7 +21,7 @@ from coterie.environment import split_of
 from coterie.environments.assistants import Assistants, parsed
 from coterie.episode import Asked, Noted, text_of
 from coterie.errors import ConfigError
-from coterie.memory import MemoryConfig, Recall, Store, evolve, told_by
+from coterie.memory import Entry, MemoryConfig, Recall, Store, evolve, told_by
 from coterie.play import Play
 from coterie.scene import Reply
 from coterie.team import Team
@@ -464,6 +464,24 @@ def test_what_is_injected_into_one_task_changes_no_other(payload, place, tmp_pat
     for index in range(6):
         outcomes = [outcome(index, store, config) for store in (frozen, evolved)]
         assert outcomes[0] == outcomes[1]
+
+
+class Tight(ScriptedEngine):
+    def context(self, policy: str) -> int:
+        return 48 + 120
+
+
+@pytest.mark.parametrize(("engine", "judged"), [(ScriptedEngine, ("n",)), (Tight, ())])
+def test_a_note_that_a_prompt_had_no_room_for_is_not_judged(engine, judged):
+    task = ENV.task("validation", 3)
+    note = Entry("n", "master", task.query, "delegate(qa); final", 0, 0)
+    recall = Recall(Store((note,)), MemoryConfig.model_validate({"mode": "on"}))
+    script = engine(lambda role, prompt, rng: "final(no)")
+    play = Play(ENV, Team(dict.fromkeys(ENV.roles, "p")), script, seed=0, recall=recall)
+    cursor = play.start(task)
+    asyncio.run(play.run(cursor))
+    assert ("delegate(qa); final" in str(script.waves[0][0].prompt)) == bool(judged)
+    assert told_by(ENV, recall, task, cursor.log).shown == {"master": judged}
 
 
 def outcome(index: int, store: Store, config: MemoryConfig) -> tuple[bool, tuple[str, ...]]:
