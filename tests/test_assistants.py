@@ -117,14 +117,14 @@ def test_who_may_do_what():
 
 
 def test_what_a_role_may_pile_up_is_bounded_and_then_wrong():
-    task = ask("price of red mug")
-    cursor = play(task, f"delegate(qa, {'é' * 500})", "final(\N{GRINNING FACE})")
-    env = Assistants(naive=0.0, max_calls=24)
-    longest = play(task, f"delegate(qa, {'é' * 500})", f"final({'é' * 500})", env=env)
-    assert not longest.log.solved
-    assert not cursor.log.solved
-    assert max(len(text.encode()) for _, text in prompts(longest)) < 1000
-    assert noted(longest)["calls"] <= 8
+    errand = [f"delegate(math, {'é' * 500})", f"final({'x' * 500})"]
+    line = len("delegate(math, ) -> ") + 200 + 200
+    query = "master\nquery: price of red mug"
+    for bound, errands in ((419, 1), (420, 2), (840, 3)):
+        cursor = play(ask("price of red mug"), *errand * 8, env=Assistants(max_transcript=bound, max_calls=24))
+        masters = [len(text.encode()) for role, text in prompts(cursor) if role == "master"]
+        assert masters == [len(query) + seen * (line + 1) for seen in range(errands)]
+        assert (cursor.log.solved, noted(cursor)["calls"]) == (False, 2 * errands)
 
 
 def test_the_expert_team_answers_everything():

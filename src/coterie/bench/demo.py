@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +26,27 @@ def run(say: Say) -> dict[str, Any]:
     return figures
 
 
-def before_and_after(config: Config, out: Path | None = None, watch: Any = None) -> dict[str, Any]:
-    """A run's success and turns at its start and at its best checkpoint, and the minutes between."""
+def before_and_after(
+    config: Config, out: Path | None = None, watch: Any = None, start: Mapping[str, float] | None = None
+) -> dict[str, Any]:
+    """A run's success and turns at its start and at its best checkpoint, and the minutes between.
+
+    start: start_success and start_turns, if known; None: they are measured.
+    """
     began = time.perf_counter()
     run = train(config, out, watch=watch)
     seconds = time.perf_counter() - began
-    start, end = load(run.folder, 0).evaluate(), load(run.folder).evaluate()
+    if start is None:
+        before = load(run.folder, 0).evaluate()
+        start = {"start_success": before.success, "start_turns": round(before.turns, 3)}
+    end = load(run.folder).evaluate()
     return {
         "run": str(run.folder),
         "tasks": end.tasks,
-        "start_success": start.success,
+        **start,
         "success": end.success,
         "success_low": round(end.success_low, 4),
         "success_high": round(end.success_high, 4),
-        "start_turns": round(start.turns, 3),
         "turns": round(end.turns, 3),
         "training_minutes": round(seconds / 60, 2),
     }

@@ -57,8 +57,9 @@ class Table:
     rows: Mapping[str, Row]
 
     def make(self, say: Say, names: Sequence[str] | None = None) -> None:
-        """Makes the runs that are missing, of all rows or of some."""
+        """Makes the runs that are missing, of all rows or of some: every row's first seed before the second."""
         jobs = [(name, seed) for name in names or self.rows for seed in self.rows[name].seeds]
+        jobs.sort(key=lambda job: job[1])
         waiting = [job for job in jobs if not self._figures(*job).exists()]
         say(f"{len(waiting)} of {len(jobs)} runs to do, in {self.folder}")
         with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -127,10 +128,14 @@ class Table:
         return job
 
     def train(self, name: str, seed: int) -> None:
-        """Trains one row and seed here, and writes its figures."""
+        """Trains one row and seed here, and writes its figures.
+
+        Rows start from a shipped starter, whatever the seed: where one has been played, it is not played again.
+        """
         folder = self.folder / f"{name}-{seed}"
         shutil.rmtree(folder, ignore_errors=True)
-        figures = before_and_after(self.rows[name].resolved(seed), folder)
+        start = {key: one[key] for one in self.found(name)[:1] for key in ("start_success", "start_turns")} or None
+        figures = before_and_after(self.rows[name].resolved(seed), folder, start=start)
         self._figures(name, seed).write_text(json.dumps(figures, indent=1))
 
 
