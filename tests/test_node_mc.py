@@ -121,6 +121,7 @@ def test_some_decisions_of_the_episode_or_of_each_role():
     assert len(found.groups) == 3
     _, found = played(environment, nodes="per_agent", num_nodes=2)
     assert Counter(group.key.role for group in found.groups) == {"a": 2, "b": 2}
+    assert {group.weight for group in found.groups} == {2.0}, "two for four"
     seen = {
         group.key.point
         for index in range(30)
@@ -290,6 +291,30 @@ def test_its_expectation_is_the_gradient_of_the_expected_return(game, settings):
     """Every outcome of every draw, through the real sampler: leave-one-out at all nodes is unbiased."""
     algorithm = node_wise(**{"num_generations": 2, **settings})
     assert close(expected(game, algorithm, Tables()), exact(game, Tables()), 1e-9)
+
+
+@pytest.mark.parametrize("nodes", ["uniform", "per_agent"])
+def test_a_node_drawn_for_several_decisions_weighs_as_many(nodes, monkeypatch):
+    """No implicit 1/T: over every draw of the one node too, of an episode whose length the replies decide."""
+    game = Game(agents=1, turns=3, ending=True)
+    algorithm = node_wise(num_generations=2, nodes=nodes, num_nodes=1)
+    total: Counter[tuple] = Counter()
+    for lot in range(6):  # uniform over one, two and three decisions
+        monkeypatch.setattr("coterie.sampling.node_mc.Random", lambda _, lot=lot: Lots(lot))
+        for at, value in expected(game, algorithm, Tables()).items():
+            total[at] += value / 6
+    assert close(total, exact(game, Tables()), 1e-9)
+
+
+class Lots:
+    """Draws one, by a number."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def sample(self, lot: list[int], count: int) -> list[int]:
+        assert count == 1
+        return [lot[self.number % len(lot)]]
 
 
 def test_the_mean_of_the_group_as_baseline_shrinks_it():

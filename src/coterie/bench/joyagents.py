@@ -24,13 +24,12 @@ NOTES = {
     "placebo": ("memory.mode=placebo", "memory.relevance=0.2"),
 }
 WHOLE = {"denominator": "tasks", "num_generations": 28}
-"""Episodes of a task that ask as many replies as joyagents does."""
+"""Episodes of a task that ask as many replies as six alternatives do."""
 PAIRS = ("algorithm.num_generations=4", "algorithm.continuations=2")
-"""What the rules that measure chance need, at the same cost."""
+"""What the rules that measure chance need, at a like cost."""
 METHODS = {
     "joyagents": Row("joyagents", CONFIG),
     "six": Row("… 6 alternatives", CONFIG, overrides=("algorithm.num_generations=6",)),
-    "pairs": Row("… 4 alternatives, two continuations", CONFIG, overrides=PAIRS),
     "c3": Row("c3", CONFIG, {"name": "c3", "bases": 2, "nodes": "per_agent"}),
     "drmas": Row("drmas", CONFIG, {"name": "drmas", **WHOLE}),
     "mas_grpo": Row("mas_grpo", CONFIG, {"name": "mas_grpo", **WHOLE}),
@@ -38,15 +37,15 @@ METHODS = {
 }
 CELLS = {
     f"{rule}_{mode}": Row(
-        f"20 steps, {rule}, notes {mode}",
+        f"15 steps, {rule}, notes {mode}",
         CONFIG,
-        overrides=("train.steps=20", *PAIRS, f"algorithm.selection={rule}", *notes),
+        overrides=("train.steps=15", *PAIRS, f"algorithm.selection={rule}", *notes),
     )
     for mode, notes in NOTES.items()
     for rule in RULES
 }
 TABLE = Table(Path("runs/bench-joyagents"), "coterie.bench.joyagents", METHODS | CELLS)
-STEPS = (0, 10, 20, 30)
+STEPS = (0, 10, 15, 20, 30)
 
 
 def run(say: Say) -> dict[str, Any]:

@@ -6,7 +6,9 @@
 A group is a node: the replies of one role to one prompt, the base's own among them. The other roles'
 replies at the same point stay the base's. What is played after an alternative only values it: its
 replies are not trained. Every continuation has chance of its own, so that returns differ by chance
-alone where the reply does not matter; every branch has a name, and with it seeds, of its own.
+alone where the reply does not matter; every branch has a name, and with it seeds, of its own. Where not all
+decisions are nodes, a group weighs as many as it was drawn for (Horvitz and Thompson): else a role that
+speaks T times would count T times less a turn, by the length that its own replies brought about.
 
 JoyAgents-R1 (arXiv:2506.19846) samples "alternatives per node of one initial trajectory"; how many, who
 continues and what chance they share is not published: A, n, the current team, and none are ours.
@@ -15,7 +17,7 @@ continues and what chance they share is not published: A, n, the current team, a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
@@ -51,12 +53,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Decision:
-    """One reply of the base: where, whose, and what everybody said at that point."""
+    """One reply of the base: where, whose, what everybody said at that point, and for how many it was drawn."""
 
     point: Point
     role: str
     sample: Sample
     replies: dict[str, Reply]
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +108,11 @@ def chosen(decisions: Sequence[_Decision], plan: Plan, rng: Random) -> list[_Dec
     lots: dict[str, list[int]] = {}
     for at, one in enumerate(decisions):
         lots.setdefault(one.role if plan.nodes == "per_agent" else "", []).append(at)
-    drawn = {at for _, lot in sorted(lots.items()) for at in rng.sample(lot, min(plan.num_nodes, len(lot)))}
-    return [one for at, one in enumerate(decisions) if at in drawn]
+    weights: dict[int, float] = {}
+    for _, lot in sorted(lots.items()):
+        drawn = rng.sample(lot, min(plan.num_nodes, len(lot)))
+        weights |= dict.fromkeys(drawn, len(lot) / len(drawn))
+    return [replace(decisions[at], weight=weight) for at, weight in sorted(weights.items())]
 
 
 async def _node(play: Play, base: Cursor, node: _Decision, plan: Plan) -> list[Group]:
@@ -135,7 +141,8 @@ async def _node(play: Play, base: Cursor, node: _Decision, plan: Plan) -> list[G
         play.budget.dropped["lone"] += len(members)
         return []
     key = Key(*play.key(base, node.point, node.role))
-    return [Group(key, "prompt", tuple(members), committed=0 if plan.reuse_base else None, last=last)]
+    committed = 0 if plan.reuse_base else None
+    return [Group(key, "prompt", tuple(members), weight=node.weight, committed=committed, last=last)]
 
 
 async def _alternative(
