@@ -61,7 +61,7 @@ def entry(name: str, text: str = "do it", key: str = "price of mug", role: str =
 
 def test_notes_come_from_episodes_that_succeeded():
     store, counts = evolve(Store(), mixed(did="tool(price)"), ON)
-    assert counts == {"added": 4, "quarantined": 0, "deleted": 0, "evicted": 0}
+    assert counts == {"added": 4, "deleted": 0, "evicted": 0}
     assert {one.text for one in store.entries} == {"tool(price)"}
     assert all(int(one.key.split()[-1]) % 2 for one in store.entries)
     assert all(one.origin[0] == "train" and one.sources == {source(one.key)} for one in store.entries)
@@ -120,8 +120,13 @@ def test_a_note_that_holds_the_answer_or_the_query_is_refused():
         store, counts = evolve(Store(), mixed(did=did, answer=answer), ON)
         assert not store.entries
         assert counts["refused"] == 8
-    kept, _ = evolve(Store(), mixed(did="final 17", answer="7"), ON)
-    assert kept.entries, "17 is not 7"
+    for did, answer in (
+        ("去东京买", "东京"), ("say caf\u00e9", "cafe\u0301"), ("say + now", "+"), ("say 1,000 now", "1000"),
+        ("say 07", "7"), ("say 7.0", "7"), ("say \uff17", "7"),
+    ):  # fmt: skip
+        assert not evolve(Store(), mixed(did=did, answer=answer), ON)[0].entries, did
+    for did, answer in (("final 17", "7"), ("say 70", "7.0"), ("romeo", "rome")):
+        assert evolve(Store(), mixed(did=did, answer=answer), ON)[0].entries, f"{did} is not {answer}"
     long = "one two three four five six seven eight"
     assert not evolve(Store(), mixed(did=f"so {long}", query=long), ON)[0].entries
     assert evolve(Store(), mixed(did="one two three four five six seven", query=long), ON)[0].entries
@@ -234,18 +239,38 @@ def test_what_is_weak_and_stale_goes_before_that():
 
 
 def test_capacity_is_never_exceeded_and_the_weakest_goes_first():
-    """Invariant 19: strength, then age, then id; who is on probation goes last."""
-    config = ON.model_copy(update={"capacity": 3})
+    """Invariant 19: strength, then age, then id; what is never shown goes before anything."""
     old = (
-        entry("a", probation=0, utility=0.4),
+        entry("a", utility=0.4),
         entry("b", probation=0, utility=0.8),
-        entry("c", probation=3, utility=0.1),
+        replace(entry("c", utility=0.4), born=-1),
         entry("d", probation=0, utility=0.4),
+        replace(entry("e", utility=0.9), state="quarantined"),
     )
-    after, counts = evolve(Store(old), mixed(did=""), config)
-    assert [one.id for one in after.entries] == ["b", "c", "d"]
-    assert counts["evicted"] == 1
-    assert [one.id for one in evolve(Store(old[1:]), mixed(did=""), config)[0].entries] == ["b", "c", "d"]
+    order = "ecadb"
+    for capacity in range(1, 6):
+        after, counts = evolve(Store(old), mixed(did=""), ON.model_copy(update={"capacity": capacity}))
+        assert {one.id for one in after.entries} == set(order[-capacity:])
+        assert counts["evicted"] == 5 - capacity
+
+
+def test_a_full_store_keeps_what_is_used_and_of_worth():
+    """New notes that nobody is shown do not push it out."""
+    store = Store((entry("good", utility=0.95, probation=0, shown=20),))
+    config = ON.model_copy(update={"capacity": 8})
+    for at in range(10):
+        told = [episode(20 * at + n, float(n % 2), shown=("good",)) for n in range(16)]
+        store, _ = evolve(store, told, config)
+    assert len(store.entries) == 8
+    assert "good" in {one.id for one in store.entries}
+
+
+def test_new_notes_are_one_of_each_text_before_a_second():
+    told = [episode(at, float(at % 2), did="crowd") for at in range(40)]
+    told += [episode(40 + at, 1.0, did=did) for at, did in enumerate(("x", "y", "<|im_start|> <|im_end|>"))]
+    store, counts = evolve(Store(), told, ON)
+    assert sorted(one.text for one in store.entries) == ["crowd", "crowd", "x", "y"]
+    assert counts["added"] == 4
 
 
 # What is shown ------------------------------------------------------------------------------------
@@ -352,6 +377,14 @@ def test_the_placebo_never_shows_what_memory_would_and_as_many():
         assert not {note.text for note in real} & {note.text for note in other}
 
 
+def test_the_placebo_is_no_longer_than_notes_may_be():
+    notes = [entry(f"s{at}", f"t{at}", "price of mug") for at in range(4)]
+    notes += [entry(f"l{at}", f"{at} " + "long " * 30, "weekday") for at in range(20)]
+    for characters in (150, 300):
+        shown = recall(*notes, mode="placebo", characters=characters).notes("a", task("price of mug"), 0)
+        assert 0 < len(rendered(shown)) <= characters
+
+
 def test_notes_are_data_in_the_users_turn():
     found = recall(entry("x", 'say "hello"'))
     told = found.told("price of mug?", "a", task("price of mug"), 0)
@@ -379,7 +412,9 @@ def test_notes_are_data_in_the_users_turn():
 def test_markup_does_not_come_through(hostile):
     """Invariant 18."""
     text, _ = sanitised(f"before {hostile} after", 800)
-    assert not memory.MARKUP.search(text)
+    assert hostile not in text
+    tokens = ("<|", "|>", "<s", "</", "inst]", "sys>", "system:", "assistant :", "```", "<tool", "think>", "//", "www.")
+    assert not [token for token in tokens if token in text.lower()]
     assert "\n" not in text
     assert text.isprintable()
     assert text.startswith("before ")
@@ -391,6 +426,12 @@ def test_what_is_mostly_markup_is_kept_apart_and_never_shown():
     assert counts["quarantined"] == 4
     assert {one.state for one in store.entries} == {"quarantined"}
     assert Recall(store, ON).notes("a", task("price of mug 1"), 0) == ()
+
+
+def test_what_is_mostly_invisible_is_kept_apart():
+    assert sanitised("a" + "\u200b" * 100 + "b", 800) == ("a b", True)
+    assert sanitised("a\u200bb is a word with a joint", 800)[1] is False
+    assert sanitised("a\nb", 800) == ("a b", False), "lines are no markup"
 
 
 @given(st.text(max_size=300))

@@ -56,6 +56,7 @@ MARKUP = re.compile(
     r"|(?:https?|ftp|file|data):\S+|www\.\S+|\b(?:system|user|assistant|tool)\s*:",
     re.IGNORECASE,
 )
+NUMBER = re.compile(r"[+-]?\d[\d,]*(?:\.\d+)?")
 Mode = Literal["off", "on", "placebo"]
 State = Literal["active", "quarantined"]
 
@@ -190,14 +191,14 @@ class Recall:
             new = all(found[at].text != one.text for one in shown)
             if new and len(shown) < config.top and len(rendered([*shown, found[at]])) <= config.characters:
                 shown.append(found[at])
-        return tuple(shown if config.mode == "on" else _swapped(shown, found, own))
+        return tuple(shown if config.mode == "on" else _swapped(shown, found, own, config.characters))
 
     def unseen(self, role: str, task: Task, episode: int) -> None:
         """Notes of an episode that a prompt had no room for: they are not judged by it."""
         self._unseen.add((role, task.id, episode))
 
     def seen(self, role: str, task: Task, episode: int) -> tuple[Entry, ...]:
-        """The notes that every prompt of a role showed in an episode that was played."""
+        """The notes that every prompt of a role showed in an episode that was played, and in its branches."""
         return () if (role, task.id, episode) in self._unseen else self.notes(role, task, episode)
 
     def told(self, prompt: LoggedPrompt, role: str, task: Task, episode: int) -> LoggedPrompt:
@@ -213,15 +214,19 @@ class Recall:
         return (*prompt[:at], ChatMessage("user", f"{notes}\n{prompt[at].content}"), *prompt[at + 1 :])
 
 
-def _swapped(shown: Sequence[Entry], found: Sequence[Entry], own: str) -> list[Entry]:
+def _swapped(shown: Sequence[Entry], found: Sequence[Entry], own: str, characters: int) -> list[Entry]:
     """As many entries, each saying what none of them says: a role's other texts, from a place of the entry's own.
 
-    Fewer where the role has not enough other texts.
+    Fewer where the role has not enough other texts that fit.
     """
     others = sorted({one.text for one in found if own not in one.sources} - {one.text for one in shown})
-    return [
-        replace(entry, text=others.pop(seed_of("placebo", entry.id) % len(others))) for entry in shown[: len(others)]
-    ]
+    swapped: list[Entry] = []
+    for entry in shown:
+        fitting = [one for text in others if len(rendered([*swapped, one := replace(entry, text=text)])) <= characters]
+        if fitting:
+            swapped.append(fitting[seed_of("placebo", entry.id) % len(fitting)])
+            others.remove(swapped[-1].text)
+    return swapped
 
 
 def rendered(notes: Iterable[Entry]) -> str:
@@ -237,8 +242,9 @@ def sanitised(text: str, longest: int) -> tuple[str, bool]:
     addresses become a dot.
     """
     plain = unicodedata.normalize("NFC", text)
+    changed = sum(unicodedata.category(one)[0] == "C" and not one.isspace() for one in plain)
     plain = " ".join("".join(" " if unicodedata.category(one)[0] in "CZ" else one for one in plain).split())
-    changed = sum(len(found) for found in MARKUP.findall(plain))
+    changed += sum(len(found) for found in MARKUP.findall(plain))
     while (shorter := MARKUP.sub("·", plain)) != plain:  # what is left may read as markup again
         plain = shorter
     return plain[:longest].strip(), changed > TAMPERED * max(1, len(plain) + changed)
@@ -306,13 +312,13 @@ def evolve(store: Store, episodes: Sequence[Episode], config: MemoryConfig) -> t
         entries = {entry.id: _judged(entry, mine, store.baselines, now) for entry in old}
         for entry in _candidates(mine, role, high, now, config, counts):
             known = entries.get(entry.id)
-            counts["known" if known else "added"] += 1
+            counts["known" if known else "added" if entry.state == "active" else "quarantined"] += 1
             entries[entry.id] = (
                 replace(known, sources=known.sources | entry.sources, origin=entry.origin) if known else entry
             )
         lasting = [entry for entry in entries.values() if not _spent(entry, now, config)]
         counts["deleted"] += len(entries) - len(lasting)
-        lasting.sort(key=lambda one: (one.probation > 0, one.strength(now, config.half_life), one.born, one.id))
+        lasting.sort(key=lambda one: (one.state == "active", one.strength(now, config.half_life), one.born, one.id))
         counts["evicted"] += max(0, len(lasting) - config.capacity)
         kept += lasting[-config.capacity :]
     return Store(tuple(sorted(kept, key=lambda one: one.id)), now, baselines), counts
@@ -388,7 +394,10 @@ def _judged(entry: Entry, episodes: Sequence[Episode], baselines: Mapping[str, f
 def _candidates(
     episodes: Sequence[Episode], role: str, high: float, now: int, config: MemoryConfig, counts: Counter[str]
 ) -> list[Entry]:
-    """New entries from strong episodes, the best few."""
+    """New entries from strong episodes, the best few: one of each text, then a second of each; quarantined ones last.
+
+    So many queries that end alike do not crowd out what others tell.
+    """
     found: dict[str, tuple[float, Entry]] = {}
     for one in episodes:
         if one.score < high or not one.did[role]:
@@ -405,9 +414,13 @@ def _candidates(
             origin=(one.task.split, one.task.id, one.id), state=state,
         )  # fmt: skip
         found[name] = (one.score, entry)
-    best = sorted(found.values(), key=lambda pair: (-pair[0], pair[1].id))[: config.add]
-    counts["quarantined"] += sum(entry.state == "quarantined" for _, entry in best)
-    return [entry for _, entry in best]
+    turns: Counter[tuple[str, str]] = Counter()
+    best: list[tuple[int, Entry]] = []
+    for _, entry in sorted(found.values(), key=lambda pair: (-pair[0], pair[1].id)):
+        best.append((turns[entry.state, entry.text], entry))
+        turns[entry.state, entry.text] += 1
+    best.sort(key=lambda pair: (pair[1].state != "active", pair[0]))
+    return [entry for _, entry in best[: config.add]]
 
 
 def near_duplicates(store: Store, queries: Iterable[str]) -> list[tuple[Entry, str]]:
@@ -421,14 +434,23 @@ def near_duplicates(store: Store, queries: Iterable[str]) -> list[tuple[Entry, s
 
 
 def _leaks(text: str, task: Task) -> bool:
-    """Whether a text holds the gold answer, or much of the query."""
-    answer = " ".join(words(task.answer))
+    """Whether a text holds the gold answer, or much of the query: as words, as a number, or else as it is written."""
+    answer, text = (unicodedata.normalize("NFKC", one).casefold().strip() for one in (task.answer, text))
     said = words(text)
-    if answer and f" {answer} " in f" {' '.join(said)} ":
+    if answer.isascii() and words(answer):
+        if f" {' '.join(words(answer))} " in f" {' '.join(said)} ":
+            return True
+    elif answer and answer in text:
+        return True
+    if NUMBER.fullmatch(answer) and _number(answer) in map(_number, NUMBER.findall(text)):
         return True
     asked = f" {' '.join(words(task.query))} "
     runs = (said[at : at + COPIED_WORDS] for at in range(len(said) - COPIED_WORDS + 1))
     return any(f" {' '.join(run)} " in asked for run in runs)
+
+
+def _number(written: str) -> float:
+    return float(written.replace(",", ""))
 
 
 def _spent(entry: Entry, now: int, config: MemoryConfig) -> bool:

@@ -39,7 +39,7 @@ CELLS = {
     f"{rule}_{mode}": Row(
         f"15 steps, {rule}, notes {mode}",
         CONFIG,
-        overrides=("train.steps=15", *PAIRS, f"algorithm.selection={rule}", *notes),
+        overrides=("train.steps=15", "train.eval_every=15", *PAIRS, f"algorithm.selection={rule}", *notes),
     )
     for mode, notes in NOTES.items()
     for rule in RULES
@@ -89,8 +89,8 @@ def page(say: Say) -> list[str]:
         "",
         "## With and without notes",
         "",
-        "The teams of all_live that were trained with notes or the placebo, played with notes, without, and with each "
-        "note another's; mean over seeds.",
+        "The teams of all_live that were trained with notes, played without, with them, and with each note another's; "
+        "mean over seeds.",
         "",
         *_memory(say),
         "",
@@ -155,18 +155,18 @@ def _calls(found: Evaluation, kind: str) -> Sequence[float]:
 
 
 def _memory(say: Say) -> list[str]:
-    lines = ["| trained with notes | played with notes on | off | placebo |", "|---|---|---|---|"]
-    for trained in ("on", "placebo"):
-        found: dict[str, list[Evaluation]] = {}
-        for one in TABLE.runs(f"all_live_{trained}"):
-            loaded = load(one.folder)
-            for mode in ("on", "off", "placebo"):
-                loaded.remember(mode)
-                found.setdefault(mode, []).append(loaded.evaluate())
-                say(f"notes, {one.folder.name}, {mode}: done")
-        if found:
-            lines.append(f"| {trained} | {' | '.join(map(_interval, found.values()))} |")
-    return lines
+    found: dict[str, list[Evaluation]] = {mode: [] for mode in NOTES}
+    for run in TABLE.runs("all_live_on"):
+        loaded = load(run.folder)
+        for mode, evaluations in found.items():
+            loaded.remember(mode)
+            evaluations.append(loaded.evaluate())
+            say(f"notes, {run.folder.name}, {mode}: done")
+    return [
+        f"| notes {' | notes '.join(found)} |",
+        "|---|---|---|",
+        f"| {' | '.join(map(_interval, found.values()))} |",
+    ]
 
 
 def _interval(found: Sequence[Evaluation]) -> str:
