@@ -11,9 +11,11 @@ from typing import ClassVar
 
 import pytest
 
+from coterie.algorithms.at_grpo import ATGRPO
 from coterie.algorithms.c3 import C3
 from coterie.algorithms.drmas import DrMAS
 from coterie.algorithms.joyagents import JoyAgents, JoyAgentsPaper
+from coterie.algorithms.magrpo import MAGRPO
 from coterie.algorithms.node_wise import NodeWise
 from coterie.config import load_config
 from coterie.engines.base import Request
@@ -24,7 +26,20 @@ from coterie.play import Play
 from coterie.scene import Scene
 from coterie.team import Team
 from tests.games import Game, Tables, Tabular, close, estimate, exact, expected
-from tests.toys import TEAM, Looping, Number, Sequential, Simultaneous, Tools, Toy, counting, one, scripted, worth
+from tests.toys import (
+    TEAM,
+    Acting,
+    Looping,
+    Number,
+    Sequential,
+    Simultaneous,
+    Tools,
+    Toy,
+    counting,
+    one,
+    scripted,
+    worth,
+)
 
 
 def node_wise(**settings) -> NodeWise:
@@ -216,6 +231,32 @@ def test_points_after_an_external_effect_are_no_nodes_and_are_counted():
     play, found = played(Tools(effect="external"))
     assert play.budget.dropped["after_external"] == 1
     assert found.groups == (), "and no alternative may change the world, so the first point has none either"
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        node_wise(num_generations=3),
+        node_wise(num_generations=3, reuse_base=False),
+        ATGRPO(num_generations=3),
+        MAGRPO(num_generations=3),
+        MAGRPO(num_generations=3, expansion="greedy"),
+        MAGRPO(num_generations=3, baseline="greedy"),
+    ],
+)
+def test_where_any_reply_would_change_the_world_none_is_compared(algorithm):
+    """Those left would be the ones that did nothing, chosen by what they did: the gradient could change its sign."""
+    groups, acted, environment = 0, 0, Acting()
+    for index in range(40):
+        found = one(play := scripted(environment), algorithm.collect(play, environment.task("train", index)))
+        for group in found.groups:
+            groups += 1
+            assert not any(worth(member.samples[0].text) % 2 for member in group.members)
+            assert len(group.members) == 3
+        acted += play.budget.dropped["external_effect"] > 0
+        assert len(found.logs) == 1, "the story is told in any case"
+    assert groups
+    assert acted
 
 
 class Faulty(ScriptedEngine):

@@ -107,6 +107,17 @@ class Tools(Toy):
         scene.succeed()
 
 
+class Acting(Toy):
+    """An odd token changes the world."""
+
+    async def play(self, task, scene: Scene) -> None:
+        said = worth((await scene.ask("a", "start")).text)
+        if said % 2:
+            await scene.call(double, int(said), effect="external")
+        scene.reward("a", said)
+        scene.succeed()
+
+
 class Agree(Toy):
     """A bandit for two: a is rewarded for an even token, b for matching it, the team for both."""
 

@@ -36,7 +36,7 @@ from coterie.episode import (
     clean,
     logged,
 )
-from coterie.errors import CallError, EnvError, Unavailable
+from coterie.errors import CallError, EnvError, ExternalEffect, Unavailable
 from coterie.scene import JSON, Effect, Prompt, Reply, Scene
 from coterie.seeds import seed_of
 
@@ -183,6 +183,11 @@ class Cursor:
         self._events.append(self._answer)
         self._apply(self._answer)
 
+    @property
+    def acted(self) -> bool:
+        """Whether the episode has changed the world."""
+        return self._external
+
     def fork(self, at: int | None = None, branch: str = "", *, trial: bool = False) -> Cursor:
         """A cursor on the same log up to a decision point, which is unanswered.
 
@@ -236,7 +241,7 @@ class Cursor:
         replayed = self._next_recorded()
         if replayed is None:
             if self._trial and effect == "external":
-                raise Unavailable("external_effect", f"{called.function} would change the world")
+                raise ExternalEffect(f"{called.function} would change the world")
             self._function = function
             return await _suspend(called)
         assert isinstance(replayed, Returned)

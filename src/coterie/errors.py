@@ -57,6 +57,16 @@ class Unavailable(Exception):
         self.stage = stage
 
 
+class ExternalEffect(Unavailable):
+    """A branch would change the world, and was stopped.
+
+    Then no branches of its point are compared: those left would be the ones that did nothing, chosen by what they did.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__("external_effect", message)
+
+
 class CallError(Exception):
     """A function that `scene.call` ran has failed; the same in a replay.
 

@@ -14,6 +14,7 @@ from coterie.api import load
 from coterie.bench import Say
 from coterie.bench.rows import Row, Table
 from coterie.evaluate import Evaluation, wilson
+from coterie.memory import Mode
 
 PAGE = Path("docs/results/joyagents.md")
 CONFIG = "configs/assistants.toml"
@@ -155,7 +156,7 @@ def _calls(found: Evaluation, kind: str) -> Sequence[float]:
 
 
 def _memory(say: Say) -> list[str]:
-    found: dict[str, list[Evaluation]] = {mode: [] for mode in NOTES}
+    found: dict[Mode, list[Evaluation]] = {"off": [], "on": [], "placebo": []}
     for run in TABLE.runs("all_live_on"):
         loaded = load(run.folder)
         for mode, evaluations in found.items():

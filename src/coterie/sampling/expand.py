@@ -27,7 +27,7 @@ from typing import Literal
 from coterie.cursor import Cursor
 from coterie.environment import Task
 from coterie.episode import Asked, Point, Sample, Value, value
-from coterie.errors import ConfigError, Unavailable
+from coterie.errors import ConfigError, ExternalEffect, Unavailable
 from coterie.group import Collected, Group, Key, Member
 from coterie.play import Play
 from coterie.scene import Reply
@@ -94,15 +94,20 @@ async def _node(play: Play, cursor: Cursor, point: Point, plan: Plan, weight: fl
     draws = await play.ask(cursor, point, plan.num_generations)
     answers = [{role: draws[role][draw].reply() for role, draw in joint.items()} for joint in joints]
     played, baseline = await _play_on(play, cursor, point, answers, plan, weight)
+    compared = not (cursor.acted or any(isinstance(one, ExternalEffect) for one in played))
     returns = {at: one.total for at, one in enumerate(played) if not isinstance(one, Unavailable)}
-    if not returns:
+    if not compared and plan.expansion == "all":  # the first is what the team did
+        if isinstance(played[0], Unavailable):
+            raise played[0]
+        returns = {0: returns[0]}
+    if compared and not returns:
         raise Unavailable("point", f"no joint action at {point.path} could be played on")
     committed = 0
-    if plan.expansion == "greedy":
+    if plan.expansion == "greedy" and compared:
         best = [at for at, total in returns.items() if total == max(returns.values())]
         committed = Random(seed_of("commit", *play.key(cursor, point, ""))).choice(best)
     groups: list[Group] = []
-    for role in point.roles:
+    for role in point.roles if compared else ():
         chosen = [joint[role] for joint in joints]
         members, at = _members(play, draws[role], chosen, played, committed)
         if members:
@@ -115,7 +120,7 @@ async def _node(play: Play, cursor: Cursor, point: Point, plan: Plan, weight: fl
             groups += (await _node(play, cursor, following, plan, weight * plan.discount))[0]
     for one in played:
         groups += [] if isinstance(one, Unavailable) else one.groups
-    return tuple(groups), fmean(returns.values())
+    return tuple(groups), fmean(returns.values()) if returns else 0.0  # nothing is above a spine that acts
 
 
 def _nodes(depth: int, joints: int) -> int:
@@ -141,10 +146,12 @@ async def _play_on(
     played = await play.together(*branches)
     if not plan.greedy_baseline:
         return played, None
-    *played, greedy = played
+    *rest, greedy = played
+    if isinstance(greedy, ExternalEffect):
+        return played, None
     if isinstance(greedy, Unavailable):
         raise Unavailable("point", f"the greedy joint action at {point.path} could not be played")
-    return played, greedy.total
+    return rest, greedy.total
 
 
 def _joints(roles: Sequence[str], plan: Plan) -> list[dict[str, int]]:

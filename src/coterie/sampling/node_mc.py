@@ -24,7 +24,7 @@ from typing import Literal
 from coterie.cursor import Cursor
 from coterie.environment import Task
 from coterie.episode import Event, Point, Sample, Value, value
-from coterie.errors import Unavailable
+from coterie.errors import ExternalEffect, Unavailable
 from coterie.group import Collected, Group, Key, Member
 from coterie.play import Play
 from coterie.scene import Reply
@@ -95,6 +95,9 @@ async def _base(play: Play, task: Task, number: int, plan: Plan) -> Collected:
         else:
             decisions += [_Decision(point, role, sample, replies) for role, (sample,) in drawn.items()]
         base.answer(replies)
+    if plan.reuse_base and base.acted:  # as for an alternative that would
+        play.budget.dropped["external_effect"] += len(decisions)
+        decisions = []
     nodes = chosen(decisions, plan, Random(seed_of("nodes", base.seed)))
     found = await play.together(*(_node(play, base, node, plan) for node in nodes))
     groups = tuple(group for one in found if not isinstance(one, Unavailable) for group in one)
@@ -116,7 +119,7 @@ def chosen(decisions: Sequence[_Decision], plan: Plan, rng: Random) -> list[_Dec
 
 
 async def _node(play: Play, base: Cursor, node: _Decision, plan: Plan) -> list[Group]:
-    """The group of one node; none when faults left fewer than two alternatives."""
+    """The group of one node; none when one would change the world, or faults left fewer than two."""
     index = node.point.index
     branch = f"{index}.{node.role}"
     fork = base.fork(index, branch)
@@ -131,6 +134,8 @@ async def _node(play: Play, base: Cursor, node: _Decision, plan: Plan) -> list[G
             for number, sample in enumerate(samples)
         )
     )
+    if any(isinstance(found, ExternalEffect) for found in tails):
+        return []
     members: list[Member] = []
     last = True
     for sample, found in zip(samples, tails, strict=True):
@@ -148,7 +153,7 @@ async def _node(play: Play, base: Cursor, node: _Decision, plan: Plan) -> list[G
 async def _alternative(
     play: Play, base: Cursor, node: _Decision, sample: Sample, branch: str, number: int, plan: Plan
 ) -> list[_Tail]:
-    """All that followed one alternative. Raises: Unavailable: no continuation could be played."""
+    """All that followed one alternative. Raises: Unavailable: it would change the world, or could not be played."""
     index = node.point.index
     own = plan.reuse_base and number == 0
     answer = {**node.replies, node.role: sample.reply()}
@@ -158,6 +163,9 @@ async def _alternative(
             for at in range(1 if own else 0, plan.continuations)
         )
     )
+    for one in played:
+        if isinstance(one, ExternalEffect):
+            raise one
     tails = [one for one in played if not isinstance(one, Unavailable)]
     if own:
         tails.insert(0, _tail(base.since(index), index, node.role, plan))

@@ -19,7 +19,7 @@ from typing import Literal
 from coterie.cursor import Cursor
 from coterie.environment import Task
 from coterie.episode import Horizon, Point, Sample, Value, check_seen, value
-from coterie.errors import Unavailable
+from coterie.errors import ExternalEffect, Unavailable
 from coterie.group import Collected, Group, Key, Member
 from coterie.play import Play
 from coterie.scene import Reply
@@ -81,7 +81,7 @@ async def tree(
                 play.budget.dropped[outcome.stage] += alike.count(number) - 1  # those the one fork stood for
         values = [outcomes[tried.index(number)] for number in alike]
         valid = [index for index, outcome in enumerate(values) if not isinstance(outcome, Unavailable)]
-        if all(isinstance(outcome, Unavailable) and outcome.stage == "external_effect" for outcome in values):
+        if any(isinstance(outcome, ExternalEffect) for outcome in values):
             spine.answer({role: samples[0].reply() for role, samples in draws.items()})
             continue
         if not valid:
