@@ -39,8 +39,16 @@ def odd(kind: str) -> Any:
 
 
 class Shop:
+    opened = 0
+
     def __init__(self) -> None:
         self.sold = 0
+
+    @classmethod
+    def open(cls, count: int) -> int:
+        """Opens some."""
+        cls.opened += count
+        return cls.opened
 
     def sell(self, count: int) -> str:
         """Sells some."""
@@ -56,6 +64,11 @@ async def later(item: str) -> str:
 def few(count: Annotated[int, Field(ge=1, le=3)]) -> int:
     """One to three."""
     return count
+
+
+def sized(size: int = "big") -> int:  # pyright: ignore[reportArgumentType]
+    """A wrong default."""
+    return size
 
 
 BOX = Toolbox(price, choose)
@@ -75,7 +88,14 @@ def test_bounds_of_an_argument_are_kept():
 
 
 @pytest.mark.parametrize(
-    ("tool", "message"), [(later, "asynchronous"), (partial(price, count=2), "no function"), (len, "no f")]
+    ("tool", "message"),
+    [
+        (later, "asynchronous"),
+        (partial(price, count=2), "no function"),
+        (len, "no f"),
+        (Shop.sell, "without its object"),
+        (sized, "'size' has a default that is none of its type"),
+    ],
 )
 def test_what_cannot_be_a_tool(tool, message):
     with pytest.raises(ConfigError, match=message):
@@ -123,6 +143,28 @@ def test_methods_keep_their_objects_state():
     assert Toolbox(one.sell).call("sell", {"count": 2}).text == "2 sold"
     assert Toolbox(one.sell).call("sell", {"count": 1}).text == "3 sold"
     assert other.sold == 0
+    assert Toolbox(Shop.open).call("open", {"count": 2}).text == "2"
+    assert Toolbox(Shop.open).schemas[0]["function"]["parameters"]["required"] == ["count"]
+
+
+def test_a_parameter_may_have_any_name():
+    def awkward(_x: int, model_config: int, schema: int = 3) -> int:
+        """Adds."""
+        return _x + model_config + schema
+
+    box = Toolbox(awkward)
+    assert box.call("awkward", {"_x": 1, "model_config": 2}).text == "6"
+    assert box.call("awkward", {"_x": 1, "model_config": 2, "schema": 9}).text == "12"
+    assert list(box.schemas[0]["function"]["parameters"]["properties"]) == ["_x", "model_config", "schema"]
+    assert box.call("awkward", {"_x": 1}).text == "error: model_config: Field required"
+
+
+def test_what_json_cannot_write_is_seen_too():
+    deep: dict = {}
+    for _ in range(5000):
+        deep = {"a": deep}
+    for arguments in (deep, {"count": 10**5000}, {"count": {1}}):
+        assert Toolbox(Shop().sell).call("sell", arguments).text.startswith("error: ")
 
 
 def test_the_schema_is_the_signatures():

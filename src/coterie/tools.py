@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 
 from coterie.errors import ConfigError
@@ -48,7 +48,7 @@ class Toolbox:
 
     def __init__(self, *functions: Callable[..., Any]) -> None:
         for function in functions:
-            _arguments(_plain(function))
+            _arguments(*_plain(function))
         self._functions = {function.__name__: function for function in functions}
         if len(self._functions) < len(functions):
             raise ConfigError(f"two tools have one name, of {', '.join(one.__name__ for one in functions)}")
@@ -61,7 +61,7 @@ class Toolbox:
     @property
     def schemas(self) -> list[dict[str, Any]]:
         """Every tool's name, description and parameters, as chat templates take them."""
-        return [_schema(_plain(function)) for function in self._functions.values()]
+        return [_schema(*_plain(function)) for function in self._functions.values()]
 
     def call(self, name: str, arguments: JSON) -> Observation:
         """Calls a tool; never raises for what a role wrote."""
@@ -69,12 +69,14 @@ class Toolbox:
         if function is None:
             return _wrong(f"no tool {name!r}; there are {', '.join(self.names) or 'none'}")
         try:
-            given = _arguments(_plain(function)).model_validate_json(json.dumps(arguments), strict=True)
+            given = _arguments(*_plain(function)).model_validate_json(json.dumps(arguments), strict=True)
         except ValidationError as error:
             first = error.errors()[0]
             return _wrong(": ".join([".".join(map(str, first["loc"])) or "arguments", str(first["msg"])]))
+        except (TypeError, ValueError, RecursionError) as error:
+            return _wrong(f"arguments: {error}")
         try:
-            found = function(**{key: getattr(given, key) for key in type(given).model_fields})
+            found = function(**{field.alias: getattr(given, key) for key, field in type(given).model_fields.items()})
             text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
         except Exception as error:  # whatever a tool raises, or returns that is no JSON, is what the role sees
             return _wrong(str(error) or type(error).__name__)
@@ -89,20 +91,26 @@ def _bounded(text: str) -> str:
     return text if len(text) <= LONGEST_OBSERVATION else f"{text[:LONGEST_OBSERVATION]} …"
 
 
-def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function behind a bound method: the same for all objects."""
-    return getattr(function, "__func__", function)
+def _plain(function: Callable[..., Any]) -> tuple[Callable[..., Any], bool]:
+    """The function behind a bound method, the same for all objects, and whether there is one."""
+    return getattr(function, "__func__", function), inspect.ismethod(function)
 
 
 @lru_cache
-def _schema(function: Callable[..., Any]) -> dict[str, Any]:
+def _schema(function: Callable[..., Any], bound: bool) -> dict[str, Any]:
     described = {"name": function.__name__, "description": inspect.cleandoc(function.__doc__ or "")}
-    return {"type": "function", "function": {**described, "parameters": _arguments(function).model_json_schema()}}
+    return {
+        "type": "function",
+        "function": {**described, "parameters": _arguments(function, bound).model_json_schema()},
+    }
 
 
 @lru_cache
-def _arguments(function: Callable[..., Any]) -> type[BaseModel]:
-    """The model of a function's arguments. Raises: ConfigError: one that cannot be told."""
+def _arguments(function: Callable[..., Any], bound: bool) -> type[BaseModel]:
+    """The model of a function's arguments, by alias: a parameter may have any name.
+
+    Args: bound: the first is a method's own object. Raises: ConfigError: one that cannot be told.
+    """
     if not inspect.isfunction(function):
         raise ConfigError(f"tool {function!r}: is no function or method; write one that calls it")
     where = f"tool '{function.__name__}'"
@@ -110,24 +118,38 @@ def _arguments(function: Callable[..., Any]) -> type[BaseModel]:
         raise ConfigError(f"{where}: is asynchronous, and tools are called at once; write it without async")
     if not function.__doc__:
         raise ConfigError(f"{where}: write a docstring; it is what a role reads of it")
-    parameters = list(inspect.signature(function).parameters.values())
+    parameters = list(inspect.signature(function).parameters.values())[1 if bound else 0 :]
     if parameters and parameters[0].name == "self":
-        parameters = parameters[1:]
+        raise ConfigError(
+            f"{where}: is a method without its object; give the method of an object, as in Toolbox(shop.buy)"
+        )
     try:
         hints = get_type_hints(function, include_extras=True)
     except NameError as error:
         raise ConfigError(f"{where}: its annotations cannot be read: {error}") from error
-    fields: dict[str, Any] = {}
-    for parameter in parameters:
-        if parameter.kind not in NAMED:
-            raise ConfigError(f"{where}: parameter '{parameter.name}' cannot be given by name; write it out")
-        if parameter.name not in hints:
-            raise ConfigError(f"{where}: parameter '{parameter.name}' has no type; annotate it")
-        default = ... if parameter.default is inspect.Parameter.empty else parameter.default
-        fields[parameter.name] = (hints[parameter.name], default)
+    fields = {f"argument_{at}": _field(one, hints, where) for at, one in enumerate(parameters)}
     try:
         model = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
         model.model_json_schema()
     except (PydanticUserError, TypeError, NameError) as error:
         raise ConfigError(f"{where}: its arguments are no JSON: {str(error).splitlines()[0]}") from error
     return model
+
+
+def _field(parameter: inspect.Parameter, hints: Mapping[str, Any], where: str) -> Any:
+    """A parameter's type and default, as pydantic takes them."""
+    name = parameter.name
+    if parameter.kind not in NAMED:
+        raise ConfigError(f"{where}: parameter '{name}' cannot be given by name; write it out")
+    if name not in hints:
+        raise ConfigError(f"{where}: parameter '{name}' has no type; annotate it")
+    kind = Annotated[hints[name], Field(alias=name)]
+    if parameter.default is inspect.Parameter.empty:
+        return kind, ...
+    try:
+        TypeAdapter(hints[name]).validate_python(parameter.default, strict=True)
+    except ValidationError as error:
+        raise ConfigError(f"{where}: parameter '{name}' has a default that is none of its type; change one") from error
+    except (PydanticUserError, NameError):
+        pass  # said of the whole signature
+    return kind, parameter.default
