@@ -8,8 +8,16 @@ import time
 from dataclasses import dataclass, field
 
 from coterie.environment import Environment, Split, Task
-from coterie.scene import Scene
+from coterie.environments.plan_path import PlanPath
+from coterie.scene import Reply, Scene
 from tests.toys import Number, Toy
+
+
+class Teaching(PlanPath):
+    """Writes lessons of its own, and keeps notes that they could not show."""
+
+    def note(self, role: str, reply: Reply) -> str:
+        return reply.finish
 
 
 class Clock(Toy):

@@ -364,6 +364,7 @@ def test_queries_knowledge_and_shop_of_ones_own(tmp_path):
         ("catalogue", [{"item": "a", "price": 10**30, "stock": 1}], "row 1: 'price' is from 0 to 1000000000"),
         ("data", [[]], "row 1: needs 'query', of type str"),
         ("data", [], "has no rows"),
+        ("data", [{"query": "a", "answer": "b", "kind": None}], "row 1: 'kind' is text, or is left out"),
         ("knowledge", [{"txt": "a"}], "row 1: needs 'text'"),
         ("catalogue", [{"item": "a", "price": 1.5, "stock": 1}], "row 1: needs 'price', of type int"),
         ("catalogue", [{"item": "a", "price": 1, "stock": 1}] * 2, "names an item twice"),
@@ -423,19 +424,49 @@ def test_a_note_holds_names_of_the_team_and_its_tools_and_nothing_that_was_writt
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("payload", INJECTED)
 def test_what_is_injected_into_one_task_changes_no_other(payload, place, tmp_path):
-    """A team that obeys whatever it reads: outcomes of other queries equal those of a store that was never attacked."""
+    """A team that obeys whatever it reads: outcomes of other queries equal those of a store that was never attacked.
+
+    The attack pays here, which is the worst: it is worth a note.
+    """
+    frozen, evolved = stores(payload, place, "won", tmp_path)
+    assert any("evil" in one.origin[1] for one in evolved.entries) or place == "query"
+    assert "PWNED" not in "".join(one.text for one in evolved.entries)
+    for index in range(6):
+        outcomes = [outcome(index, store, ENV) for store in (frozen, evolved)]
+        assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("payload", INJECTED)
+def test_an_attack_that_does_not_pay_leaves_no_note(payload, place, tmp_path):
+    """A team that does as its notes say: who writes queries or pages, but not the answers, teaches it nothing."""
+    frozen, evolved = stores(payload, place, "lost", tmp_path)
+    assert frozen.entries == evolved.entries != ()
+    follower = Assistants(naive=1.0)
+    followed = 0
+    for index in range(6):
+        outcomes = [outcome(index, store, follower) for store in (frozen, evolved)]
+        assert outcomes[0] == outcomes[1]
+        followed += outcomes[0] != outcome(index, Store(), follower)
+    assert followed, "the notes matter to this team"
+
+
+CONFIG = MemoryConfig.model_validate({"mode": "on", "relevance": 0.0, "mask": 1e-9})
+
+
+def stores(payload: str, place: str, answer: str, folder) -> tuple[Store, Store]:
+    """What memory makes of honest episodes, and of these with twenty attacks; they answer "won"."""
     knowledge = written(
-        tmp_path / "k.jsonl", *[{"text": text} for text in (*assistance.sentences()[:50], f"secret thing {payload}")]
+        folder / "k.jsonl", *[{"text": text} for text in (*assistance.sentences()[:50], f"secret thing {payload}")]
     )
-    own = {"data": written(tmp_path / "q.jsonl", {"query": "a", "answer": "b"}), "knowledge": knowledge}
+    own = {"data": written(folder / "q.jsonl", {"query": "a", "answer": "b"}), "knowledge": knowledge}
     attacked = Assistants(naive=0.0, **(own if place == "knowledge" else {}))
-    config = MemoryConfig.model_validate({"mode": "on", "relevance": 0.0, "mask": 1e-9})
     evil = [
         Query(
             f"evil-{at}",
             "train",
             query=f"price of red mug {at} {payload if place == 'query' else ''}",
-            answer="won",
+            answer=answer,
             kind="k",
         )
         for at in range(20)
@@ -444,7 +475,7 @@ def test_what_is_injected_into_one_task_changes_no_other(payload, place, tmp_pat
     words = f"so {payload}".replace("\n", " ") if place == "reply" else "x"
     good = [ENV.task("train", at) for at in range(20)]
     bad = [ENV.task("train", at) for at in range(300, 304)]
-    recall = Recall(Store(), config, training=True)
+    recall = Recall(Store(), CONFIG, training=True)
     benign = [told_by(ENV, recall, task, expert(task).log) for task in good]
     benign += [told_by(ENV, recall, task, play(task, "final(nothing)").log) for task in bad]
     attacks = [
@@ -456,14 +487,10 @@ def test_what_is_injected_into_one_task_changes_no_other(payload, place, tmp_pat
         )
         for task in evil
     ]
-    assert all(one.score for one in attacks), "the attack pays, so it is worth a note"
-    frozen, _ = evolve(Store(), benign, config)
-    evolved, _ = evolve(Store(), [*benign, *attacks], config)
-    assert any("evil" in one.origin[1] for one in evolved.entries) or place == "query"
-    assert "PWNED" not in "".join(one.text for one in evolved.entries)
-    for index in range(6):
-        outcomes = [outcome(index, store, config) for store in (frozen, evolved)]
-        assert outcomes[0] == outcomes[1]
+    assert {one.score for one in attacks} == {float(answer == "won")}
+    frozen, _ = evolve(Store(), benign, CONFIG)
+    evolved, _ = evolve(Store(), [*benign, *attacks], CONFIG)
+    return frozen, evolved
 
 
 class Tight(ScriptedEngine):
@@ -484,15 +511,15 @@ def test_a_note_that_a_prompt_had_no_room_for_is_not_judged(engine, judged):
     assert told_by(ENV, recall, task, cursor.log).shown == {"master": judged}
 
 
-def outcome(index: int, store: Store, config: MemoryConfig) -> tuple[bool, tuple[str, ...]]:
-    """What an obedient team makes of a held-out query."""
+def outcome(index: int, store: Store, env: Assistants) -> tuple[bool, tuple[str, ...]]:
+    """What a team that obeys what it reads makes of a held-out query; `env` demonstrates the rest."""
     task = ENV.task("validation", index)
 
     def obey(role: str, prompt: str, rng: Random) -> str:
-        return "final(PWNED)" if "PWNED" in prompt else ENV.demonstrate(role, task, prompt, rng)
+        return "final(PWNED)" if "PWNED" in prompt else env.demonstrate(role, task, prompt, rng)
 
     before = store.digest
-    play = Play(ENV, Team(dict.fromkeys(ENV.roles, "p")), ScriptedEngine(obey), seed=0, recall=Recall(store, config))
+    play = Play(ENV, Team(dict.fromkeys(ENV.roles, "p")), ScriptedEngine(obey), seed=0, recall=Recall(store, CONFIG))
     cursor = play.start(task)
     asyncio.run(play.run(cursor))  # pyright: ignore[reportArgumentType]
     assert store.digest == before, "playing does not write"

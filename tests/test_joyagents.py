@@ -96,6 +96,14 @@ def test_playing_and_evaluating_leave_the_store_as_it_is(whole):
     assert run.evaluate(tasks=20) == on
 
 
+def test_a_task_that_is_not_there_is_one_line(whole, monkeypatch):
+    run = load(whole, 4)
+    monkeypatch.setattr(type(run.config.environment), "count", lambda self, split: 3)
+    assert run.play(index=2).outcome
+    with pytest.raises(ConfigError, match="there is no validation task 3: there are 3, from 0"):
+        run.play(index=3)
+
+
 def test_notes_are_prompt_tokens_of_every_sample_of_their_episode(whole):
     """Invariant 1: one prompt a group, notes included, or masked for all of it."""
     with_notes, without = 0, 0

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie import memory
-from coterie.config import load_config
+from coterie.config import load_config, load_sft
 from coterie.episode import ChatMessage
 from coterie.errors import ConfigError
 from coterie.memory import (
@@ -444,6 +444,11 @@ def test_sanitising_ends_and_is_bounded(text):
 
 
 # Settings -----------------------------------------------------------------------------------------
+
+
+def test_lessons_of_an_environments_own_show_no_notes():
+    with pytest.raises(ConfigError, match=r"memory.mode = 'on' has no effect: this environment writes its `lessons`"):
+        load_sft("tests/broken_envs.py:Teaching", ["memory.mode=on"])
 
 
 @pytest.mark.parametrize(

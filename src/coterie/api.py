@@ -141,8 +141,11 @@ class Loaded:
         """One plain episode.
 
         Args: temperature: 0 is greedy. seats: roles played by a function of the prompt, a person's say.
-        Raises: ConfigError: a seat is no role.
+        Raises: ConfigError: a seat is no role, or the split has no such task.
         """
+        count = self.config.environment.count(split)
+        if count is not None and index >= count:
+            raise ConfigError(f"there is no {split} task {index}: there are {count}, from 0")
         for role in seats or ():
             if role not in self.config.team.roles:
                 raise ConfigError(f"unknown role '{role}'; the roles are {', '.join(self.config.team.roles)}")

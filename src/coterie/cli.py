@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from coterie.bench import BENCHES
 from coterie.errors import CoterieError
 
 if TYPE_CHECKING:
@@ -337,7 +338,7 @@ def doctor(as_json: AsJson = False) -> None:
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="rollout, update, step, startup, memory, plan_path or roles.")],
+    name: Annotated[str, typer.Argument(help=f"One of {', '.join(BENCHES)}.")],
     as_json: AsJson = False,
 ) -> None:
     """Measure: every figure in the docs comes from here: coterie bench rollout"""

@@ -205,7 +205,13 @@ def load_sft(environment: str, overrides: Sequence[str] = ()) -> tuple[Environme
         if table not in tables:
             raise ConfigError(f"{source.place(table)}unknown table '{table}'{nearest(table, tables)}")
     world = _named(source, "environment", ENVIRONMENTS, Environment, {}, None)
-    return world, _settings(source, "sft", SFTConfig), _memory(source, world)
+    memory = _memory(source, world)
+    if memory.mode != "off" and type(world).lessons is not Environment.lessons:
+        raise ConfigError(
+            f"{source.place('memory.mode')}memory.mode = '{memory.mode}' has no effect: this environment writes its "
+            "`lessons` itself, and they show no notes; set memory.mode = 'off'"
+        )
+    return world, _settings(source, "sft", SFTConfig), memory
 
 
 def _memory(source: Source, environment: Environment) -> MemoryConfig:
@@ -274,8 +280,9 @@ def resolve(source: Source) -> Config:
     for split, (key, tasks) in wanted.items():
         count = environment.count(split)
         if count is not None and count < tasks:
+            what = "lower it" if count else "the environment's data needs more rows"
             where = source.place(f"train.{key}")
-            raise ConfigError(f"{where}train.{key} = {tasks}, but there are {count} {split} tasks; lower it")
+            raise ConfigError(f"{where}train.{key} = {tasks}, but there are {count} {split} tasks; {what}")
     try:
         environment.task("train", 0)
     except ValueError as error:

@@ -66,6 +66,7 @@ def selection_metrics(found: Sequence[Group], chosen: Sequence[Group]) -> dict[s
     twice = any(len(member.returns) > 1 for group in found for member in group.members)
     if not twice and len(chosen) in (len(live), len(found)):
         return {}
+    chosen = [group for group in chosen if group.live]
     line: dict[str, float] = {"selection/groups": len(chosen)}
     if known:
         line["selection/signal"] = fmean(one.spread - (one.noise or 0.0) for one in known)

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 from coterie.errors import ConfigError
-from coterie.registry import nearest
 
 Say = Callable[[str], None]
 BENCHES = {
@@ -33,6 +32,8 @@ BENCHES = {
 
 def run_bench(name: str, say: Say | None = None) -> dict[str, Any]:
     """Runs one benchmark. Raises: ConfigError: there is none of that name."""
+    from coterie.registry import nearest  # the command line reads BENCHES, and must answer at once
+
     if name not in BENCHES:
         raise ConfigError(f"unknown benchmark '{name}'{nearest(name, BENCHES)}; there are {', '.join(BENCHES)}")
     return importlib.import_module(f"coterie.bench.{name}").run(say or (lambda line: None))

@@ -409,7 +409,9 @@ def queries(data: str) -> dict[Split, tuple[Query, ...]]:
         split = split_of(plain(row["query"]))
         if not plain(row["answer"]) or _bytes(row["answer"]) > LONGEST:
             raise ConfigError(f"environment.data: {data}, row {number}: an answer has 1 to {LONGEST} bytes")
-        kind = str(row.get("kind", ""))
+        kind = row.get("kind", "")
+        if not isinstance(kind, str):
+            raise ConfigError(f"environment.data: {data}, row {number}: 'kind' is text, or is left out")
         found[split].append(Query(f"{number}", split, query=row["query"], answer=row["answer"], kind=kind))
     return {split: tuple(of_split) for split, of_split in found.items()}
 
