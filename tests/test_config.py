@@ -135,3 +135,13 @@ def test_a_resolved_config_of_one_role_is_read_again(sets, tmp_path):
     again = load_config(tmp_path / "config.toml")
     assert again.tables() == config.tables()
     assert "mute_every" not in config.toml()
+
+
+def test_a_setting_that_a_file_could_not_give_back_is_refused():
+    """None is not written: read back, it would be the default, and a resumed run another one."""
+    tables = {"environment": {"name": "plan_path"}, "algorithm": {"name": "joyagents_paper", "top_k": None}}
+    with pytest.raises(ConfigError, match="top_k = none cannot be written"):
+        load_config(tables)
+    tables["algorithm"] = {"name": "joyagents", "top_k": None, "selection": "raw_var"}
+    config = load_config(tables)
+    assert load_config(tomllib.loads(config.toml())).algorithm == config.algorithm

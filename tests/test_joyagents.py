@@ -10,8 +10,10 @@ import torch
 
 from coterie import load, load_config, train
 from coterie.errors import ConfigError
+from coterie.memory import PREFACE
 from coterie.models import save_model
 from coterie.runs import Run
+from coterie.trees import log_text
 from tests.test_cli import call
 from tests.test_runs import cut_back, untimed, weights
 from tests.toys import tiny
@@ -94,6 +96,23 @@ def test_playing_and_evaluating_leave_the_store_as_it_is(whole):
     assert on.by_kind.keys() == off.by_kind.keys() == placebo.by_kind.keys() == {"k0", "k1", "k2"}
     run.remember("on")
     assert run.evaluate(tasks=20) == on
+
+
+def test_an_episode_is_shown_with_its_notes_to_people_too(whole):
+    run = load(whole, 4)
+    heard: list[str] = []
+
+    def say(prompt: str) -> str:
+        heard.append(prompt)
+        return "2"
+
+    noted = next(at for at in range(50) if PREFACE in log_text(run.play(index=at)))
+    shown = log_text(run.play(index=noted))
+    assert '{"note": ' in shown
+    run.play(index=noted, seats={"a": say, "b": say})
+    assert PREFACE in "".join(heard)
+    run.remember("off")
+    assert PREFACE not in log_text(run.play(index=noted))
 
 
 def test_a_task_that_is_not_there_is_one_line(whole, monkeypatch):

@@ -138,7 +138,7 @@ class Loaded:
         temperature: float = 0.0,
         seats: Seats | None = None,
     ) -> Log:
-        """One plain episode.
+        """One plain episode; its log has the prompts as roles saw them, notes included.
 
         Args: temperature: 0 is greedy. seats: roles played by a function of the prompt, a person's say.
         Raises: ConfigError: a seat is no role, or the split has no such task.
@@ -158,9 +158,10 @@ class Loaded:
             seats=seats,
             recall=self.recall,
         )
-        cursor = play.start(self.config.environment.task(split, index))
+        task = self.config.environment.task(split, index)
+        cursor = play.start(task)
         asyncio.run(play.run(cursor))
-        return cursor.log
+        return self.recall.shown(cursor.log, task) if self.recall else cursor.log
 
 
 def load(run: str | Path, step: int | None = None) -> Loaded:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from coterie.scene import Prompt, Reply, Scene
 from coterie.seeds import seed_of
@@ -28,6 +28,14 @@ class Settings(BaseModel):
     def inert(self) -> dict[str, str]:
         """Fields that have no effect next to the others, each with why: setting one is an error."""
         return {}
+
+    @model_validator(mode="after")
+    def _can_be_written(self) -> Self:
+        """A file has no word for none: read back, such a setting would be its default."""
+        for name, field in type(self).model_fields.items():
+            if getattr(self, name) is None and not field.is_required() and field.get_default() is not None:
+                raise ValueError(f"{name} = none cannot be written to a run's config; write a value")
+        return self
 
 
 @dataclass(frozen=True, slots=True)

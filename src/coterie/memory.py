@@ -27,7 +27,7 @@ from typing import Literal
 from pydantic import Field, TypeAdapter
 
 from coterie.environment import Environment, Settings, Task
-from coterie.episode import ChatMessage, Log, LoggedPrompt
+from coterie.episode import Asked, ChatMessage, Log, LoggedPrompt
 from coterie.retrieval import index, overlap, words
 from coterie.seeds import seed_of
 
@@ -212,6 +212,18 @@ class Recall:
         if at is None:
             return (ChatMessage("user", notes), *prompt)
         return (*prompt[:at], ChatMessage("user", f"{notes}\n{prompt[at].content}"), *prompt[at + 1 :])
+
+    def shown(self, log: Log, task: Task) -> Log:
+        """An episode's log with every prompt as its role saw it."""
+        number = int(log.id.split("/")[0])
+        events = [
+            replace(event, prompts={
+                role: self.told(prompt, role, task, number) if self.seen(role, task, number) else prompt
+                for role, prompt in event.prompts.items()
+            }) if isinstance(event, Asked) else event
+            for event in log.events
+        ]  # fmt: skip
+        return replace(log, events=tuple(events))
 
 
 def _swapped(shown: Sequence[Entry], found: Sequence[Entry], own: str, characters: int) -> list[Entry]:

@@ -251,7 +251,10 @@ class Play:
             replies = {role: sample.reply() for role, (sample,) in answers.items()}
             for role in point.roles:
                 if role in self._seats:
-                    replies[role] = Reply(role, self._seats[role](text_of(point.asked.prompts[role])))
+                    asked = point.asked.prompts[role]
+                    _, episode, _, _ = self.key(cursor, point, role)
+                    told = self.recall.told(asked, role, cursor.task, episode) if self.recall else asked
+                    replies[role] = Reply(role, self._seats[role](text_of(told)))
             cursor.answer(replies)
         return drawn
 
