@@ -38,15 +38,15 @@ METHODS = {
 }
 CELLS = {
     f"{rule}_{mode}": Row(
-        f"15 steps, {rule}, notes {mode}",
+        f"12 steps, {rule}, notes {mode}",
         CONFIG,
-        overrides=("train.steps=15", "train.eval_every=15", *PAIRS, f"algorithm.selection={rule}", *notes),
+        overrides=("train.steps=12", "train.eval_every=12", *PAIRS, f"algorithm.selection={rule}", *notes),
     )
     for mode, notes in NOTES.items()
     for rule in RULES
 }
 TABLE = Table(Path("runs/bench-joyagents"), "coterie.bench.joyagents", METHODS | CELLS)
-STEPS = (0, 10, 15, 20, 30)
+STEPS = (0, 10, 12, 20, 30)
 
 
 def run(say: Say) -> dict[str, Any]:
