@@ -76,7 +76,9 @@ class Toolbox:
         except (TypeError, ValueError, RecursionError) as error:
             return _wrong(f"arguments: {error}")
         try:
-            found = function(**{str(field.alias): getattr(given, key) for key, field in type(given).model_fields.items()})
+            found = function(
+                **{str(field.alias): getattr(given, key) for key, field in type(given).model_fields.items()}
+            )
             text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
         except Exception as error:  # whatever a tool raises, or returns that is no JSON, is what the role sees
             return _wrong(str(error) or type(error).__name__)

@@ -5,7 +5,7 @@
 
 A group is a node: the replies of one role to one prompt, the base's own among them. The other roles'
 replies at the same point stay the base's. What is played after an alternative only values it: its
-replies are not trained. Every continuation has chance of its own, so that returns differ by chance
+replies are not trained. Every continuation of a node has chance of its own, so that returns differ by chance
 alone where the reply does not matter; every branch has a name, and with it seeds, of its own. Where not all
 decisions are nodes, a group weighs as many as it was drawn for (Horvitz and Thompson): else a role that
 speaks T times would count T times less a turn, by the length that its own replies brought about.
