@@ -13,7 +13,7 @@ from coterie.errors import ConfigError
 from coterie.memory import PREFACE
 from coterie.models import save_model
 from coterie.runs import Run
-from coterie.trees import log_text
+from coterie.trees import log_text, tree_text
 from tests.test_cli import call
 from tests.test_runs import cut_back, untimed, weights
 from tests.toys import tiny
@@ -135,6 +135,15 @@ def test_notes_are_prompt_tokens_of_every_sample_of_their_episode(whole):
             without += "unverified hints" not in words
     assert with_notes
     assert without
+
+
+def test_a_tree_says_which_groups_were_trained(whole):
+    (last,) = [line for line in untimed(whole) if line["step"] == 4]
+    played = Run(whole).episodes(4)
+    groups = [group for one in played for group in one.collected.groups]
+    assert 0 < sum(group.weight > 0 for group in groups) == last["selection/groups"] < len(groups)
+    lines = "\n".join(map(tree_text, played)).splitlines()
+    assert sum(line.endswith("; not trained") for line in lines) == sum(group.weight == 0 for group in groups)
 
 
 def test_a_policy_without_a_selected_group_is_bit_identical(models, tmp_path):

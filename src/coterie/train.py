@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,6 +21,7 @@ from coterie.cursor import PlayBug
 from coterie.environment import Environment, Split
 from coterie.errors import CheckpointError, ConfigError, EnvError, RolloutError, Unavailable
 from coterie.evaluate import evaluate_team
+from coterie.group import Group
 from coterie.memory import Recall, evolve, told_by
 from coterie.metrics import (
     add_budget,
@@ -86,7 +88,7 @@ def train(
             if settings.mute_every and (step + 1) % (settings.eval_every * settings.mute_every) == 0:
                 line |= _mute(run, crew, progress)
             if step == 0 or last or (step + 1) % settings.episodes_every == 0:
-                run.save_episodes(step + 1, collected)
+                run.save_episodes(step + 1, _as_trained(collected, groups))
             line |= _times(began, sampled, updated, play)
             _report(run, config, watch, line)
             if last or interrupted() or best != progress.best_step or (step + 1) % settings.checkpoint_every == 0:
@@ -193,6 +195,17 @@ def _rollout(run: Run, config: Config, play: Play, step: int) -> list[Played]:
 
     with _bugs_kept(run, config.environment, "train", indices):
         return asyncio.run(collect())
+
+
+def _as_trained(collected: Sequence[Played], groups: Sequence[Group]) -> list[Played]:
+    """What was played, each group with the weight it was trained with: 0 where it was not chosen."""
+    weights = {group.key: group.weight for group in groups}
+    return [
+        replace(one, collected=replace(one.collected, groups=tuple(
+            replace(group, weight=weights.get(group.key, 0.0)) for group in one.collected.groups
+        )))
+        for one in collected
+    ]  # fmt: skip
 
 
 @contextmanager

@@ -81,13 +81,16 @@ def _short(text: str) -> str:
 
 
 def why_comparable(group: Group) -> str:
-    """What a group's members share, so that their returns may be compared."""
+    """What a group's members share, so that their returns may be compared, and what the group weighs if not 1."""
     first = group.members[0].samples[0]
+    weight = "" if group.weight == 1 else f"; weighs {group.weight:.3g}" if group.weight else "; not trained"
     if group.scope == "task":
-        return f"{len(group.members)} whole episodes of one task; their prompts differ, and the algorithm says so"
+        return (
+            f"{len(group.members)} whole episodes of one task; their prompts differ, and the algorithm says so{weight}"
+        )
     return (
         f"{len(group.members)} replies to one prompt ({len(first.prompt_ids)} tokens) by policy {first.policy} at "
-        f"version {first.version}"
+        f"version {first.version}{weight}"
     )
 
 
