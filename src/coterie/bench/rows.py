@@ -83,17 +83,19 @@ class Table:
         """The table."""
         return [*HEAD, *(self._line(name) for name in self.rows if self.found(name))]
 
-    def curves(self, steps: Sequence[int], metric: str = "validation/success") -> list[str]:
-        """A metric at a few steps, mean over seeds."""
+    def curves(
+        self, steps: Sequence[int], metric: str = "validation/success", names: Sequence[str] | None = None
+    ) -> list[str]:
+        """A metric of all rows, or of some, at a few steps, mean over seeds."""
         lines = [f"| | {' | '.join(map(str, steps))} |", "|---|" + "---|" * len(steps)]
-        for name, row in self.rows.items():
+        for name in names or self.rows:
             runs = [run.metrics() for run in self.runs(name)]
             there = [
                 [line[metric] for run in runs for line in run if line["step"] == at and metric in line] for at in steps
             ]
             if any(there):
                 cells = [f"{fmean(values):.3f}" if values else "" for values in there]
-                lines.append(f"| {row.title} | {' | '.join(cells)} |")
+                lines.append(f"| {self.rows[name].title} | {' | '.join(cells)} |")
         return lines
 
     def _line(self, name: str) -> str:
