@@ -66,9 +66,9 @@ def page(say: Say) -> list[str]:
         "",
         "Written by `coterie bench joyagents`. Embedded queries, from the shipped starter-assistants (0.92 million "
         "parameters), a policy a role, greedy play on 1,000 held-out queries, which training never sees; the "
-        "checkpoint is chosen by 300 validation queries (100 in the short runs). Intervals are 95 % (Wilson) over all queries of all seeds, "
-        "and know nothing of other seeds, which `by seed` shows; one thread a run, two at once. The scripted expert "
-        "solves every query.",
+        "checkpoint is chosen by 300 validation queries (100 in the short runs). Intervals are 95 % (Wilson) over all "
+        "queries of all seeds, and know nothing of other seeds, which `by seed` shows; one thread a run, two at once. "
+        "The scripted expert solves every query.",
         "",
         "`replies a query` are what training asked of the engine for each query of a step, all roles together. "
         "Every row has the seeds that `by seed` shows, from 0.",

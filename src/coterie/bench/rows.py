@@ -83,10 +83,9 @@ class Table:
         """The table."""
         return [*HEAD, *(self._line(name) for name in self.rows if self.found(name))]
 
-    def curves(
-        self, steps: Sequence[int], metric: str = "validation/success", names: Sequence[str] | None = None
-    ) -> list[str]:
-        """A metric of all rows, or of some, at a few steps, mean over seeds."""
+    def curves(self, steps: Sequence[int], names: Sequence[str] | None = None) -> list[str]:
+        """Validation success of all rows, or of some, at a few steps, mean over seeds."""
+        metric = "validation/success"
         lines = [f"| | {' | '.join(map(str, steps))} |", "|---|" + "---|" * len(steps)]
         for name in names or self.rows:
             runs = [run.metrics() for run in self.runs(name)]
