@@ -36,6 +36,7 @@ from tests.toys import (
     Tools,
     Toy,
     counting,
+    double,
     one,
     scripted,
     worth,
@@ -257,6 +258,42 @@ def test_where_any_reply_would_change_the_world_none_is_compared(algorithm):
         assert len(found.logs) == 1, "the story is told in any case"
     assert groups
     assert acted
+
+
+class Later(Toy):
+    """a speaks twice; an odd token, the first or the second, changes the world in the end."""
+
+    which: int = 0
+
+    async def play(self, task: Number, scene: Scene) -> None:
+        said = [worth((await scene.ask("a", "first")).text)]
+        said.append(worth((await scene.ask("a", f"then {said[0]}")).text))
+        if said[self.which] % 2:
+            await scene.call(double, 1, effect="external")
+        scene.team_reward(said[0] + 100 * said[1])
+
+
+def test_what_acts_deeper_in_a_tree_is_not_compared_higher_up():
+    higher, environment = 0, Later()
+    for index in range(60):
+        play = scripted(environment)
+        found = one(play, MAGRPO(num_generations=2).collect(play, environment.task("train", index)))
+        first = [group for group in found.groups if group.key.point == 0]
+        higher += len(first)
+        assert not any(worth(member.samples[0].text) % 2 for group in first for member in group.members)
+    assert higher
+
+
+def test_a_story_that_could_not_be_compared_is_worth_what_it_came_to():
+    seen, environment = 0, Later(which=1)
+    for index in range(60):
+        play = scripted(environment)
+        found = one(play, MAGRPO(num_generations=2).collect(play, environment.task("train", index)))
+        first = [group for group in found.groups if group.key.point == 0]
+        if first and not any(group.key.path == "0@1" for group in found.groups):
+            seen += 1
+            assert first[0].members[0].value == found.logs[0].rewards()["team"]
+    assert seen, "the other reply would have acted, the story's own did not"
 
 
 class Faulty(ScriptedEngine):

@@ -15,6 +15,7 @@ from coterie.credit import CREDIT
 from coterie.episode import Sample
 from coterie.errors import GroupError
 from coterie.group import Group, Key, Member
+from coterie.metrics import selection_metrics
 from coterie.selection import RANKED, Choice, Rule, select, variation
 
 
@@ -131,6 +132,12 @@ def test_shrunk_weighs_by_reliability():
     half = made((2.0, 0.0), (0.0, 0.0), (3.0, 3.0), task="half")  # U = 7/3, noise = 1/3
     found = select([half, NOISY, TELLING], Choice("shrunk"), Random(0))
     assert [(group.key.task, group.weight) for group in found] == [("half", pytest.approx(6 / 7)), ("telling", 1.0)]
+
+
+def test_metrics_count_what_is_trained():
+    groups = [made((1.0, 1.0), (1.0, 1.0), task="dead"), made((1.0, 1.0), (0.0, 0.0), task="live")]
+    line = selection_metrics(groups, groups)
+    assert (line["selection/groups"], line["role/p/selected"]) == (1, 1)
 
 
 def test_lots_and_floors():
