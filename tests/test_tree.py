@@ -12,6 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.algorithms.at_grpo import ATGRPO
+from coterie.algorithms.c3 import C3
+from coterie.algorithms.drmas import DrMAS
+from coterie.algorithms.magrpo import MAGRPO
 from coterie.algorithms.mas_grpo import MASGRPO
 from coterie.cursor import Cursor
 from coterie.engines.scripted import ScriptedEngine
@@ -488,6 +491,8 @@ class Talkative(Toy):
         said = "x"
         for _ in range(40):
             said += (await scene.ask("a", said, max_tokens=50)).text
+            scene.reward("a", len(said) / 100)
+        scene.succeed()
 
 
 class Narrow(ScriptedEngine):
@@ -495,13 +500,51 @@ class Narrow(ScriptedEngine):
         return 300
 
 
-def test_a_prompt_that_outgrows_the_context_drops_the_branch_and_one_that_never_fits_is_refused():
-    play = Play(Talkative(), TEAM, Narrow(lambda role, prompt, rng: "y" * 20), seed=0)
-    found = one(play, MASGRPO(num_generations=2).collect(play, Talkative().task("train", 0)))
-    assert isinstance(found, Unavailable)
-    assert play.budget.dropped["context"] == 2
+ALGORITHMS = [
+    MASGRPO(num_generations=2),
+    DrMAS(num_generations=2),
+    ATGRPO(num_generations=3),
+    ATGRPO(num_generations=3, horizon="point"),
+    MAGRPO(num_generations=2, max_nodes=10**9, expansion="greedy"),
+    C3(num_generations=2, continuations=1),
+]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda algorithm: type(algorithm).__name__)
+def test_an_episode_that_outgrows_the_context_keeps_what_was_sampled_and_is_no_success(algorithm):
+    """The role that cannot be asked says nothing; `play` scores that, and calls it a success all the same."""
+    environment = Talkative()
+    play = Play(environment, TEAM, Narrow(lambda role, prompt, rng: "y" * rng.randrange(18, 22)), seed=0)
+    found = one(play, algorithm.collect(play, environment.task("train", 0)))
+    assert found.groups
+    samples = [sample for group in found.groups for member in group.members for sample in member.samples]
+    assert all(sample.completion_ids for sample in samples)
+    assert play.budget.overlong["a"] > 0
+    assert not play.budget.dropped
+    for log in found.logs:
+        assert (log.solved, log.outcome.reason) == (False, "the prompt of a outgrew the context")
+        assert [reply.finish for _, reply in log.replies()][-1] == "context"
+    again = Cursor(environment, environment.task("train", 0), found.logs[0].seed, recorded=found.logs[0].events)
+    assert run(again.advance()) is None
+    assert again.events == found.logs[0].events
+
+
+def test_where_one_of_two_cannot_be_asked_the_other_is_compared():
+    class Uneven(Toy):
+        async def play(self, task, scene: Scene) -> None:
+            first = await scene.ask("a", "x")
+            replies = await scene.ask_all({"a": first.text * 300, "b": "short"})
+            scene.team_reward(float(len(replies["b"].text)))
+
+    for algorithm in (ATGRPO(num_generations=4), MAGRPO(num_generations=2, max_nodes=99), C3(num_generations=2)):
+        play = Play(Uneven(), TEAM, Narrow(counting(1, 10**9)), seed=0)
+        found = one(play, algorithm.collect(play, Uneven().task("train", 0)))
+        assert {group.key.role for group in found.groups if group.key.point == 1} == {"b"}
+
+
+def test_a_first_prompt_that_does_not_fit_is_refused_and_says_what_to_set():
     play = Play(Talkative(), TEAM, Narrow(counting()), seed=0, sampling=Sampling(max_tokens=400))
-    with pytest.raises(ConfigError, match="context of 300"):
+    with pytest.raises(ConfigError, match=r"context of 300; shorten the prompt, lower engine\.max_tokens, or give pol"):
         one(play, _asks(play))
 
 

@@ -105,6 +105,7 @@ class Cursor:
         self._turn = -1
         self._external = False
         self._ended = False
+        self._overlong = ""
         self._function: Callable[..., JSON] | None = None
         self._open: Point | None = None
         self._answer: Answered | None = None
@@ -263,7 +264,7 @@ class Cursor:
         self._say(again or Rewarded(role, point, float(value), name))
 
     def outcome(self, solved: bool, reason: str) -> None:
-        self._say(Ended(solved, clean(reason)))
+        self._say(Ended(False, self._overlong) if self._overlong else Ended(solved, clean(reason)))
         self._ended = True
 
     def metric(self, name: str, value: float) -> None:
@@ -306,8 +307,10 @@ class Cursor:
         return self._recorded[at]
 
     def _apply(self, answer: Answered) -> None:
-        for role in answer.replies:
+        for role, reply in answer.replies.items():
             self._spoke[role] = self._asked
+            if reply.finish == "context":  # whatever `play` makes of the silence, the episode is no success
+                self._overlong = f"the prompt of {role} outgrew the context"
         if answer.chance is not None:
             self._rng.seed(seed_of(self.seed, self._asked, answer.chance))
 
@@ -322,7 +325,7 @@ class Cursor:
         self._finished = True
         self._open = None
         if not self._ended:
-            self._say(Ended(False, "not solved"))
+            self.outcome(False, "not solved")
         if len(self._events) < len(self._recorded):
             raise EnvError(
                 f"play of task {self.task.id} is not deterministic: it ended before event "

@@ -17,8 +17,8 @@ from coterie.errors import EnvError
 from coterie.scene import JSON, Effect, Reply
 
 Horizon = Literal["point", "turn", "episode"]
-SampleFinish = Literal["stop", "string", "length"]
-"""A stop token, a stop string, or the limit."""
+SampleFinish = Literal["stop", "string", "length", "context"]
+"""A stop token, a stop string, the limit, or a prompt that did not fit: then nothing was sampled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,12 @@ class Sample:
     def reply(self) -> Reply:
         """What the environment sees of it."""
         ids = self.completion_ids[:-1] if self.finish == "stop" else self.completion_ids
-        return Reply(self.role, self.text, "length" if self.finish == "length" else "stop", ids, self.policy)
+        return Reply(self.role, self.text, "stop" if self.finish == "string" else self.finish, ids, self.policy)
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing was sampled, because the prompt did not fit: there is nothing to train."""
+        return self.finish == "context"
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class Group:
 
     weight: how much the group counts in the loss. committed: the member the story went on with.
     baseline: what returns are judged by, where it does not come from the group itself. last: nothing is
-    decided after its members.
+    decided after its members. pooled: members that said the same were valued once, and share their returns.
     Raises: GroupError: no member, or members that its scope does not allow.
     """
 
@@ -67,6 +67,7 @@ class Group:
     committed: int | None = None
     baseline: float | None = None
     last: bool = False
+    pooled: bool = False
 
     def __post_init__(self) -> None:
         if not self.members or not all(member.samples and member.returns for member in self.members):
@@ -98,9 +99,20 @@ class Group:
         return self.members[0].samples[0].policy
 
     @property
+    def alike(self) -> bool:
+        """Whether all members said the same to the same prompts: their returns differ by chance alone."""
+        said = {tuple((sample.prompt_ids, sample.completion_ids) for sample in member.samples) for member in self.members}
+        return len(said) == 1
+
+    @property
     def live(self) -> bool:
-        """Whether its members' returns differ, from each other or from its baseline: there is something to learn."""
-        return not flat(self.values if self.baseline is None else (*self.values, self.baseline))
+        """Whether there is something to learn: returns differ, from each other or from its baseline.
+
+        Members that are alike teach nothing without such a baseline: their gradients cancel.
+        """
+        if self.baseline is not None:
+            return not flat((*self.values, self.baseline))
+        return not flat(self.values) and not self.alike
 
 
 def flat(returns: tuple[float, ...] | list[float]) -> bool:

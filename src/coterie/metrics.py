@@ -39,7 +39,7 @@ def rollout_metrics(played: Sequence[Played], budget: Budget) -> dict[str, float
     line |= {f"metric/{name}": fmean(values) for name, values in sorted(noted.items())}
     for role in sorted(budget.replies):
         line[f"role/{role}/truncated_share"] = budget.truncated[role] / budget.replies[role]
-    for what, counts in (("dropped", budget.dropped), ("retried", budget.retried)):
+    for what, counts in (("overlong", budget.overlong), ("dropped", budget.dropped), ("retried", budget.retried)):
         line |= {f"rollout/{what}/{stage}": count for stage, count in sorted(counts.items())}
     return line
 

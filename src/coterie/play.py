@@ -61,6 +61,8 @@ class Budget:
     engine_s: float = 0.0
     truncated: Counter[str] = field(default_factory=Counter[str])
     replies: Counter[str] = field(default_factory=Counter[str])
+    overlong: Counter[str] = field(default_factory=Counter[str])
+    """Questions that were not asked, by role: the prompt had outgrown the model's context."""
     dropped: Counter[str] = field(default_factory=Counter[str])
     retried: Counter[str] = field(default_factory=Counter[str])
 
@@ -229,12 +231,22 @@ class Play:
     ) -> dict[str, Samples]:
         """Each role's replies at an open point, but for those whose seat is taken.
 
+        A role whose prompt has outgrown its model's context is not asked: its samples are silent.
+
         Args: draws: samples a role. roles: of these alone. temperature: instead of the run's.
-        Raises: Unavailable: the engine failed, retries included. ConfigError: the prompt does not fit.
+        Raises: Unavailable: the engine failed, retries included. ConfigError: the first prompt of an
+            episode does not fit.
         """
         asked = [role for role in roles or point.roles if role not in self._seats]
-        requests = tuple(self._request(cursor, point, role, draws, temperature) for role in asked)
-        return dict(zip(asked, await self._front.ask(requests), strict=True))
+        requests = {role: self._request(cursor, point, role, draws, temperature) for role in asked}
+        sent = tuple(request for request in requests.values() if request is not None)
+        answers = dict(
+            zip((request.role for request in sent), await self._front.ask(sent) if sent else [], strict=True)
+        )
+        for role in requests.keys() - answers.keys():
+            self.budget.overlong[role] += draws
+            answers[role] = (Sample(role, self.team.roles[role], -1, (), (), (), "context", ""),) * draws
+        return {role: answers[role] for role in asked}
 
     async def run(
         self, cursor: Cursor, until: Callable[[Point], bool] | None = None, *, temperature: float | None = None
@@ -247,7 +259,7 @@ class Play:
         drawn: list[tuple[int, Sample]] = []
         while (point := await cursor.advance()) is not None and not (until and until(point)):
             answers = await self.ask(cursor, point, temperature=temperature)
-            drawn += [(point.index, sample) for (sample,) in answers.values()]
+            drawn += [(point.index, sample) for (sample,) in answers.values() if not sample.silent]
             replies = {role: sample.reply() for role, (sample,) in answers.items()}
             for role in point.roles:
                 if role in self._seats:
@@ -265,7 +277,10 @@ class Play:
         """
         return await self._front.together(branches)
 
-    def _request(self, cursor: Cursor, point: Point, role: str, draws: int, temperature: float | None) -> Request:
+    def _request(
+        self, cursor: Cursor, point: Point, role: str, draws: int, temperature: float | None
+    ) -> Request | None:
+        """A role's question; None where what was said so far has made its prompt too long."""
         policy = self.team.roles[role]
         engine = self._front.engine
         key = self.key(cursor, point, role)
@@ -282,13 +297,14 @@ class Play:
                 self.budget.dropped["notes"] += 1
                 self.recall.unseen(role, cursor.task, key[1])
         if len(prompt_ids) + max_tokens > context:
-            message = (
+            if point.index:
+                return None
+            limit = "what play passes as max_tokens" if point.asked.max_tokens else "engine.max_tokens"
+            raise ConfigError(
                 f"the prompt of role '{role}' has {len(prompt_ids)} tokens and its reply may have {max_tokens}, but "
-                f"policy '{policy}' has a context of {context}; shorten the prompt or lower max_tokens"
+                f"policy '{policy}' has a context of {context}; shorten the prompt, lower {limit}, or give "
+                f"policies.{policy}.model a longer context"
             )
-            if point.index == 0:
-                raise ConfigError(message)
-            raise Unavailable("context", message)  # what was said made it too long: that is no person's mistake
         return Request(
             key=key,
             policy=policy,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal, Protocol, TypedDict
 
-Finish = Literal["stop", "length"]
+Finish = Literal["stop", "length", "context"]
 Effect = Literal["none", "external"]
 JSON = Any
 """None, bool, int, float, str, and lists and string-keyed dicts of them."""
@@ -22,8 +22,9 @@ JSON = Any
 class Reply:
     """What one role said.
 
-    role: who. text: its words, without the stop string. finish: "stop" (it ended by itself)
-    or "length" (it was cut). ids: the sampled tokens without the stop token, so that its own
+    role: who. text: its words, without the stop string. finish: "stop" (it ended by itself),
+    "length" (it was cut) or "context" (its prompt was too long for its model: it was not asked, and said
+    nothing). ids: the sampled tokens without the stop token, so that its own
     words come back to it as it sampled them. policy: whose ids they are.
     """
 

@@ -85,7 +85,9 @@ def variation(group: Group, *, last_exact: bool = False) -> Variation:
     """
     pooled: dict[tuple[tuple[int, ...], ...], list[float]] = {}
     for member in group.members:
-        pooled.setdefault(tuple(sample.completion_ids for sample in member.samples), []).extend(member.returns)
+        reply = tuple(sample.completion_ids for sample in member.samples)
+        if not group.pooled or reply not in pooled:
+            pooled.setdefault(reply, []).extend(member.returns)
     alternatives = len(pooled)
     if alternatives < 2:
         return Variation(alternatives, 0.0, 0.0)

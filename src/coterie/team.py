@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -43,6 +44,10 @@ class Graded:
     share: float = 1.0
 
 
+CANCELS = 1e-9
+"""Advantages of equal replies cancel when their sum is below this."""
+
+
 def count_tasks(groups: Sequence[Group]) -> int:
     """How many tasks, or base episodes of them, the groups come from."""
     return len({(group.key.task, group.key.episode) for group in groups})
@@ -53,7 +58,8 @@ def route(
 ) -> dict[str, list[Graded]]:
     """Each policy's experience: exactly the samples of the roles it plays, each once.
 
-    Groups without spread are left out: their advantages are zero. Order is the groups'.
+    Groups without spread are among them, with advantage 0: the loss's mean counts them. So are groups whose members
+    are alike and whose advantages sum to zero: they would pull the same logits up and down alike. Order is the groups'.
 
     Args: advantages: for each group, one number a member. tasks: how many the step's groups came from,
         before any was left out; None: these.
@@ -65,8 +71,8 @@ def route(
     for group, earned in zip(groups, advantages, strict=True):
         if len(earned) != len(group.members):
             raise GroupError(f"group {group.key}: {len(group.members)} members, {len(earned)} advantages")
-        if not any(earned):
-            continue
+        if group.alike and abs(math.fsum(earned)) < CANCELS:
+            earned = (0.0,) * len(earned)
         for member, credit in zip(group.members, earned, strict=True):
             for sample in member.samples:
                 if team.roles.get(sample.role) != sample.policy:

@@ -75,19 +75,26 @@ class Pack:
         return self.shared + sum(row.tokens - self.shared for row in self.rows)
 
 
-def rows_of(graded: Sequence[Graded], denominator: Denominator) -> list[Row]:
-    """Rows of one policy and one optimizer step.
+def rows_of(
+    graded: Sequence[Graded], denominator: Denominator, *, kl: bool = False, groups: int | None = None
+) -> list[Row]:
+    """Rows of one policy and one optimizer step that have a gradient.
 
     The loss is sum over rows and tokens of token_weight x token loss, where token_weight is
-    group weight x 1 / N with N the trained tokens ("tokens"), 1 / (B x row length) with B the trained
-    rows ("sequences"), or 1 / (tasks x members of the group) ("tasks"). Rows of groups without spread
-    are not among them; "tasks" alone counts them: they are zeros in its mean.
+    group weight x 1 / N with N the tokens of all replies given ("tokens"), 1 / (B x row length) with B their
+    number ("sequences"), or 1 / (tasks x members of the group) ("tasks"). Replies without advantage are zeros
+    in these means: they are counted, and left out of the rows unless a KL term trains them.
+
+    Args: kl: the loss has a KL term. groups: how many the policy had in all, where `graded` is a part of them,
+        which then stands for the whole; None: these.
     """
+    there = len({one.group for one in graded})
+    scale = 1.0 if groups is None else groups / max(1, there)
     tokens = sum(len(one.sample.completion_ids) for one in graded)
     parts: dict[Denominator, Callable[[Graded], float]] = {
         "tokens": lambda _: 1 / tokens,
         "sequences": lambda one: 1 / (len(graded) * len(one.sample.completion_ids)),
-        "tasks": lambda one: one.share,
+        "tasks": lambda one: one.share * scale,
     }
     return [
         Row(
@@ -101,6 +108,7 @@ def rows_of(graded: Sequence[Graded], denominator: Denominator) -> list[Row]:
             role=one.sample.role,
         )
         for one in graded
+        if kl or one.advantage
     ]
 
 

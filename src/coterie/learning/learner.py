@@ -90,8 +90,13 @@ class Learner:
         for number in range(self.config.updates_per_step):
             ready: list[str] = []
             for name, shares in parts.items():
-                if shares[number]:
-                    rows = rows_of(shares[number], self.loss.denominator)
+                rows = rows_of(
+                    shares[number],
+                    self.loss.denominator,
+                    kl=self.loss.kl > 0,
+                    groups=len({one.group for one in experience[name]}),
+                )
+                if rows:
                     totals.setdefault(name, _Totals()).norms.append(self._gradient(name, rows, step, totals[name]))
                     ready.append(name)
             for name in ready:
@@ -111,7 +116,10 @@ class Learner:
         self.trainees[name].optimizer.load_state_dict(state)
 
     def _parts(self, graded: Sequence[Graded], step: int) -> list[list[Graded]]:
-        """The step's groups, shuffled and dealt out to its optimizer steps; a group stays whole."""
+        """The step's groups, shuffled and dealt out to its optimizer steps; a group stays whole.
+
+        Each part is an estimate of the whole step's gradient: its loss is a mean over itself.
+        """
         groups: dict[str, list[Graded]] = {}
         for one in graded:
             groups.setdefault(one.group, []).append(one)

@@ -92,6 +92,9 @@ async def _node(play: Play, cursor: Cursor, point: Point, plan: Plan, weight: fl
             "turns or fewer replies, or raise it"
         )
     draws = await play.ask(cursor, point, plan.num_generations)
+    speaking = [role for role in point.roles if not draws[role][0].silent]
+    if not speaking:
+        return await _unbranched(play, cursor, point, plan, weight)
     answers = [{role: draws[role][draw].reply() for role, draw in joint.items()} for joint in joints]
     played, baseline = await _play_on(play, cursor, point, answers, plan, weight)
     compared = not (cursor.acted or any(isinstance(one, ExternalEffect) for one in played))
@@ -107,7 +110,7 @@ async def _node(play: Play, cursor: Cursor, point: Point, plan: Plan, weight: fl
         best = [at for at, total in returns.items() if total == max(returns.values())]
         committed = Random(seed_of("commit", *play.key(cursor, point, ""))).choice(best)
     groups: list[Group] = []
-    for role in point.roles if compared else ():
+    for role in speaking if compared else ():
         chosen = [joint[role] for joint in joints]
         members, at = _members(play, draws[role], chosen, played, committed)
         if members:
@@ -196,9 +199,10 @@ def _discounted(cursor: Cursor, point: Point, plan: Plan) -> _Played:
 async def _unbranched(
     play: Play, cursor: Cursor, point: Point, plan: Plan, weight: float
 ) -> tuple[tuple[Group, ...], float]:
-    """A point after the world has changed: one joint action, no group."""
-    play.budget.dropped["after_external"] += len(point.roles)
+    """A point where nothing is compared, since the world has changed or nobody can speak: one joint action."""
     draws = await play.ask(cursor, point)
+    if point.after_external:
+        play.budget.dropped["after_external"] += sum(not samples[0].silent for samples in draws.values())
     answer = {role: samples[0].reply() for role, samples in draws.items()}
     one = await _branch(play, cursor, point, answer, plan, weight)
     return one.groups, one.total

@@ -4,7 +4,8 @@
     node t    s_1 a_1 ... s_t a'   ... by the team as it is       A alternatives, n continuations each
 
 A group is a node: the replies of one role to one prompt, the base's own among them. The other roles'
-replies at the same point stay the base's. What is played after an alternative only values it: its
+replies at the same point stay the base's. Alternatives that say the same are valued once and share what followed:
+they would pull the same logits, so a second value buys less than one of another reply. What is played after an alternative only values it: its
 replies are not trained. Every continuation of a node has chance of its own, so that returns differ by chance
 alone where the reply does not matter; every branch has a name, and with it seeds, of its own. Where not all
 decisions are nodes, a group weighs as many as it was drawn for (Horvitz and Thompson): else a role that
@@ -93,7 +94,9 @@ async def _base(play: Play, task: Task, number: int, plan: Plan) -> Collected:
         if point.after_external:
             play.budget.dropped["after_external"] += len(drawn)
         else:
-            decisions += [_Decision(point, role, sample, replies) for role, (sample,) in drawn.items()]
+            decisions += [
+                _Decision(point, role, sample, replies) for role, (sample,) in drawn.items() if not sample.silent
+            ]
         base.answer(replies)
     if plan.reuse_base and base.acted:  # as for an alternative that would
         play.budget.dropped["external_effect"] += len(decisions)
@@ -128,17 +131,19 @@ async def _node(play: Play, base: Cursor, node: _Decision, plan: Plan) -> list[G
     fresh = plan.num_generations - plan.reuse_base
     drawn = await play.ask(fork, point, fresh, roles=(node.role,))
     samples = [*[node.sample] * plan.reuse_base, *drawn[node.role]]
+    said = [sample.completion_ids for sample in samples]
+    first = [said.index(ids) for ids in said]
+    tried = sorted(set(first))
+    plan = plan if len(tried) > 1 else replace(plan, continuations=1)
     tails = await play.together(
-        *(
-            _alternative(play, base, node, sample, f"{branch}.{number}", number, plan)
-            for number, sample in enumerate(samples)
-        )
+        *(_alternative(play, base, node, samples[at], f"{branch}.{at}", at, plan) for at in tried)
     )
     if any(isinstance(found, ExternalEffect) for found in tails):
         return []
     members: list[Member] = []
     last = True
-    for sample, found in zip(samples, tails, strict=True):
+    for sample, at in zip(samples, first, strict=True):
+        found = tails[tried.index(at)]
         if not isinstance(found, Unavailable):
             members.append(_member(sample, found))
             last &= all(tail.last for tail in found)
@@ -147,7 +152,7 @@ async def _node(play: Play, base: Cursor, node: _Decision, plan: Plan) -> list[G
         return []
     key = Key(*play.key(base, node.point, node.role))
     committed = 0 if plan.reuse_base else None
-    return [Group(key, "prompt", tuple(members), weight=node.weight, committed=committed, last=last)]
+    return [Group(key, "prompt", tuple(members), weight=node.weight, committed=committed, last=last, pooled=True)]
 
 
 async def _alternative(

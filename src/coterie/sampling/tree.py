@@ -61,8 +61,10 @@ async def tree(
     spare: list[Cursor] = []
     while (point := await spine.advance()) is not None:
         draws = await play.ask(spine, point, 1 if point.after_external else num_generations)
+        speaking = [role for role in point.roles if not draws[role][0].silent]
         if point.after_external:
-            play.budget.dropped["after_external"] += len(point.roles)
+            play.budget.dropped["after_external"] += len(speaking)
+        if point.after_external or not speaking:
             spine.answer({role: samples[0].reply() for role, samples in draws.items()})
             continue
         branches = _branches(point.roles, num_generations, joint)
@@ -90,7 +92,7 @@ async def tree(
         scores = {index: _score(values[index]) for index in valid}
         best = max(scores.values()) if commit == "greedy" else None
         committed = rng.choice([index for index in valid if best is None or scores[index] == best])
-        for role in point.roles:
+        for role in speaking:
             groups += _group(play, spine, point, role, draws[role], branches, values, committed)
         spine.answer(answers[committed])
         spare = [forks[tried.index(alike[committed])]] if horizon == "point" else []

@@ -1,0 +1,177 @@
+"""How many replies buy how good a gradient: ways of spending them on the queries of `assistants`.
+
+Two halves of a batch are played and their gradients compared, policy by policy: the cosine of two independent
+estimates says how much of one is signal. Every way is given about the same replies a half, so that its cosine
+is what the replies bought. Writes docs/results/allocation.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+from statistics import fmean, median
+from typing import Any
+
+import torch
+
+from coterie.bench import Say
+from coterie.config import load_config
+from coterie.crew import Crew
+from coterie.errors import Unavailable
+from coterie.intervals import over_seeds
+from coterie.learning.batch import rows_of
+from coterie.play import Play
+from coterie.seeds import seed_of
+from coterie.team import count_tasks, route
+
+FOLDER, PAGE = Path("runs/bench-allocation"), Path("docs/results/allocation.md")
+CONFIG = "configs/assistants.toml"
+REPLIES = 2000
+"""Of one half."""
+PAIRS, PROBES = 10, 4
+"""Pairs of halves, and queries played to learn what one costs."""
+SUMS: Mapping[str, Any] = {"credit": "leave_one_out", "denominator": "tasks"}
+NODES: Mapping[str, Any] = {"name": "joyagents", **SUMS}
+WAYS: Mapping[str, Mapping[str, Any]] = {
+    "2 bases, 2 nodes a role, 8 replies": {**NODES, "bases": 2, "nodes": "per_agent", "num_generations": 8},
+    "1 base, 2 nodes a role, 8 replies": {**NODES, "bases": 1, "nodes": "per_agent", "num_generations": 8},
+    "1 base, 2 nodes a role, 4 replies": {**NODES, "bases": 1, "nodes": "per_agent", "num_generations": 4},
+    "1 base, 1 node a role, 8 replies": {
+        **NODES, "bases": 1, "nodes": "per_agent", "num_nodes": 1, "num_generations": 8},
+    "1 base, all nodes, 8 replies": {**NODES, "bases": 1, "nodes": "all", "num_generations": 8},
+    "1 base, all nodes, 6 replies": {**NODES, "bases": 1, "nodes": "all", "num_generations": 6},
+    "1 base, all nodes, 4 replies": {**NODES, "bases": 1, "nodes": "all", "num_generations": 4},
+    "1 base, all nodes, 3 replies": {**NODES, "bases": 1, "nodes": "all", "num_generations": 3},
+    "1 base, all nodes, 2 replies": {**NODES, "bases": 1, "nodes": "all", "num_generations": 2},
+    "1 base, all nodes, 4 replies played twice": {
+        **NODES, "bases": 1, "nodes": "all", "num_generations": 4, "continuations": 2},
+    "1 base, all nodes, 4 replies, standardized": {
+        **NODES, "bases": 1, "nodes": "all", "num_generations": 4, "credit": "standardize"},
+    "mas_grpo, 28 episodes": {"name": "mas_grpo", "denominator": "tasks", "num_generations": 28},
+    "mas_grpo, 8 episodes": {"name": "mas_grpo", "denominator": "tasks", "num_generations": 8},
+    "drmas, 8 episodes": {"name": "drmas", "denominator": "tasks", "num_generations": 8},
+}  # fmt: skip
+
+
+def run(say: Say) -> dict[str, Any]:
+    """Measures what is missing, writes the page, and returns each way's mean cosine over all policies."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    waiting = [at for at, name in enumerate(WAYS) if not _file(name).exists()]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for at in pool.map(_subprocess, waiting):
+            say(f"{list(WAYS)[at]}: done")
+    PAGE.write_text("\n".join(page()))
+    return {name: round(fmean(fmean(values) for values in _found(name)["cosines"].values()), 3) for name in WAYS}
+
+
+def measure(at: int) -> None:
+    """Plays one way's pairs of halves, here, and writes what was found."""
+    name = list(WAYS)[at]
+    config = load_config({**_tables(), "algorithm": dict(WAYS[name])})
+    crew = Crew(config)
+    _, probed, _ = _half(crew, range(PROBES), 0)
+    tasks = max(2, round(REPLIES * PROBES / probed))
+    cosines: dict[str, list[float]] = {policy: [] for policy in crew.models}
+    replies: list[int] = []
+    seconds: list[float] = []
+    for pair in range(PAIRS):
+        first = PROBES + 2 * pair * tasks
+        halves = [_half(crew, range(first + half * tasks, first + (half + 1) * tasks), pair + 1) for half in (0, 1)]
+        for policy, mine in cosines.items():
+            left, right = (gradients[policy] for gradients, _, _ in halves)
+            mine.append(float(torch.dot(left, right) / (left.norm() * right.norm()).clamp(min=1e-30)))
+        replies += [count for _, count, _ in halves]
+        seconds += [took for *_, took in halves]
+    found = {"tasks": tasks, "cosines": cosines, "replies": fmean(replies), "seconds": median(seconds)}
+    _file(name).write_text(json.dumps(found, indent=1))
+
+
+def _half(crew: Crew, tasks: range, step: int) -> tuple[dict[str, torch.Tensor], int, float]:
+    """The gradient of every policy from some tasks, with the replies and seconds it took."""
+    config, began = crew.config, time.perf_counter()
+    play = Play(
+        config.environment, config.team, crew.engine, seed=1, step=step, sampling=crew.sampling(config.train.temperature)
+    )  # fmt: skip
+
+    async def collect() -> list[Any]:
+        chosen = [config.environment.task("train", index) for index in tasks]
+        return await play.together(*(config.algorithm.collect(play, task) for task in chosen))
+
+    collected = [one for one in asyncio.run(collect()) if not isinstance(one, Unavailable)]
+    found = [group for one in collected for group in one.groups]
+    groups = config.algorithm.select(found, Random(seed_of("select", step)))
+    credit = [config.algorithm.advantages(group) for group in groups]
+    gradients: dict[str, torch.Tensor] = {}
+    for policy, graded in route(config.team, groups, credit, tasks=count_tasks(found)).items():
+        net = crew.models[policy].net
+        net.zero_grad(set_to_none=False)
+        crew.learner.accumulate(policy, rows_of(graded, config.algorithm.loss.denominator))
+        gradients[policy] = torch.cat(
+            [torch.zeros_like(weight).flatten() if weight.grad is None else weight.grad.flatten()
+             for weight in net.parameters()]
+        ).clone()  # fmt: skip
+        net.zero_grad(set_to_none=True)
+    return gradients, play.budget.replies.total(), time.perf_counter() - began
+
+
+def page() -> list[str]:
+    """The results page, from what has been measured."""
+    policies = list(_found(next(iter(WAYS)))["cosines"])
+    lines = [
+        "# Results: what replies buy",
+        "",
+        "Written by `coterie bench allocation`. `assistants` from its starter, a policy a role. A half is as many "
+        f"queries as ask about {REPLIES} replies; its gradient is compared with that of another half, of other "
+        f"queries. Cosine of the two, mean over {PAIRS} pairs with a 95 % t-interval; 1 would be all signal. "
+        "`signal to noise` is c / (1 - c), the mean over policies, for 1,000 replies and for a second on one core. "
+        "leave-one-out credit and sums over tokens in every way of `joyagents`; equal replies of a node are valued "
+        "once.",
+        "",
+        f"| | queries | {' | '.join(policies)} | mean | for 1,000 replies | for a second |",
+        "|---|---|" + "---|" * (len(policies) + 3),
+    ]
+    for name in WAYS:
+        found = _found(name)
+        cells = [_interval(found["cosines"][policy]) for policy in policies]
+        ratio = fmean(_signal_to_noise(found["cosines"][policy]) for policy in policies)
+        mean = fmean(fmean(found["cosines"][policy]) for policy in policies)
+        cells += [f"{mean:.2f}", f"{1000 * ratio / found['replies']:.3f}", f"{ratio / found['seconds']:.3f}"]
+        lines.append(f"| {name} | {found['tasks']} | {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def _signal_to_noise(cosines: Sequence[float]) -> float:
+    mean = max(0.0, fmean(cosines))
+    return mean / max(1e-6, 1 - mean)
+
+
+def _interval(values: Sequence[float]) -> str:
+    mean, low, high = over_seeds(values)
+    return f"{mean:.2f} ({low:.2f} to {high:.2f})"
+
+
+def _tables() -> dict[str, Any]:
+    return load_config(CONFIG).tables() | {"algorithm": {}}
+
+
+def _file(name: str) -> Path:
+    return FOLDER / f"{name.replace(',', '').replace(' ', '_')}.json"
+
+
+def _found(name: str) -> dict[str, Any]:
+    return json.loads(_file(name).read_text())
+
+
+def _subprocess(at: int) -> int:
+    code = "import sys; from coterie.bench.allocation import measure; measure(int(sys.argv[1]))"
+    environ = os.environ | {"OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-c", code, str(at)], check=True, env=environ, stdout=subprocess.DEVNULL)
+    return at
