@@ -1,6 +1,7 @@
 """The update: its gradient, its denominators, and whose weights it moves."""
 
 import copy
+import dataclasses
 import math
 from dataclasses import replace
 from random import Random
@@ -230,7 +231,7 @@ def test_masked_and_unsampled_tokens_get_no_gradient_and_the_end_token_does():
     rows = rows_of([Graded(sample([5, 6, 7], [END]), 1.0, 1.0, "g")], "tokens")
     trainer = learner(model, Loss(surrogate="policy_gradient"))
     assert float(gradient(trainer, rows).norm()) > 0
-    rows = rows_of([Graded(sample([5, 6, 7], [9, END]), 0.0, 1.0, "g")], "tokens")
+    rows = rows_of([Graded(sample([5, 6, 7], [9, END]), 0.0, 1.0, "g")], "tokens", kl=True)
     assert float(gradient(trainer, rows).norm()) == 0
 
 
@@ -243,6 +244,124 @@ def test_updates_per_step_keeps_groups_whole_and_trains_each_once():
     assert trainer._parts(list(reversed(graded)), 0)[0][0].group == parts[0][0].group
     assert any(trainer._parts(graded, step) != parts for step in range(1, 5))
     assert trainer.update({"p": graded}, 0)["p"].metrics["trained_sequences"] == len(graded)
+
+
+def replies(*lengths: int, group: str, advantages: tuple[float, ...], share: float = 1.0) -> list[Graded]:
+    """Members of one group by the length of their replies."""
+    return [
+        Graded(sample([5, 6, 7], [9 + at] * (length - 1) + [END]), advantage, 1.0, group, share)
+        for at, (length, advantage) in enumerate(zip(lengths, advantages, strict=True))
+    ]
+
+
+# A live group of replies of 2 and 3 tokens, a flat one of 5 and 10: 20 tokens, 4 sequences, 2 tasks of 2 members
+FLAT = {"tokens": [1 / 20, 1 / 20], "sequences": [1 / 8, 1 / 12], "tasks": [1 / 4, 1 / 4]}
+
+
+@pytest.mark.parametrize("denominator", FLAT)
+def test_a_flat_group_counts_in_the_mean_and_is_not_computed(denominator):
+    graded = replies(2, 3, group="live", advantages=(1.0, -1.0), share=1 / 4)
+    graded += replies(5, 10, group="flat", advantages=(0.0, 0.0), share=1 / 4)
+    assert [row.token_weight for row in rows_of(graded, denominator)] == pytest.approx(FLAT[denominator], rel=1e-12)
+    assert len(rows_of(graded, denominator, kl=True)) == 4
+    trained = learner(loss=Loss(denominator=denominator)).update({"p": graded}, 0)["p"].metrics
+    assert trained["trained_tokens"] == 5
+
+
+def test_a_flat_group_is_trained_for_its_kl():
+    """Its whole loss is kl x k3 summed over its tokens and divided by them; without KL nothing moves."""
+    graded = replies(2, 4, group="flat", advantages=(0.0, 0.0))
+    still = learner(tiny(scale=3.0), Loss())
+    assert still.update({"p": graded}, 0) == {}
+    trainer = learner(tiny(scale=3.0), Loss(kl=0.5))
+    model = trainer.trainees["p"].model
+    with torch.no_grad():
+        for weight in model.net.parameters():
+            weight.add_(0.05 * torch.randn_like(weight))
+    graded = [at_its_own_weights(model, one) for one in graded]
+    found = trainer.update({"p": graded}, 0)["p"].metrics
+    assert found["kl_k3"] > 1e-4
+    assert found["loss"] == pytest.approx(0.5 * found["kl_k3"], rel=1e-4)
+    assert found["grad_norm"] > 0
+
+
+def at_its_own_weights(model, graded: Graded) -> Graded:
+    """With the log-probabilities of the model as it is: the ratio is 1."""
+    one = graded.sample
+    ids = torch.tensor([one.prompt_ids + one.completion_ids])
+    with torch.no_grad():
+        logits = model.net(input_ids=ids, use_cache=False).logits[0].float()
+    logits[:, model.vocabulary :] = float("-inf")
+    logprobs = torch.log_softmax(logits, -1)
+    start = len(one.prompt_ids) - 1
+    found = tuple(float(logprobs[start + at, token]) for at, token in enumerate(one.completion_ids))
+    return dataclasses.replace(graded, sample=dataclasses.replace(one, logprobs=found))
+
+
+@pytest.mark.parametrize("denominator", ["tokens", "sequences", "tasks"])
+def test_a_part_of_a_step_is_an_estimate_of_the_whole(denominator):
+    """Equal parts of "sequences" and "tasks" average to the whole step's gradient; "tokens" weighed by its tokens."""
+    loss = Loss(denominator=denominator)
+    trainer = learner(tiny(scale=3.0), loss, updates_per_step=2)
+    graded = [dataclasses.replace(one, share=1 / (4 * 4)) for one in experience(groups=4)]
+    parts = trainer._parts(graded, 0)
+    assert [len(part) for part in parts] == [8, 8]
+    shares = [0.5, 0.5]
+    if denominator == "tokens":
+        counts = [sum(len(one.sample.completion_ids) for one in part) for part in parts]
+        shares = [count / sum(counts) for count in counts]
+    gradients = [gradient(trainer, rows_of(part, denominator, groups=4)) for part in parts]
+    average = sum(share * one for share, one in zip(shares, gradients, strict=True))
+    assert relative(average, gradient(trainer, rows_of(graded, denominator))) < 1e-5
+
+
+def test_the_update_weighs_a_part_by_all_of_the_step_groups(monkeypatch):
+    trainer = learner(loss=Loss(denominator="tasks"), updates_per_step=2)
+    weights: list[set[float]] = []
+    accumulate = trainer.accumulate
+    monkeypatch.setattr(trainer, "accumulate", lambda name, rows, totals=None: (
+        weights.append({row.token_weight for row in rows}), accumulate(name, rows, totals))[1])  # fmt: skip
+    trainer.update({"p": [dataclasses.replace(one, share=1 / 16) for one in experience(groups=4)]}, 0)
+    assert weights == [{2 / 16}, {2 / 16}]
+
+
+def stepped(trainer: Learner, graded: list[Graded]) -> dict[str, torch.Tensor]:
+    """The gradients that the optimizer is given."""
+    model, found = trainer.trainees["p"].model, {}
+    step = trainer.trainees["p"].optimizer.step
+
+    def look(*args, **kwargs):
+        found.update({name: weight.grad.clone() for name, weight in model.net.named_parameters()})
+        return step(*args, **kwargs)
+
+    trainer.trainees["p"].optimizer.step = look
+    trainer.update({"p": graded}, 0)
+    return found
+
+
+def test_a_gradient_longer_than_the_bound_is_scaled_down_to_it_and_a_shorter_one_is_kept():
+    def norm(gradients: dict[str, torch.Tensor]) -> float:
+        return float(torch.cat([one.flatten() for one in gradients.values()]).norm())
+
+    whole = stepped(learner(tiny(scale=3.0), clip_norm=1e9), experience())
+    length = norm(whole)
+    clipped = stepped(learner(tiny(scale=3.0), clip_norm=length / 4), experience())
+    assert norm(clipped) == pytest.approx(length / 4, rel=1e-4)
+    for name, one in clipped.items():
+        assert torch.allclose(4 * one, whole[name], rtol=1e-3, atol=1e-7)
+    kept = stepped(learner(tiny(scale=3.0), clip_norm=2 * length), experience())
+    assert all(torch.equal(one, whole[name]) for name, one in kept.items())
+
+
+def test_weight_decay_takes_its_share_of_every_weight():
+    """AdamW: w <- w (1 - lr decay) - lr m / (sqrt v + eps), so the two runs differ by lr decay w exactly."""
+    models = [tiny(scale=3.0), tiny(scale=3.0)]
+    before = {name: weight.clone() for name, weight in models[0].net.named_parameters()}
+    for model, decay in zip(models, (0.0, 0.1), strict=True):
+        learner(model, lr=1e-2, weight_decay=decay, schedule="constant").update({"p": experience()}, 0)
+    plain, decayed = (dict(model.net.named_parameters()) for model in models)
+    for name, weight in before.items():
+        assert torch.allclose(plain[name] - decayed[name], 1e-2 * 0.1 * weight, rtol=1e-3, atol=1e-7), name
 
 
 @pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])

@@ -9,6 +9,7 @@ from coterie.engines.transformers import TransformersEngine
 from coterie.episode import Sample
 from coterie.errors import ConfigError, GroupError
 from coterie.group import Group, Key, Member
+from coterie.learning.batch import rows_of
 from coterie.learning.learner import Learner
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.play import Play, Sampling
@@ -16,8 +17,8 @@ from coterie.team import Team, route
 from tests.toys import TEAM, Agree, Sequential, one, run, scripted, tiny
 
 
-def sample(role="a", policy="pa", prompt=(1, 2), version=0, text="x") -> Sample:
-    return Sample(role, policy, version, tuple(prompt), (5,), (-1.0,), "stop", text)
+def sample(role="a", policy="pa", prompt=(1, 2), version=0, text="x", ids=(5,)) -> Sample:
+    return Sample(role, policy, version, tuple(prompt), ids, (-1.0,) * len(ids), "stop", text)
 
 
 def group(*members: Member, scope="prompt", role="a", weight=1.0) -> Group:
@@ -25,7 +26,7 @@ def group(*members: Member, scope="prompt", role="a", weight=1.0) -> Group:
 
 
 def member(value: float, *samples: Sample) -> Member:
-    return Member(samples or (sample(),), (value,))
+    return Member(samples or (sample(ids=(6, round(10 * value))),), (value,))
 
 
 @pytest.mark.parametrize("other", [sample(prompt=(1, 3)), sample(policy="pb"), sample(version=1)])
@@ -48,7 +49,7 @@ def test_an_empty_group_or_member_is_an_error():
 def test_each_policy_gets_exactly_the_samples_of_its_roles():
     groups = [
         group(member(0.0), member(1.0)),
-        group(member(2.0, sample("b", "pb")), member(1.0, sample("b", "pb")), role="b"),
+        group(member(2.0, sample("b", "pb")), member(1.0, sample("b", "pb", ids=(7,))), role="b"),
     ]
     routed = route(TEAM, groups, [(-1.0, 1.0), (0.5, -0.5)])
     assert [(one.sample.role, one.advantage) for one in routed["pa"]] == [("a", -1.0), ("a", 1.0)]
@@ -72,14 +73,28 @@ def test_a_sample_of_another_policy_is_an_error():
         route(TEAM, [group(member(0.0, sample("b", "pa")), member(1.0, sample("b", "pa")))], [(1.0, -1.0)])
 
 
-def test_only_groups_without_spread_are_left_out():
+def test_only_groups_without_spread_train_nothing_and_the_denominator_counts_them():
     """D12: the published filters dropped hard groups and kept dead ones."""
     rewards = [(0.0, 0.0), (0.0, 1.0), (1.0, 1.0)]
     groups = [group(*(member(value) for value in values)) for values in rewards]
     algorithm = ATGRPO()
     routed = route(TEAM, groups, [algorithm.advantages(one) for one in groups])
     assert [one.live for one in groups] == [False, True, False]
-    assert len(routed["pa"]) == 2
+    assert [one.advantage != 0 for one in routed["pa"]] == [False, False, True, True, False, False]
+    assert {row.token_weight for row in rows_of(routed["pa"], "sequences")} == {1 / (6 * 2)}
+    assert {row.token_weight for row in rows_of(routed["pa"], "tokens")} == {1 / 12}
+
+
+def test_members_that_are_alike_teach_nothing_though_their_returns_differ():
+    """They pull the same logits up and down: the sum is exactly nothing, whatever chance made of their returns."""
+    same = group(member(0.0, sample()), member(1.0, sample()))
+    assert not same.live
+    (low, high) = route(TEAM, [same], [(-0.7, 0.7)])["pa"]
+    assert (low.advantage, high.advantage) == (0.0, 0.0)
+    (low, high) = route(TEAM, [same], [(0.0, 1.0)])["pa"]  # without a baseline they do not cancel
+    assert (low.advantage, high.advantage) == (0.0, 1.0)
+    assert group(member(0.0, sample()), member(1.0, sample(ids=(7,)))).live
+    assert group(member(0.0, sample()), member(1.0, sample(prompt=(1, 3))), scope="task").live
 
 
 def test_mas_grpo_compares_episodes_and_trains_every_sample_once():

@@ -23,13 +23,17 @@ from coterie.team import Team, route
 from tests.toys import tiny
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # what TRL warns of is not ours
-GROUPS, SIZE, LONGEST, KL, EPSILON, EPSILON_HIGH = 2, 4, 8, 0.04, 0.2, 0.28
+GROUPS, SIZE, LONGEST, KL, EPSILON, EPSILON_HIGH = 3, 4, 8, 0.04, 0.2, 0.28
 LOSS_TYPES = {"grpo": "sequences", "bnpo": "tokens", "dapo": "tokens", "dr_grpo": "tokens"}
 """TRL's name: our denominator. dr_grpo divides by a constant: B times the longest reply."""
 
 
-def worth(text: str) -> float:
-    return float(sum(text.encode()) % 7)
+PROMPTS = ["pick", "match 0", "say"]
+"""Whatever is said to the last one is worth the same: its group is flat."""
+
+
+def worth(text: str, prompt: str = "") -> float:
+    return 1.0 if prompt == PROMPTS[-1] else float(sum(text.encode()) % 7)
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +59,8 @@ def trainer(folder, tmp_path_factory) -> Any:
         learning_rate=0.0, shuffle_dataset=False, activation_checkpointing=False,
     )  # fmt: skip
     found = GRPOTrainer(
-        model=str(folder), args=settings, train_dataset=Dataset.from_list([{"prompt": "pick"}, {"prompt": "match 0"}]),
-        reward_funcs=lambda completions, **_: [worth(text) for text in completions],
+        model=str(folder), args=settings, train_dataset=Dataset.from_list([{"prompt": prompt} for prompt in PROMPTS]),
+        reward_funcs=lambda prompts, completions, **_: list(map(worth, completions, prompts)),
         processing_class=tiny(0).tokenizer,
     )  # fmt: skip
     found.recorded = {}
@@ -88,6 +92,7 @@ def groups(trainer: Any, logprobs: str = "old_per_token_logps") -> list[Group]:
     assert sorted(map(len, rows.values())) == [SIZE] * GROUPS
     found: list[Group] = []
     for prompt, mine in rows.items():
+        asked = trainer.processing_class.decode(prompt)
         members: list[Member] = []
         for row in mine:
             kept = inputs["completion_mask"][row].bool()
@@ -95,7 +100,7 @@ def groups(trainer: Any, logprobs: str = "old_per_token_logps") -> list[Group]:
             text = trainer.processing_class.decode(ids, skip_special_tokens=True)
             sampled = tuple(inputs[logprobs][row][kept].tolist())
             members.append(
-                Member((Sample("a", "p", 0, prompt, ids, sampled, "length", text, seed=row),), (worth(text),))
+                Member((Sample("a", "p", 0, prompt, ids, sampled, "length", text, seed=row),), (worth(text, asked),))
             )
         found.append(Group(Key(f"task {mine[0]}", 0, "0@0", "a"), "prompt", tuple(members)))
     return found
@@ -111,13 +116,33 @@ def test_advantages_are_the_same(trainer):
     for group, ours in zip(found, credited(found), strict=True):
         theirs = [float(trainer.recorded["advantages"][member.samples[0].seed]) for member in group.members]
         assert ours == pytest.approx(theirs, rel=0, abs=1e-6)
-        assert max(ours) > 0.5
+        assert max(ours) > 0.5 or not group.live
+    assert [group.live for group in found].count(False) == 1
+
+
+@pytest.mark.parametrize("kl", [0.0, KL])
+def test_a_flat_group_counts_in_the_mean_as_it_does_in_theirs(trainer, folder, kl):
+    """Without KL it is not computed, and with it its KL is trained: the gradient is theirs in both."""
+    beta, trainer.beta = trainer.beta, kl
+    try:
+        for kind in ("grpo", "dapo"):
+            compare(trainer, folder, kind, kl)
+    finally:
+        trainer.beta = beta
 
 
 @pytest.mark.parametrize("kind", LOSS_TYPES)
 def test_loss_gradient_clip_share_and_kl_are_the_same(trainer, folder, kind):
+    ours, theirs = compare(trainer, folder, kind, KL)
+    assert ours["entropy"] == pytest.approx(theirs["entropy"], rel=1e-4)
+    assert ours["clip_share"] == pytest.approx(theirs["clip_ratio/region_mean"], rel=1e-5)
+    assert 0.05 < ours["clip_share"] < 0.9
+
+
+def compare(trainer: Any, folder: Path, kind: str, kl: float) -> tuple[dict[str, float], dict[str, float]]:
+    """Both losses and gradients are the same; what both sides log of them."""
     model = load_model(str(folder))
-    loss = Loss("clip", EPSILON, EPSILON_HIGH, KL, LOSS_TYPES[kind])  # pyright: ignore[reportArgumentType]
+    loss = Loss("clip", EPSILON, EPSILON_HIGH, kl, LOSS_TYPES[kind])  # pyright: ignore[reportArgumentType]
     learner = Learner({"p": model}, loss, OptimizerConfig(clip_norm=1e9), 1)
     model.net.load_state_dict(trainer.model.state_dict())  # the reference stays where the run began
     experience = route(Team({"a": "p"}), groups(trainer), credited(groups(trainer)))
@@ -139,11 +164,9 @@ def test_loss_gradient_clip_share_and_kl_are_the_same(trainer, folder, kind):
     if kind == "dr_grpo":
         scale = ours["trained_tokens"] / (GROUPS * SIZE * LONGEST)
     assert ours["loss"] * scale == pytest.approx(float(theirs.detach()), rel=1e-4, abs=1e-6)
-    assert ours["entropy"] == pytest.approx(logged["entropy"], rel=1e-4)
-    assert ours["clip_share"] == pytest.approx(logged["clip_ratio/region_mean"], rel=1e-5)
-    assert 0.05 < ours["clip_share"] < 0.9
     for name, weight in trainer.model.named_parameters():
         assert torch.allclose(scale * kept[name], weight.grad, rtol=1e-3, atol=1e-6), name
+    return dict(ours), logged
 
 
 def test_kl_is_the_same_where_the_ratio_is_left_out_of_what_is_logged(trainer, folder):

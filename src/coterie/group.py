@@ -101,7 +101,9 @@ class Group:
     @property
     def alike(self) -> bool:
         """Whether all members said the same to the same prompts: their returns differ by chance alone."""
-        said = {tuple((sample.prompt_ids, sample.completion_ids) for sample in member.samples) for member in self.members}
+        said = {
+            tuple((sample.prompt_ids, sample.completion_ids) for sample in member.samples) for member in self.members
+        }
         return len(said) == 1
 
     @property
