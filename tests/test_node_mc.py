@@ -43,6 +43,10 @@ from tests.toys import (
 )
 
 
+DISTINCT = counting(0, 10**9)
+"""A script that never says the same twice."""
+
+
 def node_wise(**settings) -> NodeWise:
     return C3.model_validate({"nodes": "all", "num_generations": 4, "continuations": 1, **settings})
 
@@ -57,7 +61,7 @@ def played(environment, script=None, index: int = 0, play: Play | None = None, *
 
 def test_every_decision_of_the_base_is_a_node_with_its_own_reply_in_its_group_once():
     """Invariant 1: one prompt, version and snapshot; the base's reply and return are counted once."""
-    _, found = played(Sequential(max_turns=2), continuations=3)
+    _, found = played(Sequential(max_turns=2), DISTINCT, continuations=3)
     (log,) = found.logs
     spoken = [reply for _, reply in log.replies()]
     assert [group.key.role for group in found.groups] == ["a", "b", "a", "b"]
@@ -69,6 +73,7 @@ def test_every_decision_of_the_base_is_a_node_with_its_own_reply_in_its_group_on
         assert own.text == spoken[at].text
         assert len({member.samples[0].prompt_ids for member in group.members}) == 1
         assert len({member.samples[0].seed for member in group.members}) == 4
+        assert len({member.samples[0].text for member in group.members}) == 4
     whole = sum(worth(reply.text) for reply in spoken if reply.role == "a")
     team = log.rewards()["team"]
     assert found.groups[0].members[0].returns[0] == pytest.approx(whole + team)
@@ -85,10 +90,28 @@ def test_what_a_reply_earned_is_weighed_and_split():
 
 
 def test_without_the_base_all_alternatives_are_fresh():
-    play, found = played(Sequential(max_turns=1), reuse_base=False)
+    play, found = played(Sequential(max_turns=1), DISTINCT, reuse_base=False)
     assert all(group.committed is None for group in found.groups)
     # the base, then a's node: 4 replies and 4 of b's after them; then b's node: 4 replies
     assert play.budget.replies == {"a": 1 + 4, "b": 1 + 4 + 4}
+
+
+def test_equal_replies_are_valued_once_and_share_their_returns():
+    """a says 0 or 1: four replies are two alternatives, so at most two continuations are played, and one is the base's."""
+    play, found = played(Sequential(max_turns=1), counting(0, 1), num_generations=6)
+    for group in found.groups:
+        told = {member.samples[0].text: member.returns for member in group.members}
+        assert all(member.returns == told[member.samples[0].text] for member in group.members)
+        assert len(group.members) == 6
+    others = len({member.samples[0].text for member in found.groups[0].members}) - 1
+    assert others == 1
+    assert play.budget.replies == {"a": 1 + 5, "b": 1 + others + 5}
+
+
+def test_a_node_where_all_replies_are_equal_costs_no_continuation():
+    play, found = played(Sequential(max_turns=1), lambda role, prompt, rng: "3", num_generations=4, continuations=5)
+    assert play.budget.replies == {"a": 1 + 3, "b": 1 + 3}
+    assert [group.live for group in found.groups] == [False, False]
 
 
 def test_where_roles_speak_at_once_the_others_keep_what_they_said():
@@ -117,7 +140,7 @@ def test_calls_are_as_many_as_the_formula_says(alternatives, continuations, reus
     """Invariant 4, of six decisions: C = T + sum over nodes of what its alternatives and continuations ask."""
     length = 6
     play, found = played(
-        Sequential(max_turns=3), num_generations=alternatives, continuations=continuations, reuse_base=reuse
+        Sequential(max_turns=3), DISTINCT, num_generations=alternatives, continuations=continuations, reuse_base=reuse
     )
     if reuse:
         calls = length * alternatives + (alternatives * continuations - 1) * length * (length - 1) // 2
