@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from coterie.cli import app, main
 from coterie.models import save_model
 from coterie.registry import ALGORITHMS
+from coterie.run.interrupts import Stop
 from tests.toys import tiny
 
 ROOT = Path(__file__).parent.parent
@@ -213,9 +215,9 @@ def test_output_is_plain_without_a_terminal_or_utf8(run):
 
 def test_ctrl_c_is_one_line_that_says_how_to_go_on(run, tmp_path, monkeypatch):
     def stop(*args, **kwargs):
-        raise KeyboardInterrupt("stopped after step 3; go on with: coterie train --resume X")
+        raise Stop("stopped after step 3; go on with: coterie train --resume X", signal.SIGINT, save=False)
 
-    monkeypatch.setattr(importlib.import_module("coterie.train"), "train", stop)
+    monkeypatch.setattr(importlib.import_module("coterie.run.train"), "train", stop)
     code, _, err = call("train", "plan_path", "--out", str(tmp_path / "x"))
     assert code == 130
     assert err.strip() == "coterie: stopped after step 3; go on with: coterie train --resume X"

@@ -6,7 +6,7 @@ import pytest
 
 from coterie.engines.scripted import ScriptedEngine
 from coterie.errors import ConfigError, Unavailable
-from coterie.evaluate import at_k, evaluate_team, wilson
+from coterie.run.evaluate import at_k, evaluate_team, wilson
 from tests.toys import TEAM, Agree, Sequential, Toy, counting
 
 

@@ -2,8 +2,11 @@
 
 import os
 import resource
+import shlex
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from random import Random
@@ -15,6 +18,7 @@ from coterie.crew import Crew
 from coterie.engines.scripted import ScriptedEngine
 from coterie.errors import CheckpointError, Unavailable
 from coterie.models import save_model
+from coterie.run.interrupts import Interrupts, Stop
 from coterie.runs import Run
 from tests.toys import tiny
 
@@ -102,8 +106,6 @@ def test_killed_at_twenty_moments_and_resumed_it_equals_an_unbroken_run(engine, 
 
     rng, killed = Random(0), 0
     while killed < KILLS:
-        if folder.exists() and not Run(folder).checkpoints():
-            shutil.rmtree(folder)  # killed before its first checkpoint: there is nothing to go on from
         pid = child(go_on)
         time.sleep(rng.uniform(0, lasted / 3))
         os.kill(pid, signal.SIGKILL)
@@ -114,10 +116,119 @@ def test_killed_at_twenty_moments_and_resumed_it_equals_an_unbroken_run(engine, 
             assert status == 0
             assert contents(folder) == contents(tmp_path / "whole")
             shutil.rmtree(folder)
-    if not folder.exists() or not Run(folder).checkpoints():
-        shutil.rmtree(folder, ignore_errors=True)
     go_on()
     assert contents(folder) == contents(tmp_path / "whole")
+
+
+class Signalling(Scripted):
+    """A signal arrives while a wave is answered: again and again, as a scheduler's that has lost patience."""
+
+    def __init__(self, number: int, at: int, times: int) -> None:
+        super().__init__()
+        self.number, self.at, self.times, self.calls = number, at, times, 0
+
+    async def generate(self, requests):
+        self.calls += 1
+        if self.calls == self.at:
+            for _ in range(self.times):
+                os.kill(os.getpid(), self.number)
+        return await super().generate(requests)
+
+
+PROBED = ["train.mute_every=1", "train.steps=6"]
+"""A probe of each role after every validation."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_at_any_wave_saves_what_is_done_and_the_run_goes_on_as_if_nothing_had_been(
+    number, sets, tmp_path, monkeypatch
+):
+    """In the first validation, a rollout, a validation, a probe, and in the resumed run again."""
+    monkeypatch.setattr("coterie.run.train.MUTE_TASKS", 5)
+    with_scripted_engine(monkeypatch)
+    config = load_config("tests/toys.py:Agree", [*sets, *PROBED])
+    counting = Signalling(number, 0, 0)
+    monkeypatch.setitem(globals(), "Scripted", lambda: counting)
+    train(config, tmp_path / "whole")
+    assert sum("mute/a/change" in line for line in Run(tmp_path / "whole").metrics()) == 2
+    folder, waves, stopped = tmp_path / "run", counting.calls, 0
+    for at in range(1, waves + 1):  # each life is one wave longer than the last: every wave is met
+        engine = Signalling(number, at - 2 * stopped if at > 2 * stopped else 1, 2)
+        monkeypatch.setitem(globals(), "Scripted", lambda engine=engine: engine)
+        try:
+            train(config, **({"resume": folder} if folder.exists() else {"out": folder}))
+        except Stop as stop:
+            stopped += 1
+            assert "saved as of step" in str(stop)
+            assert stop.number == number
+            with Run(folder).reading() as (_, progress):
+                done = progress.step - (progress.pending is not None)
+            assert [int(line["step"]) for line in Run(folder).metrics()] == list(range(done + 1))
+        if Run(folder).metrics() and Run(folder).metrics()[-1]["step"] == config.train.steps:
+            break
+    assert stopped > 3
+    monkeypatch.setitem(globals(), "Scripted", lambda: Signalling(number, 0, 0))
+    train(config, resume=folder)
+    assert without_extra(contents(folder)) == without_extra(contents(tmp_path / "whole"))
+
+
+def without_extra(found: dict[str, bytes]) -> dict[str, bytes]:
+    """Where a run is stopped, it saves one checkpoint more: what counts is the last."""
+    return {name: content for name, content in found.items() if "checkpoints/" not in name or "step-00006" in name}
+
+
+def test_one_sigterm_with_time_enough_finishes_the_step(sets, tmp_path, monkeypatch):
+    with_scripted_engine(monkeypatch)
+    config = load_config("tests/toys.py:Agree", [*sets, "train.grace_s=600"])
+    monkeypatch.setitem(globals(), "Scripted", lambda: Signalling(signal.SIGTERM, 6, 1))
+    with pytest.raises(Stop, match=r"stopped after step (\d+); saved as of step \1; go on with") as caught:
+        train(config, tmp_path / "run")
+    assert caught.value.number == signal.SIGTERM
+    with Run(tmp_path / "run").reading() as (_, progress):
+        assert progress.pending is None
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_when_the_grace_time_is_over_the_step_is_given_up(sets, tmp_path, monkeypatch):
+    class Slow(Signalling):
+        async def generate(self, requests):
+            found = await super().generate(requests)
+            if self.calls == self.at:
+                for _ in range(500):  # five seconds, if nobody gives up
+                    time.sleep(0.01)
+            return found
+
+    with_scripted_engine(monkeypatch)
+    config = load_config("tests/toys.py:Agree", [*sets, "train.grace_s=0.05"])
+    monkeypatch.setitem(globals(), "Scripted", lambda: Slow(signal.SIGTERM, 6, 1))
+    with pytest.raises(Stop, match=r"gave up step (\d+); saved as of step \d+"):
+        train(config, tmp_path / "run")
+
+
+def test_signals_that_are_ignored_stay_ignored_and_ctrl_c_answers_at_once(monkeypatch, capfd):
+    monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_IGN)  # as under nohup
+    with Interrupts(60) as interrupts:
+        monkeypatch.undo()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+        interrupts.busy = "step 12"
+        os.kill(os.getpid(), signal.SIGINT)
+        assert capfd.readouterr().err == "\ncoterie: finishing step 12, then saving; press again to stop now\n"
+        with pytest.raises(Stop, match="at once") as caught:
+            os.kill(os.getpid(), signal.SIGINT)
+        assert not caught.value.save
+
+
+@pytest.mark.parametrize("output", ["closed", "full", "a pipe that nobody reads"])
+def test_what_is_shown_can_never_stop_a_run(output, sets, tmp_path):
+    command = [sys.executable, "-m", "coterie.cli", "train", "tests/toys.py:Agree", "--out", str(tmp_path / "run")]
+    command += [word for one in [*sets, "train.steps=3", "eval.tasks=5"] for word in ("--set", one)]
+    how = {"closed": ">&-", "full": ">/dev/full", "a pipe that nobody reads": "| head -1"}[output]
+    shell = f'set -o pipefail; {shlex.join(command)} {how}; echo "left with $?" >&2'
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
+    assert "left with 0" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+    assert Run(tmp_path / "run").metrics()[-1]["step"] == 3
+    assert Run(tmp_path / "run").checkpoints()[-1] == 3
 
 
 @pytest.mark.parametrize("room", [200, 6_000, 60_000])

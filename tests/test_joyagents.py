@@ -181,7 +181,8 @@ def test_without_a_live_group_nothing_is_trained(models, tmp_path):
 def test_memory_works_with_any_algorithm(models, tmp_path):
     run = train(config(models, *MEMORY, "algorithm.name=mas_grpo", "train.steps=2"), tmp_path / "run")
     assert load(run.folder).config.memory.mode == "on"
-    assert Run(run.folder).read_checkpoint(2)[1].memory.entries
+    with Run(run.folder).reading(2) as (_, progress):
+        assert progress.memory.entries
 
 
 def test_what_cannot_be_remembered(models, tmp_path):

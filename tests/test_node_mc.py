@@ -42,7 +42,6 @@ from tests.toys import (
     worth,
 )
 
-
 DISTINCT = counting(0, 10**9)
 """A script that never says the same twice."""
 
@@ -97,7 +96,7 @@ def test_without_the_base_all_alternatives_are_fresh():
 
 
 def test_equal_replies_are_valued_once_and_share_their_returns():
-    """a says 0 or 1: four replies are two alternatives, so at most two continuations are played, and one is the base's."""
+    """a says 0 or 1: six replies are two alternatives, and the base's own needs no continuation."""
     play, found = played(Sequential(max_turns=1), counting(0, 1), num_generations=6)
     for group in found.groups:
         told = {member.samples[0].text: member.returns for member in group.members}

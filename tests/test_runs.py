@@ -6,17 +6,20 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
 from coterie import load, load_config, train
+from coterie.config import Config
 from coterie.cursor import PlayBug
 from coterie.errors import CheckpointError, ConfigError, CoterieError
 from coterie.models import save_model
-from coterie.runs import Run
-from coterie.train import task_index
+from coterie.run.train import task_index
+from coterie.runs import Progress, Run, exactness
 from tests.toys import Agree, Toy, tiny
 
 TINY = [
@@ -120,7 +123,8 @@ def test_metrics_count_the_budget(whole):
 
 
 def test_the_best_checkpoint_is_chosen_by_validation(whole):
-    _, progress = Run(whole).read_checkpoint()
+    with Run(whole).reading() as (_, progress):
+        pass
     successes = {line["step"]: line["validation/success"] for line in untimed(whole) if "validation/success" in line}
     assert progress.best_success == max(successes.values())
     assert progress.best_step == min(step for step, success in successes.items() if success == progress.best_success)
@@ -128,7 +132,8 @@ def test_the_best_checkpoint_is_chosen_by_validation(whole):
 
 def test_retention_keeps_the_start_the_best_and_the_latest(model, tmp_path):
     run = train(config(model, "train.keep_checkpoints=1"), tmp_path / "run")
-    _, progress = run.read_checkpoint()
+    with run.reading() as (_, progress):
+        pass
     assert set(run.checkpoints()) == {0, progress.best_step, 4}
 
 
@@ -152,17 +157,181 @@ def damage_manifest(folder: Path) -> None:
     (folder / "manifest.json").write_text('{"policies')
 
 
-@pytest.mark.parametrize("damage", [damage_cut, damage_flip, damage_remove, damage_manifest])
+def damage_list(folder: Path) -> None:
+    (folder / "manifest.json").write_text("[1, 2]")
+
+
+def damage_empty(folder: Path) -> None:
+    """Nothing listed would be nothing checked."""
+    (folder / "manifest.json").write_text("{}")
+
+
+@pytest.mark.parametrize(
+    "damage", [damage_cut, damage_flip, damage_remove, damage_manifest, damage_list, damage_empty]
+)
 def test_a_damaged_checkpoint_is_refused_with_a_way_on(whole, model, tmp_path, damage):
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
     cut_back(folder, 3)
     damage(Run(folder).checkpoint(3))
     before = sorted((file, file.stat().st_size) for file in folder.rglob("*") if file.is_file())
-    with pytest.raises(CheckpointError, match="to go on from step 2") as caught:
+    with pytest.raises(CheckpointError, match="go on from step 2 after: mv ") as caught:
         train(config(model), resume=folder)
     assert "\n" not in str(caught.value)
     assert sorted((file, file.stat().st_size) for file in folder.rglob("*") if file.is_file()) == before
+
+
+def test_names_that_are_not_ours_are_passed_over(whole, model, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    cut_back(folder, 3)
+    shutil.copytree(folder / "checkpoints/step-00003", folder / "checkpoints/step-00003-backup")
+    shutil.copytree(folder / "checkpoints/step-00003", folder / "checkpoints/step-latest")
+    shutil.copy(folder / "episodes/step-00001.jsonl.gz", folder / "episodes/step-00001 (copy).jsonl.gz")
+    (folder / "episodes/step-x.jsonl.gz").write_text("mine")
+    assert Run(folder).checkpoints() == [0, 1, 2, 3]
+    assert Run(folder).saved_episodes() == [1, 2, 3, 4]
+    train(config(model), resume=folder)
+    assert load(folder).evaluate(tasks=3).tasks == 3
+    assert (folder / "checkpoints/step-00003-backup").is_dir()
+    assert (folder / "episodes/step-x.jsonl.gz").read_text() == "mine"
+
+
+def test_a_damaged_line_of_metrics_and_a_cut_about_are_one_line(whole, model, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    lines = (folder / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (folder / "metrics.jsonl").write_text("".join([lines[0], '{"step": 1, "gro\n', *lines[2:]]))
+    with pytest.raises(CheckpointError, match=r"metrics\.jsonl:2 is damaged.* remove the line"):
+        Run(folder).metrics()
+    shutil.copy(whole / "metrics.jsonl", folder)
+    for text in ('{"versions": {"tor', "[]"):
+        (folder / "about.json").write_text(text)
+        with pytest.raises(CheckpointError, match=r"about\.json is .*damaged"):
+            train(config(model), resume=folder)
+
+
+def test_a_lock_that_cannot_be_written_is_one_line(whole, model, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    (folder / "lock").unlink()
+    (folder / "lock").mkdir()  # for root, too, nothing that can be opened to write
+    with pytest.raises(CheckpointError, match=r"lock cannot be written: .*; make the folder writable"):
+        train(config(model), resume=folder)
+
+
+def test_a_checkpoint_that_is_read_is_not_pruned_until_the_next_save(model, tmp_path):
+    run = train(config(model, "train.steps=2"), tmp_path / "run")
+
+    def save(step: int) -> None:
+        run.save_checkpoint(Progress(step=step), lambda folder: (folder / "weights").write_text(str(step)), keep=1)
+
+    with run.reading(1) as (folder, _):
+        save(3)
+        assert folder.is_dir()
+        assert run.checkpoints() == [0, 1, 3]
+    save(4)
+    assert run.checkpoints() == [0, 4]
+
+
+def test_reading_goes_on_while_checkpoints_are_replaced(model, tmp_path):
+    run = train(config(model, "train.steps=1"), tmp_path / "run")
+    stop = threading.Event()
+
+    def write() -> None:
+        step = 2
+        while not stop.is_set():
+            run.save_checkpoint(Progress(step=step, best_step=step), lambda folder: None, keep=1)
+            step += 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for wanted in ["best", "latest"] * 40:
+            with run.reading(wanted) as (folder, progress):
+                time.sleep(0.002)
+                assert f"step-{progress.step:05d}" == folder.name
+                assert (folder / "progress.json").exists()
+    finally:
+        stop.set()
+        writer.join()
+
+
+def test_a_run_that_died_before_its_first_checkpoint_begins_again(whole, model, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    shutil.rmtree(folder / "checkpoints")
+    train(config(model), resume=folder)
+    assert untimed(folder) == untimed(whole)
+    assert weights(folder, 4) == weights(whole, 4)
+
+
+def test_a_finished_run_can_be_given_more_steps(whole, model, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    train(config(model, "train.steps=6"), resume=folder)
+    assert [line["step"] for line in untimed(folder)] == [0, 1, 2, 3, 4, 5, 6]
+    assert untimed(folder)[:5] == untimed(whole)
+    assert Run(folder).config.train.steps == 6
+    assert json.loads((folder / "about.json").read_text())["steps_changed"] == [{"step": 4, "from": 4, "to": 6}]
+    with pytest.raises(CheckpointError, match=r"train\.steps = 5, but .* has made 6"):
+        train(config(model, "train.steps=5"), resume=folder)
+
+
+# What exactness rests on -----------------------------------------------------------------------------
+
+
+def test_another_number_of_threads_is_refused_and_recorded_where_one_goes_on_anyway(whole, model, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    cut_back(folder, 3)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        told = f"run with threads {threads}, here {threads + 1}; set OMP_NUM_THREADS to that number, or .* --anyway"
+        with pytest.raises(CheckpointError, match=told):
+            train(config(model), resume=folder)
+        train(config(model), resume=folder, anyway=True)
+    finally:
+        torch.set_num_threads(threads)
+    about = json.loads((folder / "about.json").read_text())
+    differs = {"threads": [str(threads), str(threads + 1)]}
+    assert about["went_on_anyway"] == [{"step": 3, "differs": differs}]
+    assert about["exact"]["threads"] == str(threads + 1)
+
+
+def test_an_environment_or_a_model_that_has_changed_is_refused(model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(model, tmp_path / "m")
+    mine = Path(__file__).with_name("toys.py").read_text()
+    (tmp_path / "mine.py").write_text(mine)
+    overrides = [one.replace("TINY", str(tmp_path / "m")) for one in TINY]
+
+    def settings() -> Config:
+        return load_config("mine.py:Agree", overrides)
+
+    train(settings(), tmp_path / "run")
+    cut_back(tmp_path / "run", 3)
+    (tmp_path / "mine.py").write_text(mine + "\n# a remark\n")
+    with pytest.raises(CheckpointError, match=r"environment \w{12}, here \w{12}; restore its files"):
+        train(settings(), resume=tmp_path / "run")
+    (tmp_path / "mine.py").write_text(mine)
+    save_model(tiny(7), tmp_path / "m")
+    with pytest.raises(CheckpointError, match=r"policy x \w{12}, here \w{12}; policy y .*; restore that model, or"):
+        train(settings(), resume=tmp_path / "run")
+
+
+def test_files_that_settings_name_belong_to_the_environment(tmp_path):
+    (tmp_path / "tasks.jsonl").write_text("one")
+    world = Listed(tasks=str(tmp_path / "tasks.jsonl"))
+    before = exactness(world)
+    assert exactness(Listed(tasks=str(tmp_path / "tasks.jsonl"))) == before
+    (tmp_path / "tasks.jsonl").write_text("two")
+    assert exactness(world)["environment"] != before["environment"]
+
+
+class Listed(Toy):
+    tasks: str = ""
 
 
 def test_a_half_written_checkpoint_is_not_seen(whole, tmp_path):
@@ -242,7 +411,7 @@ def test_ctrl_c_finishes_the_step_saves_and_says_how_to_resume(whole, model, tmp
         if line["step"] == 2:
             os.kill(os.getpid(), signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt, match=r"after step [23]; go on with: coterie train --resume"):
+    with pytest.raises(KeyboardInterrupt, match=r"after step ([23]); saved as of step \1; go on with: coterie train --resume"):
         train(config(model), tmp_path / "run", watch=press)
     train(config(model), resume=tmp_path / "run")
     assert untimed(tmp_path / "run") == untimed(whole)

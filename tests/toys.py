@@ -16,8 +16,8 @@ from coterie.engines.scripted import ScriptedEngine
 from coterie.environment import Environment, Split, Task
 from coterie.models import Model, prepare
 from coterie.play import Play, Sampling
+from coterie.run.sft import new_tokenizer
 from coterie.scene import Reply, Scene
-from coterie.sft import new_tokenizer
 from coterie.team import Team
 
 

@@ -10,22 +10,22 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coterie.ablation import Ablation
     from coterie.algorithms.base import Algorithm
     from coterie.api import evaluate, load
     from coterie.config import load_config
     from coterie.conformance import check
     from coterie.environment import Environment, Lesson, Task, split_of
     from coterie.errors import CallError, CoterieError, Unavailable
+    from coterie.run.ablation import Ablation
+    from coterie.run.sft import sft
+    from coterie.run.train import train
     from coterie.scene import Reply, Scene
     from coterie.seeds import seed_of
-    from coterie.sft import sft
-    from coterie.train import train
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Ablation": "coterie.ablation",
+    "Ablation": "coterie.run.ablation",
     "Algorithm": "coterie.algorithms.base",
     "CallError": "coterie.errors",
     "CoterieError": "coterie.errors",
@@ -40,9 +40,9 @@ _HOMES = {
     "load": "coterie.api",
     "load_config": "coterie.config",
     "seed_of": "coterie.seeds",
-    "sft": "coterie.sft",
+    "sft": "coterie.run.sft",
     "split_of": "coterie.environment",
-    "train": "coterie.train",
+    "train": "coterie.run.train",
 }
 __all__ = [
     "Ablation",

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from coterie.ablation import BASE, Ablation, Change
 from coterie.config import Config
 from coterie.crew import Crew
 from coterie.engines.base import Engine
 from coterie.environment import Split
 from coterie.episode import Log
 from coterie.errors import ConfigError
-from coterie.evaluate import Evaluation, evaluate_team
 from coterie.memory import Mode, Recall
-from coterie.play import Play, Seats
+from coterie.play import Play, Seats, drive
+from coterie.run.ablation import BASE, Ablation, Change
+from coterie.run.evaluate import Evaluation, evaluate_team
 from coterie.runs import Run
 from coterie.team import Team
 
@@ -30,8 +29,8 @@ class Loaded:
     def __init__(self, run: Run, step: int | None = None) -> None:
         self.run = run
         self.config: Config = run.config
-        folder, self.progress = run.read_checkpoint(run.best() if step is None else step)
-        self.crew = Crew(self.config, folder)
+        with run.reading("best" if step is None else step) as (folder, self.progress):
+            self.crew = Crew(self.config, folder)
         self.remember(self.config.memory.mode)
 
     def remember(self, mode: Mode) -> None:
@@ -99,10 +98,10 @@ class Loaded:
         theirs = run.config
         if role not in theirs.team.roles:
             raise ConfigError(f"--{ablation}: the team of {run.folder} has no role '{role}'")
-        folder, _ = run.read_checkpoint(0 if ablation.source == BASE else run.best())
         policy = theirs.team.roles[role]
         name = f"{policy} of {ablation.source}"
-        engine = self.crew.engine_with(name, theirs.policies[policy], folder / "policies" / policy)
+        with run.reading(0 if ablation.source == BASE else "best") as (folder, _):
+            engine = self.crew.engine_with(name, theirs.policies[policy], folder / "policies" / policy)
         return ablation.team(self.config.team, name), engine
 
     def _evaluate(
@@ -160,7 +159,7 @@ class Loaded:
         )
         task = self.config.environment.task(split, index)
         cursor = play.start(task)
-        asyncio.run(play.run(cursor))
+        drive(play.run(cursor))
         return self.recall.shown(cursor.log, task) if self.recall else cursor.log
 
 

@@ -45,6 +45,9 @@ def train(
     sets: Sets = None,
     out: Annotated[Path | None, typer.Option(help="The run folder to make; default: under runs/.")] = None,
     resume: Annotated[Path | None, typer.Option(help="A run folder to go on with.")] = None,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="With --resume: go on though it cannot be exact; the run says so.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the resolved config and what it needs; train nothing.")
     ] = False,
@@ -57,6 +60,8 @@ def train(
         raise ConfigError("say what to train: a TOML file, an environment such as plan_path, or --resume RUN")
     if resume is not None and out is not None:
         raise ConfigError("--resume goes on in its own folder; leave --out away")
+    if anyway and resume is None:
+        raise ConfigError("--anyway has no effect without --resume; leave it away")
     if resume is not None and config is None:
         from coterie.runs import Run
 
@@ -69,14 +74,15 @@ def train(
         typer.echo(resolved.toml() + memory_text({name: policy.model for name, policy in resolved.policies.items()}))
         return
     from coterie.display import TrainingDisplay
-    from coterie.train import train as run_training
+    from coterie.run.interrupts import Stop
+    from coterie.run.train import train as run_training
 
     console = _console()
     try:
         with TrainingDisplay(console) as display:
-            run = run_training(resolved, out, resume=resume, watch=display)
-    except KeyboardInterrupt as stopped:  # typer would drop the message
-        _interrupted(str(stopped))
+            run = run_training(resolved, out, resume=resume, anyway=anyway, watch=display)
+    except Stop as stopped:  # typer would drop the message
+        _interrupted(str(stopped), 128 + stopped.number)
     console.print(f"done: {run.folder}\nmeasure it on held-out tasks: coterie eval {run.folder}", soft_wrap=True)
 
 
@@ -109,12 +115,12 @@ def evaluate(
 
     if split not in SPLITS:
         raise ConfigError(f"--split {split}: unknown{nearest(split, SPLITS)}; the splits are {', '.join(SPLITS)}")
-    from coterie.ablation import Ablation
+    from coterie.run.ablation import Ablation
 
     wanted = {"mute": mute, "swap": swap, "replace": replace}
     ablations = [Ablation.parse(kind, text) for kind, texts in wanted.items() for text in texts or ()]  # pyright: ignore[reportArgumentType]
     from coterie.api import load
-    from coterie.evaluate import at_k
+    from coterie.run.evaluate import at_k
 
     loaded, console = load(run, step), _console(stderr=True)
     if memory is not None:
@@ -241,7 +247,8 @@ def show_memory(
     roles = opened.config.team.roles
     if role is not None and role not in roles:
         raise ConfigError(f"--role {role}: unknown{nearest(role, roles)}; the team has {', '.join(roles)}")
-    _, progress = opened.read_checkpoint(step)
+    with opened.reading("latest" if step is None else step) as (_, progress):
+        pass
     typer.echo(memory_text(progress.memory, opened.config.memory, role))
     if progress.memory.entries:
         world, tasks = opened.config.environment, opened.config.train.eval_tasks
@@ -261,7 +268,7 @@ def sft(
     """Build a starter from demonstrations: coterie sft plan_path --out my_starter --set sft.steps=500"""
     from coterie.config import load_sft
     from coterie.display import step_progress
-    from coterie.sft import sft as build
+    from coterie.run.sft import sft as build
 
     world, config, memory = load_sft(environment, sets or ())
     console = _console()
@@ -354,9 +361,9 @@ def _console(stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False)
 
 
-def _interrupted(message: str) -> NoReturn:
+def _interrupted(message: str = "", code: int = INTERRUPTED) -> NoReturn:
     typer.echo(f"\ncoterie: {message or 'interrupted'}", err=True)
-    sys.exit(INTERRUPTED)
+    sys.exit(code)
 
 
 def main() -> None:
@@ -366,7 +373,7 @@ def main() -> None:
     try:
         code = app(standalone_mode=False) or 0
         if code == INTERRUPTED:
-            _interrupted("")
+            _interrupted()
         sys.exit(code)
     except CoterieError as error:
         typer.echo(f"coterie: {' '.join(str(error).split())}", err=True)
@@ -376,7 +383,7 @@ def main() -> None:
         typer.echo(f"coterie: {message[:1].lower()}{message[1:]}; see coterie --help", err=True)
         sys.exit(2)
     except typer.Abort:
-        _interrupted("")
+        _interrupted()
 
 
 if __name__ == "__main__":

@@ -78,6 +78,8 @@ class TrainConfig(Settings):
     """Steps between checkpoints."""
     keep_checkpoints: int = Field(2, ge=1)
     """Latest checkpoints kept, beside the start and the best."""
+    grace_s: float = Field(5.0, ge=0)
+    """Seconds that a step may go on after SIGTERM or SIGHUP, before it is given up and the run saved."""
     episodes_every: int = Field(20, ge=1)
     """Steps between saved rollouts; the first and the last are always saved."""
     max_dropped_share: float = Field(0.2, ge=0, le=1)

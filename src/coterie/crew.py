@@ -11,17 +11,17 @@ from coterie.config import Config, PolicyConfig
 from coterie.engines.transformers import TransformersEngine
 from coterie.errors import CheckpointError, ConfigError
 from coterie.learning.learner import Learner
-from coterie.models import Model, load_model, save_model
+from coterie.models import Model, fingerprint, load_model, save_model
 from coterie.play import Sampling
 
 
 class Crew:
     """The policies of a run, ready to play and, once `learner` is asked for, to learn."""
 
-    def __init__(self, config: Config, checkpoint: Path | None = None, *, resume: bool = False) -> None:
+    def __init__(self, config: Config, checkpoint: Path | None = None, *, training: bool = False) -> None:
         """Loads every policy's model.
 
-        Args: checkpoint: its weights are taken. resume: its optimizers too, to train on.
+        Args: checkpoint: its weights are taken. training: its optimizers too, to train on.
         Raises: ConfigError: a model or device is not there, or this machine cannot play the environment.
             CheckpointError: shapes differ.
         """
@@ -33,16 +33,27 @@ class Crew:
             name: load_model(policy.model, device=device, where=f"policies.{name}.model")
             for name, policy in config.policies.items()
         }
+        self._origins = {name: fingerprint(model) for name, model in self.models.items()} if training else {}
         self._learner: Learner | None = None
-        if resume:
+        if checkpoint is not None and training:
             self._learner = self.learner  # a reference for KL is taken from the weights the run began with
         if checkpoint is not None:
             for name in self.models:
                 self._restore(name, checkpoint)
-                if resume:
+                if training:
                     state = torch.load(checkpoint / "optimizers" / f"{name}.pt", weights_only=True)
                     self.learner.load(name, state)
         self.engine = self._engine({})
+
+    def exactness(self) -> dict[str, str]:
+        """What the same numbers rest on here: threads, device, and the models that the policies began with."""
+        device = pick_device(self.config.train.device)
+        name = torch.cuda.get_device_name() if device == "cuda" else torch.backends.cpu.get_cpu_capability()
+        return {
+            "threads": str(torch.get_num_threads()),
+            "device": f"{device} {name}",
+            **{f"policy {policy}": digest for policy, digest in self._origins.items()},
+        }
 
     @property
     def learner(self) -> Learner:

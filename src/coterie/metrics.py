@@ -7,11 +7,11 @@ from random import Random
 from statistics import fmean
 
 from coterie.episode import Noted
-from coterie.evaluate import Evaluation
 from coterie.group import Group
 from coterie.learning.batch import Learned
 from coterie.memory import Episode, Store
 from coterie.play import Budget
+from coterie.run.evaluate import Evaluation
 from coterie.runs import Played
 from coterie.selection import Choice, select, variation
 from coterie.team import Graded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -126,6 +127,16 @@ def _check_head(model: Model, where: str) -> None:
         raise ConfigError(
             f"{where}: {type(model.net).__name__} changes its logits after the output layer; it is not supported"
         )
+
+
+def fingerprint(model: Model) -> str:
+    """A digest of weights and tokenizer: what a policy begins with, wherever it was loaded from."""
+    digest = hashlib.sha256()
+    for name, weight in sorted(model.net.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(weight.contiguous().cpu().flatten().view(torch.uint8).numpy())
+    digest.update(repr((sorted(model.tokenizer.get_vocab().items()), model.tokenizer.chat_template)).encode())
+    return digest.hexdigest()[:12]
 
 
 def save_model(model: Model, folder: Path) -> None:

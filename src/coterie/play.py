@@ -175,6 +175,18 @@ def _check_keys(wave: list[Request]) -> None:
             )
 
 
+def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine on a loop of its own; where a signal stops it, its tasks leave without a word."""
+
+    def quietly(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not isinstance(context.get("exception"), KeyboardInterrupt):
+            loop.default_exception_handler(context)
+
+    with asyncio.Runner() as runner:
+        runner.get_loop().set_exception_handler(quietly)
+        return runner.run(coroutine)
+
+
 class Play:
     """One rollout's play: environment, team, front and seeds."""
 

@@ -12,9 +12,12 @@ import contextlib
 import fcntl
 import gzip
 import hashlib
+import inspect
 import json
 import os
 import platform
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -23,14 +26,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import TypeAdapter
 from safetensors import SafetensorError
 
 from coterie.config import Config, load_config
 from coterie.cursor import Cursor
-from coterie.environment import Split
+from coterie.environment import Environment, Split
 from coterie.episode import LOGS, Log
 from coterie.errors import CheckpointError
 from coterie.group import Collected
@@ -39,6 +42,18 @@ from coterie.memory import Store
 MANIFEST = "manifest.json"
 EXACT = ("coterie", "torch", "transformers", "tokenizers")
 """Packages of which another version may compute something else."""
+STEP = re.compile(r"step-(\d{5,})")
+"""How a checkpoint's folder and a rollout's file begin; other names there are somebody else's."""
+RETRIES = 20
+"""How often a reader looks again for a checkpoint that the run has just replaced."""
+MENDS = {
+    **{name: f"install that version of {name}" for name in EXACT},
+    "threads": "set OMP_NUM_THREADS to that number",
+    "device": "use that device",
+    "environment": "restore its files",
+    "policy": "restore that model",
+}
+"""What makes a run exact again, by the first word of what differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +74,12 @@ class Progress:
     """Where a run is: all that a checkpoint holds beside weights and optimizers.
 
     step: updates made. best_step, best_success: the checkpoint validation prefers. budget: tokens
-    and calls so far. memory: what roles remember.
+    and calls so far. memory: what roles remember. pending: the metrics of the last step, where it was left
+    before its validation; a run that has not begun has step 0 to validate.
     """
 
     step: int = 0
+    pending: dict[str, int | float] | None = field(default_factory=lambda: {"step": 0})
     best_step: int = -1
     best_success: float = -1.0
     budget: dict[str, int] = field(default_factory=dict[str, int])
@@ -70,6 +87,8 @@ class Progress:
 
 
 PROGRESS: TypeAdapter[Progress] = TypeAdapter(Progress)
+METRICS: TypeAdapter[dict[str, float]] = TypeAdapter(dict[str, int | float])
+MANIFESTS: TypeAdapter[dict[str, list[int | str]]] = TypeAdapter(dict[str, list[int | str]])
 
 
 class Run:
@@ -79,19 +98,21 @@ class Run:
         self.folder = folder
 
     @classmethod
-    def create(cls, folder: Path, config: Config) -> Run:
-        """Makes the folder of a new run.
+    def create(cls, folder: Path, config: Config, exact: Mapping[str, str] | None = None) -> Run:
+        """Makes the folder of a new run, whole: one that has a folder can go on.
 
+        Args: exact: what exactness rests on beside the versions, by name.
         Raises: CheckpointError: it exists, or cannot be written.
         """
-        if folder.exists():
-            raise CheckpointError(f"{folder} exists; choose another folder with --out, or go on with --resume {folder}")
-        with _whole(folder, "choose another folder with --out"):
-            folder.mkdir(parents=True)
-        run = cls(folder)
-        run._write("config.toml", f"# coterie train {folder / 'config.toml'}\n\n{config.toml()}")
-        run._write("about.json", json.dumps(_about(config), indent=1))
-        return run
+        check_free(folder)
+        aside = folder.with_name(f".{folder.name}-{os.getpid()}")
+        with _whole(folder, "choose another folder with --out", aside):
+            aside.mkdir(parents=True)
+            run = cls(aside)
+            run._write("config.toml", f"# coterie train {shlex.quote(str(folder / 'config.toml'))}\n\n{config.toml()}")
+            run._write("about.json", json.dumps(_about(config, exact or {}), indent=1))
+            aside.rename(folder)
+        return cls(folder)
 
     @classmethod
     def open(cls, folder: Path) -> Run:
@@ -105,25 +126,63 @@ class Run:
         """The resolved config."""
         return load_config(self.folder / "config.toml")
 
-    def check_versions(self) -> None:
-        """Raises CheckpointError: what computed this run so far is not what is installed now."""
+    def check_exact(self, exact: Mapping[str, str], step: int, *, anyway: bool = False) -> None:
+        """Compares what this run was computed with so far with what is here now.
+
+        Args: exact: what is here, by name. step: where the run goes on. anyway: a difference is written to
+            about.json instead of refused.
+        Raises: CheckpointError: something differs, or about.json is damaged.
+        """
+        about = self._about()
+        before = {name: str(value) for name, value in dict(about.get("exact", {})).items()}
+        differs = {name: (was, exact[name]) for name, was in before.items() if name in exact and exact[name] != was}
+        if differs and not anyway:
+            told = "; ".join(f"{name} {was}, here {now}" for name, (was, now) in differs.items())
+            mends = ", ".join(dict.fromkeys(MENDS.get(name.split()[0], "") for name in differs))
+            raise CheckpointError(
+                f"{self.folder} cannot go on exactly: it was run with {told}; {mends}, or go on all the same, which "
+                "the run then says of itself, with --anyway"
+            )
+        if differs:
+            about["exact"] = dict(exact)
+            about.setdefault("went_on_anyway", []).append({"step": step, "differs": differs})
+            self._write("about.json", json.dumps(about, indent=1))
+
+    def prolong(self, config: Config, step: int) -> None:
+        """Gives the run another number of steps: writes the config, and into about.json what it was."""
+        about = self._about()
+        about.setdefault("steps_changed", []).append(
+            {"step": step, "from": self.config.train.steps, "to": config.train.steps}
+        )
+        self._write("about.json", json.dumps(about, indent=1))
+        self._write("config.toml", f"# coterie train {self._quoted('config.toml')}\n\n{config.toml()}")
+
+    def _about(self) -> dict[str, Any]:
         file = self.folder / "about.json"
-        about = json.loads(file.read_text()) if file.exists() else {}
-        for name, version in about.get("versions", {}).items():
-            if name in EXACT and version != (here := metadata.version(name)):
-                raise CheckpointError(
-                    f"{self.folder} was run with {name} {version}, and {here} is installed: it cannot go on exactly; "
-                    f"install {name}=={version}, or start a new run from its weights, in {self.folder}/checkpoints"
-                )
+        try:
+            about = json.loads(file.read_text())
+        except (OSError, ValueError) as error:
+            raise CheckpointError(
+                f"{file} is missing or damaged; put it back, or start a new run from the weights in "
+                f"{self.folder}/checkpoints"
+            ) from error
+        if not isinstance(about, dict):
+            raise CheckpointError(f"{file} is damaged: it holds no table")
+        return about
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the run for this process. Raises: CheckpointError: another one has it."""
-        with (self.folder / "lock").open("w") as lock:
+        """Holds the run for this process. Raises: CheckpointError: another one has it, or it is read-only."""
+        with contextlib.ExitStack() as stack:
             try:
+                lock = stack.enter_context((self.folder / "lock").open("a"))
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise CheckpointError(f"{self.folder} is in use by another process; wait for it, or stop it") from error
+            except OSError as error:
+                raise CheckpointError(
+                    f"{self.folder / 'lock'} cannot be written: {error.strerror}; make the folder writable, or copy it"
+                ) from error
             yield
 
     def log(self, metrics: Mapping[str, float]) -> None:
@@ -132,10 +191,19 @@ class Run:
             file.write(json.dumps(metrics) + "\n")
 
     def metrics(self) -> list[dict[str, float]]:
-        """Every whole line of metrics.jsonl."""
+        """Every whole line of metrics.jsonl. Raises: CheckpointError: one of them is damaged."""
         file = self.folder / "metrics.jsonl"
-        lines = file.read_text().splitlines(keepends=True) if file.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+        found: list[dict[str, float]] = []
+        for number, line in enumerate(lines, 1):
+            if line.endswith(b"\n"):  # the last may be half written
+                try:
+                    found.append(METRICS.validate_json(line))
+                except ValueError as error:
+                    raise CheckpointError(
+                        f"{file}:{number} is damaged: it is no step's metrics; remove the line, or put the file back"
+                    ) from error
+        return found
 
     def save_episodes(self, step: int, played: Sequence[Played]) -> None:
         """Writes a step's rollout, a line a task."""
@@ -155,7 +223,7 @@ class Run:
 
     def saved_episodes(self) -> list[int]:
         """Steps whose rollout was saved, in order."""
-        return sorted(int(file.name[5:10]) for file in (self.folder / "episodes").glob("step-*.jsonl.gz"))
+        return sorted(_steps(self.folder / "episodes", ".jsonl.gz"))
 
     def save_bug(self, split: Split, index: int, log: Log) -> None:
         """Keeps what led to an exception out of `play`, for `replay_bug`."""
@@ -177,7 +245,7 @@ class Run:
 
     def checkpoints(self) -> list[int]:
         """Steps that have a checkpoint, in order."""
-        return sorted(int(folder.name[5:]) for folder in (self.folder / "checkpoints").glob("step-*"))
+        return sorted(_steps(self.folder / "checkpoints"))
 
     def save_checkpoint(self, progress: Progress, write: Any, keep: int) -> None:
         """Writes a checkpoint aside, renames it whole and removes those no longer kept.
@@ -200,44 +268,86 @@ class Run:
             _flush(folder.parent)
         for step in self.checkpoints()[:-keep]:
             if step not in (0, progress.best_step):
-                shutil.rmtree(self.checkpoint(step))
+                self._prune(self.checkpoint(step))
 
-    def read_checkpoint(self, step: int | None = None) -> tuple[Path, Progress]:
-        """A checkpoint, verified file by file.
+    def _prune(self, folder: Path) -> None:
+        """Removes a checkpoint, unless somebody reads it just now: then the next save will."""
+        with contextlib.suppress(BlockingIOError, FileNotFoundError), (folder / MANIFEST).open() as manifest:
+            fcntl.flock(manifest, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            aside = folder.with_name(f".{folder.name}")
+            shutil.rmtree(aside, ignore_errors=True)
+            folder.rename(aside)
+            shutil.rmtree(aside)
 
-        Args: step: None: the latest.
+    @contextlib.contextmanager
+    def reading(self, step: int | Literal["best", "latest"] = "latest") -> Iterator[tuple[Path, Progress]]:
+        """A checkpoint, verified file by file, which stays as long as this is entered: the run may be in training.
+
+        Args: step: its number, the latest, or what validation prefers so far.
         Raises: CheckpointError: there is none, or a file is missing, cut or changed.
         """
+        for _ in range(RETRIES):
+            wanted = step
+            if wanted == "best":
+                with self.reading() as (_, progress):
+                    wanted = progress.best_step if progress.best_step >= 0 else "latest"
+            folder = self.checkpoint(self._there(wanted))
+            try:
+                manifest = (folder / MANIFEST).open()
+            except FileNotFoundError as error:
+                if folder.exists():
+                    raise CheckpointError(f"{folder / MANIFEST} is missing; {self._other(folder)}") from error
+                continue  # replaced between two looks
+            with manifest:
+                fcntl.flock(manifest, fcntl.LOCK_SH)
+                if folder.exists():
+                    yield folder, self._verified(folder, manifest.read())
+                    return
+        raise CheckpointError(f"{self.folder} is being written too fast to be read; try again, or name a --step")
+
+    def _there(self, step: int | str) -> int:
+        """The number of a checkpoint that exists."""
         steps = self.checkpoints()
-        if not steps or (step is not None and step not in steps):
-            there = f"there are {', '.join(map(str, steps))}" if steps else "it has none yet; start it anew"
-            raise CheckpointError(
-                f"{self.folder} has no checkpoint{'' if step is None else f' of step {step}'}; {there}"
-            )
-        folder = self.checkpoint(steps[-1] if step is None else step)
-        other = [one for one in steps if self.checkpoint(one) != folder]
-        advice = f"remove {folder} to go on from step {other[-1]}" if other else f"remove {self.folder} and start anew"
+        if step == "latest" and steps:
+            return steps[-1]
+        if step in steps:
+            return int(step)
+        there = f"there are {', '.join(map(str, steps))}" if steps else "it has none yet; wait for its first"
+        raise CheckpointError(
+            f"{self.folder} has no checkpoint{'' if step == 'latest' else f' of step {step}'}; {there}"
+        )
+
+    def _verified(self, folder: Path, manifest: str) -> Progress:
         try:
-            manifest = json.loads((folder / MANIFEST).read_text())
-            for name, fingerprint in manifest.items():
+            listed = MANIFESTS.validate_json(manifest)
+            if "progress.json" not in listed:
+                raise CheckpointError(f"{folder / MANIFEST} does not list its files; {self._other(folder)}")
+            for name, fingerprint in listed.items():
                 if _fingerprint(folder / name) != fingerprint:
-                    raise CheckpointError(f"{folder / name} is cut or changed; {advice}")
-            return folder, PROGRESS.validate_json((folder / "progress.json").read_bytes())
+                    raise CheckpointError(f"{folder / name} is cut or changed; {self._other(folder)}")
+            return PROGRESS.validate_json((folder / "progress.json").read_bytes())
         except FileNotFoundError as error:
-            raise CheckpointError(f"{error.filename} is missing; {advice}") from error
-        except (ValueError, TypeError) as error:
-            raise CheckpointError(f"{folder} is damaged; {advice}") from error
+            raise CheckpointError(f"{error.filename} is missing; {self._other(folder)}") from error
+        except ValueError as error:
+            raise CheckpointError(f"{folder} is damaged; {self._other(folder)}") from error
 
-    def best(self) -> int:
-        """The step that validation prefers so far. Raises: CheckpointError: there is no checkpoint."""
-        return self.read_checkpoint()[1].best_step
+    def _other(self, folder: Path) -> str:
+        """What to do about a damaged checkpoint. Nothing is ever to be deleted: a run may be writing there."""
+        others = [step for step in self.checkpoints() if self.checkpoint(step) != folder]
+        if not others:
+            return "put it back from a copy, or start a new run"
+        aside = shlex.quote(str(folder.with_name(f"damaged-{folder.name}")))
+        return (
+            f"use --step {others[-1]} to look at another, or go on from step {others[-1]} after: "
+            f"mv {shlex.quote(str(folder))} {aside}"
+        )
 
-    def rewind(self, step: int) -> None:
-        """Forgets what was written after a step: metrics lines and episodes."""
-        lines = [json.dumps(line) for line in self.metrics() if line["step"] <= step]
+    def rewind(self, step: int, *, lines_to: int) -> None:
+        """Forgets what was written after a step: episodes, and metrics lines after `lines_to`."""
+        lines = [json.dumps(line) for line in self.metrics() if line["step"] <= lines_to]
         self._write("metrics.jsonl", "".join(f"{line}\n" for line in lines))
-        for file in (self.folder / "episodes").glob("step-*.jsonl.gz"):
-            if int(file.name[5:10]) > step:
+        for number, file in _steps(self.folder / "episodes", ".jsonl.gz").items():
+            if number > step:
                 file.unlink()
 
     def _write(self, name: str, content: str | bytes) -> None:
@@ -251,9 +361,20 @@ class Run:
                 os.fsync(file.fileno())
             aside.rename(path)
 
+    def _quoted(self, name: str = "") -> str:
+        """The folder, or a file in it, as a shell reads it."""
+        return shlex.quote(str(self.folder / name))
+
+    @property
+    def resume_command(self) -> str:
+        """How the run goes on."""
+        return f"coterie train --resume {self._quoted()}"
+
     @property
     def _go_on(self) -> str:
-        return f"make room and go on with: coterie train --resume {self.folder}"
+        if not self.folder.exists():
+            return "the run's folder is gone: it was moved or removed"
+        return f"make room and go on with: {self.resume_command}"
 
 
 def new_folder(environment: str) -> Path:
@@ -276,6 +397,34 @@ def _whole(path: Path, advice: str, aside: Path | None = None) -> Iterator[None]
         raise CheckpointError(f"{path} could not be written: {reason}; {advice}") from error
 
 
+def check_free(folder: Path) -> None:
+    """Raises CheckpointError: a run is to be made where something is."""
+    if folder.exists():
+        quoted = shlex.quote(str(folder))
+        raise CheckpointError(f"{folder} exists; choose another folder with --out, or go on with --resume {quoted}")
+
+
+def _steps(folder: Path, ending: str = "") -> dict[int, Path]:
+    """What lies there under a step's name, by its number."""
+    found = {STEP.fullmatch(path.name.removesuffix(ending)): path for path in folder.glob(f"step-*{ending}")}
+    return {int(match[1]): path for match, path in found.items() if match}
+
+
+def exactness(environment: Environment) -> dict[str, str]:
+    """What the same numbers rest on, where no device is asked: versions, and the environment's own files.
+
+    They are those of its classes, and those that its settings name.
+    """
+    own = [kind for kind in type(environment).__mro__ if issubclass(kind, Environment) and kind is not Environment]
+    files = {inspect.getsourcefile(kind) for kind in own}
+    named = [value for _, value in sorted(environment) if isinstance(value, str) and value]
+    digest = hashlib.sha256()
+    for file in [*sorted(file for file in files if file), *named]:
+        with contextlib.suppress(OSError):  # most strings name no file
+            digest.update(Path(file).read_bytes())
+    return {name: metadata.version(name) for name in EXACT} | {"environment": digest.hexdigest()[:12]}
+
+
 def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
 
@@ -293,7 +442,7 @@ def _fingerprint(file: Path) -> list[Any]:
         return [file.stat().st_size, hashlib.file_digest(handle, "sha256").hexdigest()]
 
 
-def _about(config: Config) -> dict[str, Any]:
+def _about(config: Config, exact: Mapping[str, str]) -> dict[str, Any]:
     packages = ("coterie", "torch", "transformers", "tokenizers", "pydantic", "numpy")
     try:
         git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
@@ -303,6 +452,7 @@ def _about(config: Config) -> dict[str, Any]:
         "versions": {"python": platform.python_version()} | {name: metadata.version(name) for name in packages},
         "hardware": {"machine": platform.machine(), "cores": os.cpu_count(), "system": platform.system()},
         "isolation": config.environment.isolation() or None,
+        "exact": dict(exact),
         "seed": config.train.seed,
         "commit": git or None,
         "command": sys.argv,

@@ -71,13 +71,12 @@ def route(
     for group, earned in zip(groups, advantages, strict=True):
         if len(earned) != len(group.members):
             raise GroupError(f"group {group.key}: {len(group.members)} members, {len(earned)} advantages")
-        if group.alike and abs(math.fsum(earned)) < CANCELS:
-            earned = (0.0,) * len(earned)
+        cancels = group.alike and abs(math.fsum(earned)) < CANCELS
         for member, credit in zip(group.members, earned, strict=True):
             for sample in member.samples:
                 if team.roles.get(sample.role) != sample.policy:
                     raise GroupError(f"group {group.key}: role {sample.role} was played by {sample.policy}")
                 name = "/".join(map(str, group.key))
                 share = 1 / (tasks * len(group.members))
-                routed[sample.policy].append(Graded(sample, credit, group.weight, name, share))
+                routed[sample.policy].append(Graded(sample, 0.0 if cancels else credit, group.weight, name, share))
     return routed

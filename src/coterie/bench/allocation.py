@@ -97,9 +97,8 @@ def measure(at: int) -> None:
 def _half(crew: Crew, tasks: range, step: int) -> tuple[dict[str, torch.Tensor], int, float]:
     """The gradient of every policy from some tasks, with the replies and seconds it took."""
     config, began = crew.config, time.perf_counter()
-    play = Play(
-        config.environment, config.team, crew.engine, seed=1, step=step, sampling=crew.sampling(config.train.temperature)
-    )  # fmt: skip
+    sampling = crew.sampling(config.train.temperature)
+    play = Play(config.environment, config.team, crew.engine, seed=1, step=step, sampling=sampling)
 
     async def collect() -> list[Any]:
         chosen = [config.environment.task("train", index) for index in tasks]

@@ -13,7 +13,7 @@ from coterie.api import load
 from coterie.bench import Say
 from coterie.bench.rows import Row, Table
 from coterie.episode import Answered
-from coterie.evaluate import at_k
+from coterie.run.evaluate import at_k
 from coterie.trees import plain
 
 PAGE = Path("docs/results/code.md")

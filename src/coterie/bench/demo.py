@@ -13,7 +13,7 @@ from coterie.api import load
 from coterie.bench import Say
 from coterie.config import Config, load_config
 from coterie.display import TrainingDisplay
-from coterie.train import train
+from coterie.run.train import train
 
 CONFIG = "configs/plan_path.toml"
 

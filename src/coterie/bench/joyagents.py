@@ -13,8 +13,8 @@ from typing import Any
 from coterie.api import load
 from coterie.bench import Say
 from coterie.bench.rows import Row, Table
-from coterie.evaluate import Evaluation, wilson
 from coterie.memory import Mode
+from coterie.run.evaluate import Evaluation, wilson
 
 PAGE = Path("docs/results/joyagents.md")
 CONFIG = "configs/assistants.toml"

@@ -10,12 +10,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from coterie.ablation import Ablation, Change, paired
 from coterie.api import load
 from coterie.bench import Say
 from coterie.bench.plan_path import TABLE
 from coterie.diagnose import history
-from coterie.evaluate import Evaluation
+from coterie.run.ablation import Ablation, Change, paired
+from coterie.run.evaluate import Evaluation
 from coterie.runs import Run
 
 PAGE = Path("docs/results/roles.md")

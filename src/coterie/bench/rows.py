@@ -19,7 +19,7 @@ from typing import Any
 from coterie.bench import Say
 from coterie.bench.demo import before_and_after
 from coterie.config import Config, load_config
-from coterie.evaluate import wilson
+from coterie.run.evaluate import wilson
 from coterie.runs import Run
 
 HEAD = [

@@ -10,7 +10,7 @@ from coterie.bench import Say
 from coterie.bench.demo import CONFIG
 from coterie.config import load_config
 from coterie.errors import RolloutError
-from coterie.train import train
+from coterie.run.train import train
 
 
 def run(say: Say) -> dict[str, Any]:

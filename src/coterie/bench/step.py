@@ -18,9 +18,9 @@ from coterie.environments.plan_path import Maze, PlanPath, map_view, progress, w
 from coterie.errors import Unavailable
 from coterie.group import Group
 from coterie.play import Play
+from coterie.run.train import light_collection
 from coterie.scene import Scene
 from coterie.team import route
-from coterie.train import light_collection
 
 STEPS = 6
 DECISIONS = 64

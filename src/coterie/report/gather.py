@@ -15,11 +15,11 @@ from jinja2 import Environment as Templates
 from jinja2 import StrictUndefined
 from markupsafe import Markup
 
-from coterie.ablation import BASE, Ablation, Change
 from coterie.api import Loaded, load
 from coterie.diagnose import history
-from coterie.evaluate import Evaluation
 from coterie.report.charts import COLORS, Series, line_chart, tree_picture
+from coterie.run.ablation import BASE, Ablation, Change
+from coterie.run.evaluate import Evaluation
 from coterie.runs import Played, Run
 from coterie.trees import log_text, plain, why_comparable
 

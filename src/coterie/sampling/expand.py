@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from statistics import fmean
 from typing import Literal
@@ -84,17 +84,15 @@ async def _node(play: Play, cursor: Cursor, point: Point, plan: Plan, weight: fl
     """The groups from a point on, and the mean return of its joint actions; the cursor plays on to the end."""
     if point.after_external:
         return await _unbranched(play, cursor, point, plan, weight)
-    joints = _joints(point.roles, plan)
+    draws = await play.ask(cursor, point, plan.num_generations)
+    speaking = [role for role in point.roles if not draws[role][0].silent]
+    joints = _joints(point.roles, plan if speaking else replace(plan, num_generations=1))
     if plan.expansion == "all" and _nodes(point.index, len(joints)) > plan.max_nodes:
         raise ConfigError(
             f"expansion = 'all' would make {_nodes(point.index, len(joints))} nodes of one task down to decision "
             f"{point.index + 1}, more than algorithm.max_nodes = {plan.max_nodes}; use expansion = 'greedy', fewer "
             "turns or fewer replies, or raise it"
         )
-    draws = await play.ask(cursor, point, plan.num_generations)
-    speaking = [role for role in point.roles if not draws[role][0].silent]
-    if not speaking:
-        return await _unbranched(play, cursor, point, plan, weight)
     answers = [{role: draws[role][draw].reply() for role, draw in joint.items()} for joint in joints]
     played, baseline = await _play_on(play, cursor, point, answers, plan, weight)
     compared = not (cursor.acted or any(isinstance(one, ExternalEffect) for one in played))
@@ -199,10 +197,9 @@ def _discounted(cursor: Cursor, point: Point, plan: Plan) -> _Played:
 async def _unbranched(
     play: Play, cursor: Cursor, point: Point, plan: Plan, weight: float
 ) -> tuple[tuple[Group, ...], float]:
-    """A point where nothing is compared, since the world has changed or nobody can speak: one joint action."""
+    """A point after the world has changed: one joint action, no group."""
     draws = await play.ask(cursor, point)
-    if point.after_external:
-        play.budget.dropped["after_external"] += sum(not samples[0].silent for samples in draws.values())
+    play.budget.dropped["after_external"] += sum(not samples[0].silent for samples in draws.values())
     answer = {role: samples[0].reply() for role, samples in draws.items()}
     one = await _branch(play, cursor, point, answer, plan, weight)
     return one.groups, one.total

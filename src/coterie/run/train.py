@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import shutil
-import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from coterie.ablation import Ablation, Change
 from coterie.config import MUTE_TASKS, Config, load_config
 from coterie.crew import Crew
 from coterie.cursor import PlayBug
 from coterie.environment import Environment, Split
 from coterie.errors import CheckpointError, ConfigError, EnvError, RolloutError, Unavailable
-from coterie.evaluate import evaluate_team
 from coterie.group import Group
 from coterie.memory import Recall, evolve, told_by
 from coterie.metrics import (
@@ -31,8 +27,11 @@ from coterie.metrics import (
     selection_metrics,
     update_metrics,
 )
-from coterie.play import Play
-from coterie.runs import Played, Progress, Run, new_folder
+from coterie.play import Play, drive
+from coterie.run.ablation import Ablation, Change
+from coterie.run.evaluate import evaluate_team
+from coterie.run.interrupts import Interrupts, Stop
+from coterie.runs import Played, Progress, Run, check_free, exactness, new_folder
 from coterie.seeds import seed_of
 from coterie.team import count_tasks, route
 
@@ -45,59 +44,97 @@ def train(
     out: str | Path | None = None,
     *,
     resume: str | Path | None = None,
+    anyway: bool = False,
     watch: Watch | None = None,
 ) -> Run:
     """Trains a team; returns its run folder.
 
     Args: config: settings, or what `load_config` takes. out: a folder that does not exist; None:
-        under runs/. resume: a run folder to go on with; its config must be this one.
-    Raises: CoterieError: one line that says what to do. KeyboardInterrupt: after saving.
+        under runs/. resume: a run folder to go on with; its config must be this one, but for the number
+        of steps. anyway: go on though it cannot be exact, and write so into the run.
+    Raises: CoterieError: one line that says what to do. KeyboardInterrupt: stopped by a signal, after saving.
     """
     config = config if isinstance(config, Config) else load_config(config)
-    settings, algorithm = config.train, config.algorithm
-    opened = _continue(Path(resume), config) if resume else _begin(out, config)
-    with opened as (run, crew, progress), light_collection(), _interruptible() as interrupted:
-        if not resume:
-            _report(run, config, watch, {"step": 0, **_validate(run, crew, progress)})
-            _save(run, crew, progress)
-        for step in range(progress.step, settings.steps):
-            began = time.perf_counter()
-            recall = _recall(config, progress, seed_of(settings.seed, step), training=True)
-            play = Play(config.environment, config.team, crew.engine, seed=settings.seed, step=step,
-                        sampling=crew.sampling(settings.temperature), recall=recall)  # fmt: skip
-            collected = _rollout(run, config, play, step)
-            found = [group for one in collected for group in one.collected.groups]
-            groups = algorithm.select(found, Random(seed_of("select", settings.seed, step)))
-            sampled = time.perf_counter()
-            credit = [algorithm.advantages(group) for group in groups]
-            experience = route(config.team, groups, credit, tasks=count_tasks(found))
-            learned = crew.learner.update(experience, step)
-            crew.sync(step + 1)
-            progress.step = step + 1
-            add_budget(progress.budget, play.budget, learned)
-            updated = time.perf_counter()
-            line = {"step": step + 1, **rollout_metrics(collected, play.budget)}
-            if recall:
-                line |= _remember(config, progress, recall, collected)
-            line |= selection_metrics(found, groups) | update_metrics(experience, learned)
-            line |= {f"budget/{name}": count for name, count in progress.budget.items()}
-            last = step + 1 == settings.steps
-            best = progress.best_step
-            if last or (step + 1) % settings.eval_every == 0:
-                line |= _validate(run, crew, progress)
-            if settings.mute_every and (step + 1) % (settings.eval_every * settings.mute_every) == 0:
-                line |= _mute(run, crew, progress)
-            if step == 0 or last or (step + 1) % settings.episodes_every == 0:
-                run.save_episodes(step + 1, _as_trained(collected, groups))
-            line |= _times(began, sampled, updated, play)
-            _report(run, config, watch, line)
-            if last or interrupted() or best != progress.best_step or (step + 1) % settings.checkpoint_every == 0:
-                _save(run, crew, progress)
-            if interrupted() and not last:
-                raise KeyboardInterrupt(
-                    f"stopped after step {step + 1}; go on with: coterie train --resume {run.folder}"
-                )
+    with Interrupts(config.train.grace_s) as interrupts:
+        opened = _continue(Path(resume), config, anyway) if resume else _begin(out, config)
+        with opened as (run, crew, progress), light_collection():
+            try:
+                _steps(run, crew, progress, interrupts, watch)
+            except Stop as stop:
+                if stop.save:
+                    with interrupts.shielded():
+                        _save(run, crew, progress)
+                raise Stop(f"{stop}; {_how_to_go_on(run)}", stop.number, save=False) from None
     return run
+
+
+def _how_to_go_on(run: Run) -> str:
+    saved = run.checkpoints()
+    there = f"saved as of step {saved[-1]}" if saved else "nothing was trained yet"
+    return f"{there}; go on with: {run.resume_command}"
+
+
+def _steps(run: Run, crew: Crew, progress: Progress, interrupts: Interrupts, watch: Watch | None) -> None:
+    """Steps until the last, or until a signal asks to stop; where one was left before its validation, that first."""
+    while progress.pending is not None or progress.step < crew.config.train.steps:
+        if interrupts.number:
+            if run.checkpoints()[-1:] != [progress.step]:
+                _save(run, crew, progress)
+            raise Stop(f"stopped after step {progress.step}", interrupts.number, save=False)
+        if progress.pending is None:
+            interrupts.busy = f"step {progress.step + 1}"
+            _learn(run, crew, progress, interrupts)
+        else:
+            interrupts.busy = f"the validation of step {progress.step}"
+        _conclude(run, crew, progress, interrupts, watch)
+
+
+def _learn(run: Run, crew: Crew, progress: Progress, interrupts: Interrupts) -> None:
+    """One rollout and its update; its metrics are pending until it has been validated."""
+    config, settings, algorithm = crew.config, crew.config.train, crew.config.algorithm
+    step, began = progress.step, time.perf_counter()
+    recall = _recall(config, progress, seed_of(settings.seed, step), training=True)
+    play = Play(config.environment, config.team, crew.engine, seed=settings.seed, step=step,
+                sampling=crew.sampling(settings.temperature), recall=recall)  # fmt: skip
+    collected = _rollout(run, config, play, step)
+    found = [group for one in collected for group in one.collected.groups]
+    groups = algorithm.select(found, Random(seed_of("select", settings.seed, step)))
+    sampled = time.perf_counter()
+    credit = [algorithm.advantages(group) for group in groups]
+    experience = route(config.team, groups, credit, tasks=count_tasks(found))
+    with interrupts.shielded():
+        learned = crew.learner.update(experience, step)
+        crew.sync(step + 1)
+        add_budget(progress.budget, play.budget, learned)
+        updated = time.perf_counter()
+        line = {"step": step + 1, **rollout_metrics(collected, play.budget)}
+        if recall:
+            line |= _remember(config, progress, recall, collected)
+        line |= selection_metrics(found, groups) | update_metrics(experience, learned)
+        line |= {f"budget/{name}": count for name, count in progress.budget.items()}
+        if step == 0 or step + 1 == settings.steps or (step + 1) % settings.episodes_every == 0:
+            run.save_episodes(step + 1, _as_trained(collected, groups))
+        progress.step, progress.pending = step + 1, line | _times(began, sampled, updated, play)
+
+
+def _conclude(run: Run, crew: Crew, progress: Progress, interrupts: Interrupts, watch: Watch | None) -> None:
+    """What follows an update: validation and probe where they are due, the line of metrics, a checkpoint."""
+    settings, best = crew.config.train, progress.best_step
+    began, step, line = time.perf_counter(), progress.step, dict(progress.pending or {})
+    last = step == settings.steps
+    if last or step % settings.eval_every == 0:
+        line |= _validate(run, crew, progress)
+    if step and settings.mute_every and step % (settings.eval_every * settings.mute_every) == 0:
+        line |= _mute(run, crew, progress)
+    if "time/step" in line:
+        line["time/step"] += time.perf_counter() - began
+    with interrupts.shielded():
+        run.log(line)
+        progress.pending = None
+        if watch:
+            watch(run, crew.config, line)
+        if last or best != progress.best_step or step % settings.checkpoint_every == 0:
+            _save(run, crew, progress)
 
 
 def task_index(environment: Environment, seed: int, position: int, tasks_per_step: int) -> int:
@@ -134,11 +171,10 @@ def light_collection() -> Iterator[None]:
 @contextmanager
 def _begin(out: str | Path | None, config: Config) -> Iterator[tuple[Run, Crew, Progress]]:
     folder = Path(out) if out else new_folder(config.names["environment"])
-    if folder.exists():
-        raise CheckpointError(f"{folder} exists; choose another folder with --out, or go on with --resume {folder}")
-    crew = Crew(config)
+    check_free(folder)
+    crew = Crew(config, training=True)
     made = [one for one in (folder, *folder.parents) if not one.exists()]
-    run, progress = Run.create(folder, config), Progress()
+    run, progress = Run.create(folder, config, exactness(config.environment) | crew.exactness()), Progress()
     try:
         with run.locked():
             yield run, crew, progress
@@ -152,22 +188,29 @@ def _begin(out: str | Path | None, config: Config) -> Iterator[tuple[Run, Crew, 
 
 
 @contextmanager
-def _continue(folder: Path, config: Config) -> Iterator[tuple[Run, Crew, Progress]]:
+def _continue(folder: Path, config: Config, anyway: bool) -> Iterator[tuple[Run, Crew, Progress]]:
     run = Run.open(folder)
     theirs, ours = run.config.tables(), config.tables()
     for table in theirs:
         for key in {**theirs[table], **ours[table]}:
-            if theirs[table].get(key) != ours[table].get(key):
+            if (table, key) != ("train", "steps") and theirs[table].get(key) != ours[table].get(key):
                 raise CheckpointError(
                     f"{folder} was run with {table}.{key} = {theirs[table].get(key)!r}, not {ours[table].get(key)!r}; "
-                    "a run goes on with its own config: leave the setting out, or start a new run"
+                    "a run goes on with its own config, but for train.steps: leave the setting out, or start a new run"
                 )
-    run.check_versions()
-    with run.locked():
-        checkpoint, progress = run.read_checkpoint()
-        crew = Crew(config, checkpoint, resume=True)
+    with run.locked(), ExitStack() as reading:
+        checkpoint, progress = reading.enter_context(run.reading()) if run.checkpoints() else (None, Progress())
+        if config.train.steps < progress.step:
+            raise CheckpointError(
+                f"train.steps = {config.train.steps}, but {folder} has made {progress.step} already; set it higher"
+            )
+        crew = Crew(config, checkpoint, training=True)
+        run.check_exact(exactness(config.environment) | crew.exactness(), progress.step, anyway=anyway)
+        if config.train.steps != theirs["train"]["steps"]:
+            run.prolong(config, progress.step)
         crew.sync(progress.step)
-        run.rewind(progress.step)
+        run.rewind(progress.step, lines_to=progress.step if progress.pending is None else progress.step - 1)
+        reading.close()
         yield run, crew, progress
 
 
@@ -186,7 +229,7 @@ def _rollout(run: Run, config: Config, play: Play, step: int) -> list[Played]:
         if len(outcomes) - len(kept) > settings.max_dropped_share * len(outcomes):
             raise RolloutError(
                 f"step {step + 1} lost {len(outcomes) - len(kept)} of {len(outcomes)} tasks to faults "
-                f"({dict(play.budget.dropped)}); go on with: coterie train --resume {run.folder}"
+                f"({dict(play.budget.dropped)}); go on with: {run.resume_command}"
             )
         return [
             Played("train", index, one, tuple(tuple(config.algorithm.advantages(group)) for group in one.groups))
@@ -194,7 +237,7 @@ def _rollout(run: Run, config: Config, play: Play, step: int) -> list[Played]:
         ]
 
     with _bugs_kept(run, config.environment, "train", indices):
-        return asyncio.run(collect())
+        return drive(collect())
 
 
 def _as_trained(collected: Sequence[Played], groups: Sequence[Group]) -> list[Played]:
@@ -276,12 +319,6 @@ def _save(run: Run, crew: Crew, progress: Progress) -> None:
     run.save_checkpoint(progress, crew.write, crew.config.train.keep_checkpoints)
 
 
-def _report(run: Run, config: Config, watch: Watch | None, line: Mapping[str, float]) -> None:
-    run.log(line)
-    if watch:
-        watch(run, config, line)
-
-
 def _times(began: float, sampled: float, updated: float, play: Play) -> dict[str, float]:
     """Seconds of this step, and tokens sampled a second of rollout."""
     rollout = sampled - began
@@ -292,25 +329,3 @@ def _times(began: float, sampled: float, updated: float, play: Play) -> dict[str
         "time/step": time.perf_counter() - began,
         "time/tokens_per_s": play.budget.sampled_tokens / rollout,
     }
-
-
-@contextmanager
-def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C once: finish the step, save and stop. Twice: stop now, as of the last checkpoint."""
-    pressed = False
-
-    def press(*_: object) -> None:
-        nonlocal pressed
-        if pressed:
-            raise KeyboardInterrupt("stopped at once")
-        pressed = True
-
-    try:
-        before = signal.signal(signal.SIGINT, press)
-    except ValueError:  # not the main thread: Ctrl-C is not ours
-        yield lambda: False
-        return
-    try:
-        yield lambda: pressed
-    finally:
-        signal.signal(signal.SIGINT, before)

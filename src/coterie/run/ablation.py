@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from coterie.errors import ConfigError
-from coterie.evaluate import Z95, Evaluation
 from coterie.play import Seats
+from coterie.run.evaluate import Z95, Evaluation
 from coterie.team import Team
 
 Kind = Literal["mute", "swap", "replace"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from coterie.environment import Environment, Split
 from coterie.episode import Ended, Log, Noted
 from coterie.errors import ConfigError, Unavailable
 from coterie.memory import Recall
-from coterie.play import Play, Sampling, Seats
+from coterie.play import Play, Sampling, Seats, drive
 from coterie.team import Team
 
 Z95 = 1.959964
@@ -118,7 +117,7 @@ def evaluate_team(
     chunk = max(1, 1000 // episodes)
     for start in range(0, tasks, chunk):
         indices = range(start, min(tasks, start + chunk))
-        logs += asyncio.run(_play_all(play, split, indices, episodes))
+        logs += drive(_play_all(play, split, indices, episodes))
         if progress:
             progress(indices.stop, tasks)
     kinds = tuple(environment.task(split, index).kind for index in range(tasks))
