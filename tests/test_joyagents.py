@@ -20,6 +20,8 @@ from tests.toys import tiny
 
 SETTINGS = [
     "algorithm.name=joyagents",
+    "algorithm.bases=2",
+    "algorithm.nodes=per_agent",
     "team.a=x",
     "team.b=y",
     "train.steps=4",

@@ -521,10 +521,10 @@ def test_the_presets_are_as_their_papers_and_we_say():
         0.2,
     )
     assert (ours.bases, ours.nodes, ours.num_nodes, ours.num_generations, ours.continuations) == (
+        1,
+        "all",
         2,
-        "per_agent",
-        2,
-        8,
+        4,
         1,
     )
     assert (ours.selection, ours.top_k, ours.among, ours.floor, ours.credit) == (

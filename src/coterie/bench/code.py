@@ -17,18 +17,21 @@ from coterie.run.evaluate import at_k
 from coterie.trees import plain
 
 PAGE = Path("docs/results/code.md")
+FIVE = (0, 1, 2, 3, 4)
 CODE, PAIR, SOLO = "configs/code.toml", "configs/code_pair.toml", "configs/code_pair_solo.toml"
 TABLE = Table(
     Path("runs/bench-code"),
     "coterie.bench.code",
     {
-        "code": Row("code: coder and tester, at_grpo", CODE),
-        "pair": Row("code_pair: aux and main, magrpo", PAIR),
+        "code": Row("code: coder and tester, at_grpo", CODE, seeds=FIVE),
+        "pair": Row("code_pair: aux and main, magrpo", PAIR, seeds=FIVE),
         "pair_turns": Row("… two turns, feedback levels, 4 replies a node", PAIR, overrides=(
             "environment.max_turns=2", "algorithm.num_generations=4")),
         "pair_cross": Row("… cross joint actions of 4 replies, leave-one-out", PAIR, overrides=(
             "algorithm.joint=cross", "algorithm.num_generations=4", "algorithm.baseline=leave_one_out")),
-        "solo": Row("… one agent alone, grpo", SOLO),
+        "solo": Row("… one agent alone, grpo", SOLO, seeds=FIVE),
+        "solo_turns": Row("… one agent alone, two turns with feedback, grpo", SOLO, None,
+                          ("environment.max_turns=2",), FIVE),
     },
 )  # fmt: skip
 STEPS = (0, 10, 20, 30)

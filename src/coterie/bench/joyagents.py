@@ -24,19 +24,23 @@ NOTES = {
     "on": ("memory.mode=on", "memory.relevance=0.2"),
     "placebo": ("memory.mode=placebo", "memory.relevance=0.2"),
 }
-WHOLE = {"denominator": "tasks", "num_generations": 28}
-"""Episodes of a task that ask as many replies as six alternatives do."""
-PAIRS = ("algorithm.num_generations=4", "algorithm.continuations=2")
-"""What the rules that measure chance need, at a like cost."""
+WHOLE = {"denominator": "tasks", "num_generations": 8}
+"""Whole episodes: the number of a task that bought the best gradient."""
+MATCHED = ("train.tasks_per_step=48",)
+"""Queries of a step whose whole episodes ask as many replies as 64 of joyagents."""
+TWICE = ("train.tasks_per_step=46",)
+"""The same, of alternatives that are played twice."""
+PAIRS = ("algorithm.continuations=2", "train.tasks_per_step=16")
+"""What the rules that measure chance need."""
 SHORT = ("train.steps=12", "train.eval_every=12", "train.eval_tasks=100")
 """A budget at which every rule can be compared with every kind of notes."""
+FIVE = (0, 1, 2, 3, 4)
 METHODS = {
-    "joyagents": Row("joyagents", CONFIG),
-    "six": Row("… 6 alternatives", CONFIG, overrides=("algorithm.num_generations=6",)),
-    "c3": Row("c3", CONFIG, {"name": "c3", "bases": 2, "nodes": "per_agent"}),
-    "drmas": Row("drmas", CONFIG, {"name": "drmas", **WHOLE}),
-    "mas_grpo": Row("mas_grpo", CONFIG, {"name": "mas_grpo", **WHOLE}),
-    "paper": Row("joyagents_paper, our rewards", CONFIG, {"name": "joyagents_paper"}, ("train.tasks_per_step=40",)),
+    "joyagents": Row("joyagents", CONFIG, seeds=FIVE),
+    "c3": Row("c3, played twice", CONFIG, {"name": "c3"}, TWICE, FIVE),
+    "drmas": Row("drmas, 8 episodes", CONFIG, {"name": "drmas", **WHOLE}, MATCHED, FIVE),
+    "mas_grpo": Row("mas_grpo, 8 episodes", CONFIG, {"name": "mas_grpo", **WHOLE}, MATCHED, FIVE),
+    "paper": Row("joyagents_paper, our rewards", CONFIG, {"name": "joyagents_paper"}, seeds=FIVE),
 }
 CELLS = {
     f"{rule}_{mode}": Row(
