@@ -20,12 +20,10 @@ from tests.toys import tiny
 
 SETTINGS = [
     "algorithm.name=joyagents",
-    "algorithm.bases=2",
-    "algorithm.nodes=per_agent",
     "team.a=x",
     "team.b=y",
     "train.steps=4",
-    "train.tasks_per_step=10",
+    "train.tasks_per_step=20",
     "train.eval_tasks=5",
     "train.eval_every=2",
     "train.mute_every=0",

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from coterie.environment import Environment, Task
 from coterie.episode import (
+    NO_OUTCOME,
     Answered,
     Asked,
     Called,
@@ -325,7 +326,7 @@ class Cursor:
         self._finished = True
         self._open = None
         if not self._ended:
-            self.outcome(False, "not solved")
+            self.outcome(False, NO_OUTCOME)
         if len(self._events) < len(self._recorded):
             raise EnvError(
                 f"play of task {self.task.id} is not deterministic: it ended before event "

@@ -1,14 +1,13 @@
-"""Warnings about a run: roles that learn nothing, earn nothing or drown the others.
+"""Warnings about a run: roles that learn nothing, policies that fall apart, environments that say nothing.
 
 They are read off metrics.jsonl alone, so a display, a report and a resumed run see the same.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median
 from typing import Literal
 
 Line = Mapping[str, float]
@@ -20,13 +19,34 @@ DOMINANT = 0.9
 """Share of the gradient, or of the advantage, above which a role is dominant."""
 LAZY_POINTS = 0.02
 """A role is lazy when muting it surely costs less success than this."""
+SOON = 5
+"""Steps that a warning of something sudden looks back on."""
+CEILING = 0.9
+"""Success above which nothing more need be learned: little entropy and a flat curve are as they should be."""
+COLLAPSED = 0.01
+"""Entropy in nats below which a policy says always the same."""
+EXPLODED, MANIFOLD = 2.0, 3.0
+"""A policy says anything when its entropy is above so many nats and so many times what it was at the start."""
+SPIKE, BEFORE = 100.0, 10
+"""A gradient norm is a spike above so many times the median of so many steps or more."""
+MISMATCH = 0.1
+"""Nats by which the learner's and the engine's log-probabilities may differ, in the mean."""
+CUT = 0.5
+"""Share of cut replies above which a role does not end what it says."""
+FLAT = 4
+"""Validations without a rise that make a flat curve."""
+OVERLONG = 3
+"""Steps of the last few in which a prompt outgrew the context."""
 
 
 @dataclass(frozen=True, slots=True)
 class Concern:
     """A warning. role: whom it is about, or "" for the whole team. advice: what to do."""
 
-    kind: Literal["dead", "lazy", "dominant", "mostly_dead", "no_memory"]
+    kind: Literal[
+        "dead", "lazy", "dominant", "captured", "mostly_dead", "no_memory", "collapsed", "exploded", "stuck", "spike",
+        "mismatch", "cut", "overlong", "flat", "fallen", "no_reward", "no_outcome",
+    ]  # fmt: skip
     role: str
     text: str
     advice: str
@@ -38,16 +58,23 @@ class Concern:
 def concerns(lines: Sequence[Line], roles: Sequence[str]) -> list[Concern]:
     """What is wrong at the last of a run's lines, by role in the order given.
 
-    Args: lines: of metrics.jsonl; the latest probe that muted roles and the last `WINDOW` steps are
-        enough. roles: the team's.
+    Args: lines: of metrics.jsonl, from the first. roles: the team's.
     """
-    steps = [line for line in lines if "groups/total" in line][-WINDOW:]
-    found = [one for role in roles for one in _dead(role, steps)]
-    dead = {one.role for one in found}
-    alive = [role for role in roles if role not in dead]
+    trained = [line for line in lines if "groups/total" in line]
+    success = [line["validation/success"] for line in lines if "validation/success" in line]
+    at_ceiling = bool(success) and success[-1] >= CEILING
+    found = [*_silent_play(trained), *_policies(trained, at_ceiling), *_validation(lines)]
+    for role in roles:
+        found += [] if at_ceiling else _cut(role, trained[-SOON:])
+        found += _overlong(role, trained[-SOON:])
+    steps = trained[-WINDOW:]
+    dead = [one for role in roles for one in _dead(role, steps)]
+    found += dead
+    alive = [role for role in roles if role not in {one.role for one in dead}]
     if len(steps) == WINDOW:
         for role in alive:
-            found += _dominant(role, steps, [other for other in alive if other != role])
+            others = [other for other in alive if other != role]
+            found += _captured(role, steps, others) or _dominant(role, steps, others)
         if alive:
             found += _mostly_dead(steps)
         found += _no_memory(steps)
@@ -61,17 +88,13 @@ class Watch:
 
     def __init__(self, roles: Sequence[str]) -> None:
         self._roles = roles
-        self._recent: deque[Line] = deque(maxlen=WINDOW)
-        self._probe: Line = {}
+        self._lines: list[Line] = []
         self._known: set[tuple[str, str]] = set()
 
     def see(self, line: Line) -> list[Concern]:
         """The concerns that this line raises and the one before did not."""
-        if any(key.startswith("mute/") for key in line):
-            self._probe = line
-        if "groups/total" in line:
-            self._recent.append(line)
-        now = concerns([self._probe, *self._recent], self._roles)
+        self._lines.append(line)
+        now = concerns(self._lines, self._roles)
         new = [one for one in now if (one.kind, one.role) not in self._known]
         self._known = {(one.kind, one.role) for one in now}
         return new
@@ -107,6 +130,146 @@ def _dominant(role: str, steps: Sequence[Line], others: Sequence[str]) -> list[C
                 )
             ]  # fmt: skip
     return []
+
+
+def _captured(role: str, steps: Sequence[Line], others: Sequence[str]) -> list[Concern]:
+    """Of a policy that plays several roles: nearly all that moves it is one role's."""
+    shares = [line[f"role/{role}/policy_share"] for line in steps if f"role/{role}/policy_share" in line]
+    if not others or len(shares) < len(steps) or min(shares) <= DOMINANT:
+        return []
+    return [
+        Concern(
+            "captured", role,
+            f"role '{role}' has captured the policy it shares: {fmean(shares):.0%} of the policy's gradient is its own",
+            "the other roles drift with what it learns: give the roles policies of their own ([team], "
+            "[policies.NAME]), or rewards of like size",
+        )
+    ]  # fmt: skip
+
+
+def _silent_play(steps: Sequence[Line]) -> Iterator[Concern]:
+    """An environment that gives nothing to learn from, which shows in the first step."""
+    if not steps:
+        return
+    if steps[-1].get("rollout/no_reward", 0) == 1:
+        yield Concern(
+            "no_reward", "", "play gave no reward in any episode",
+            "nothing can be learned: call scene.reward(role, value) or scene.team_reward(value) in play",
+        )  # fmt: skip
+    if steps[-1].get("rollout/no_outcome", 0) == 1:
+        yield Concern(
+            "no_outcome", "", "play said no outcome in any episode, so every one counts as not solved",
+            "success stays 0 and no checkpoint is better than another: end play with scene.succeed() or "
+            "scene.fail(reason)",
+        )  # fmt: skip
+
+
+def _policies(steps: Sequence[Line], at_ceiling: bool) -> Iterator[Concern]:
+    """Policies that fall apart."""
+    names = sorted({key.split("/")[1] for line in steps[-1:] for key in line if key.startswith("policy/")})
+    for name in names:
+        yield from _entropy(name, steps, at_ceiling)
+        yield from _gradient(name, steps)
+        apart = steps[-1].get(f"policy/{name}/mismatch", 0.0)
+        if apart > MISMATCH:
+            yield Concern(
+                "mismatch", name,
+                f"policy '{name}' is trained on other probabilities than it sampled: they differ by {apart:.2f} nats",
+                "look at train.dtype, the chat template and optimizer.updates_per_step; lower optimizer.lr if it grew",
+            )  # fmt: skip
+
+
+def _series(steps: Sequence[Line], key: str) -> list[float]:
+    return [line[key] for line in steps if key in line]
+
+
+def _entropy(name: str, steps: Sequence[Line], at_ceiling: bool) -> Iterator[Concern]:
+    entropies = _series(steps, f"policy/{name}/entropy")
+    recent, start = entropies[-SOON:], fmean(entropies[:SOON] or [0.0])
+    if len(recent) < SOON:
+        return
+    if max(recent) < COLLAPSED and not at_ceiling:
+        yield Concern(
+            "collapsed", name, f"policy '{name}' has collapsed: entropy {recent[-1]:.3f}, it says always the same",
+            "replies that do not differ teach nothing: go back to an earlier checkpoint with a lower optimizer.lr, or "
+            "add algorithm.kl",
+        )  # fmt: skip
+    if min(recent) > max(EXPLODED, MANIFOLD * entropies[0]):
+        yield Concern(
+            "exploded", name,
+            f"policy '{name}' has exploded: entropy {recent[-1]:.2f}, from {start:.2f} at the start: it says anything",
+            "its weights are spoilt: start again with a tenth of optimizer.lr",
+        )  # fmt: skip
+
+
+def _gradient(name: str, steps: Sequence[Line]) -> Iterator[Concern]:
+    norms = _series(steps, f"policy/{name}/grad_norm")
+    if len(norms) >= SOON and not any(norms[-SOON:]):
+        yield Concern(
+            "stuck", name, f"policy '{name}' has a gradient of exactly zero though its groups are live",
+            "its outputs are saturated, which an optimizer.lr far too high does: start again with a lower one",
+        )  # fmt: skip
+    before = median(norms[:-1]) if len(norms) > BEFORE else 0.0
+    if before and norms[-1] > SPIKE * before:
+        yield Concern(
+            "spike", name, f"the gradient of policy '{name}' is {norms[-1] / before:.0f} times its median",
+            "it is clipped, but look at the step (coterie play RUN --step STEP --tree), and lower optimizer.lr if it "
+            "comes back",
+        )  # fmt: skip
+
+
+def _validation(lines: Sequence[Line]) -> Iterator[Concern]:
+    """A curve that does not rise, or falls."""
+    validated = [line for line in lines if "validation/success_low" in line]
+    if not validated:
+        return
+    last, best = validated[-1], max(validated, key=lambda line: line["validation/success"])
+    if last["validation/success_high"] < best["validation/success_low"]:
+        yield Concern(
+            "fallen", "",
+            f"validation has fallen from {best['validation/success']:.3f} at step {best['step']:.0f} to "
+            f"{last['validation/success']:.3f}",
+            "the best checkpoint is kept, and is what coterie eval plays: stop, or go on with a lower optimizer.lr",
+        )  # fmt: skip
+        return
+    recent = validated[-FLAT - 1 :]
+    first = recent[0]
+    if len(recent) > FLAT and last["validation/success"] < CEILING and all(
+        first["validation/success_low"] <= line["validation/success"] <= first["validation/success_high"]
+        for line in recent
+    ):  # fmt: skip
+        yield Concern(
+            "flat", "",
+            f"validation is flat: {last['validation/success']:.3f}, and {first['validation/success']:.3f} at step "
+            f"{first['step']:.0f}, {FLAT} validations ago",
+            "read what the team does (coterie play RUN), then stop, raise optimizer.lr, draw more replies, or use "
+            "tasks that it solves sometimes",
+        )  # fmt: skip
+
+
+def _cut(role: str, steps: Sequence[Line]) -> list[Concern]:
+    shares = _series(steps, f"role/{role}/truncated_share")
+    if len(shares) < SOON or min(shares) <= CUT:
+        return []
+    return [
+        Concern(
+            "cut", role, f"role '{role}' does not end its replies: {fmean(shares):.0%} are cut at the token limit",
+            "raise the limit (environment.max_tokens or engine.max_tokens), or ask for shorter replies; if entropy "
+            "rose with it, lower optimizer.lr",
+        )
+    ]  # fmt: skip
+
+
+def _overlong(role: str, steps: Sequence[Line]) -> list[Concern]:
+    if sum(f"rollout/overlong/{role}" in line for line in steps) < OVERLONG:
+        return []
+    return [
+        Concern(
+            "overlong", role, f"prompts of role '{role}' outgrow the context: it is not asked, and the episode fails",
+            "repeat less of the episode in its prompts, ask for shorter replies (environment.max_tokens or "
+            "engine.max_tokens), or use a model with a longer context (policies.NAME.model)",
+        )
+    ]  # fmt: skip
 
 
 def _mostly_dead(steps: Sequence[Line]) -> list[Concern]:

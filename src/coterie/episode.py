@@ -134,6 +134,10 @@ class Noted:
     kind: Literal["metric"] = "metric"
 
 
+NO_OUTCOME = "not solved"
+"""The reason of an episode whose `play` returned without an outcome."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
     """The outcome."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from statistics import fmean
 
-from coterie.episode import Noted
+from coterie.episode import NO_OUTCOME, Log, Noted, Rewarded
 from coterie.group import Group
 from coterie.learning.batch import Learned
 from coterie.memory import Episode, Store
@@ -28,6 +28,7 @@ def rollout_metrics(played: Sequence[Played], budget: Budget) -> dict[str, float
         "groups/total": len(groups),
         "groups/live": sum(group.live for group in groups),
     }
+    line |= _unsaid(logs)
     for role in sorted({role for group in groups for role in _speakers(group)}):
         line |= _role(role, [group for group in groups if role in _speakers(group)])
     rewards = [log.rewards() for log in logs]
@@ -42,6 +43,17 @@ def rollout_metrics(played: Sequence[Played], budget: Budget) -> dict[str, float
     for what, counts in (("overlong", budget.overlong), ("dropped", budget.dropped), ("retried", budget.retried)):
         line |= {f"rollout/{what}/{stage}": count for stage, count in sorted(counts.items())}
     return line
+
+
+def _unsaid(logs: Sequence[Log]) -> dict[str, float]:
+    """Shares of episodes in which `play` gave no reward, and said no outcome; nothing where all did."""
+    if not logs:
+        return {}
+    shares = {
+        "no_reward": fmean(not any(isinstance(event, Rewarded) for event in log.events) for log in logs),
+        "no_outcome": fmean(log.outcome is None or log.outcome.reason == NO_OUTCOME for log in logs),
+    }
+    return {f"rollout/{name}": share for name, share in shares.items() if share}
 
 
 def _speakers(group: Group) -> set[str]:
@@ -92,6 +104,9 @@ def update_metrics(experience: Mapping[str, Sequence[Graded]], learned: Mapping[
     for name, sizes in (("advantage_share", advantage), ("gradient_share", gradient)):
         total = sum(sizes.values())
         line |= {f"role/{role}/{name}": size / total for role, size in sorted(sizes.items()) if total}
+    for policy in (one for one in learned.values() if len(one.roles) > 1):
+        total = sum(one.gradient for one in policy.roles.values())
+        line |= {f"role/{role}/policy_share": one.gradient / total for role, one in policy.roles.items() if total}
     for role, one in sorted((role, one) for policy in learned.values() for role, one in policy.roles.items()):
         line[f"role/{role}/entropy"] = one.entropy
     return line

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from coterie.engines.base import Engine
 from coterie.environment import Environment, Split
-from coterie.episode import Ended, Log, Noted
+from coterie.episode import NO_OUTCOME, Ended, Log, Noted
 from coterie.errors import ConfigError, Unavailable
 from coterie.memory import Recall
 from coterie.play import Play, Sampling, Seats, drive
@@ -143,7 +143,7 @@ def _summary(split: Split, kinds: tuple[str, ...], sampled: int, logs: list[Log 
     outcomes: dict[str, int] = {"dropped": len(logs) - len(kept)} if len(kept) < len(logs) else {}
     rewards: dict[str, float] = {}
     for log in kept:
-        ending = log.outcome or Ended(False, "not solved")
+        ending = log.outcome or Ended(False, NO_OUTCOME)
         outcomes[ending.reason] = outcomes.get(ending.reason, 0) + 1
         for name, total in log.rewards().items():
             rewards[name] = rewards.get(name, 0.0) + total / len(kept)
