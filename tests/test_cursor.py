@@ -12,7 +12,8 @@ from coterie.cursor import Cursor, PlayBug
 from coterie.episode import LOGS, Asked, Called, Ended, Noted, Returned, Rewarded
 from coterie.errors import EnvError, Unavailable
 from coterie.scene import Reply, Scene
-from tests.toys import CALLS, Looping, Number, Sequential, Simultaneous, Tools, Toy, run
+from tests.outside import CALLS
+from tests.toys import Looping, Number, Sequential, Simultaneous, Tools, Toy, run
 
 TOYS = [Sequential(), Simultaneous(), Looping(), Tools()]
 

@@ -30,6 +30,7 @@ from coterie.models import save_model
 from coterie.scene import Scene
 from coterie.team import Team, route
 from tests.games import Game, Tables, Tabular, close, collect, estimate, exact, expected, outcomes, play_with
+from tests.outside import touch
 from tests.toys import Number, Sequential, Simultaneous, Toy, one, scripted, tiny
 
 U = ((10.0, 7.0), (7.0, 0.0))
@@ -422,10 +423,6 @@ class Outside(Toy):
             scene.team_reward(float(replies["a"].text))
             if turn == 0:
                 await scene.call(touch, effect="external")
-
-
-def touch() -> int:
-    return 1
 
 
 def test_the_world_is_changed_once_and_not_branched_afterwards():

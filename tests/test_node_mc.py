@@ -26,6 +26,7 @@ from coterie.play import Play
 from coterie.scene import Scene
 from coterie.team import Team
 from tests.games import Game, Tables, Tabular, close, estimate, exact, expected
+from tests.outside import double
 from tests.toys import (
     TEAM,
     Acting,
@@ -36,7 +37,6 @@ from tests.toys import (
     Tools,
     Toy,
     counting,
-    double,
     one,
     scripted,
     worth,
@@ -241,12 +241,9 @@ def test_a_branch_can_be_played_again_alone():
 
 def test_branches_share_the_bases_prefix_and_no_call_runs_twice():
     """Invariant 2."""
-    from tests.toys import CALLS
-
-    CALLS.clear()
-    _, found = played(Tools(), continuations=2)
+    play, found = played(Tools(), continuations=2)
     # base: a, double, fail, b. a's node: 7 continuations with two calls each; b's node: none left
-    assert len(CALLS) == 2 + 7 * 2
+    assert play.budget.calls.total() == 2 + 7 * 2
     assert [group.key.point for group in found.groups] == [0, 1]
 
 

@@ -24,8 +24,8 @@ from coterie.errors import CallError, ConfigError, EnvError, Unavailable
 from coterie.play import RETRIES, Play, Sampling
 from coterie.sampling.tree import tree
 from coterie.scene import Scene
+from tests.outside import double, slow, unavailable_for_odd
 from tests.toys import (
-    CALLS,
     TEAM,
     Looping,
     Sequential,
@@ -33,7 +33,6 @@ from tests.toys import (
     Tools,
     Toy,
     counting,
-    double,
     one,
     run,
     scripted,
@@ -227,11 +226,13 @@ def test_simultaneous_prompts_hold_nothing_of_the_same_point():
 
 
 def test_points_after_an_external_effect_are_skipped_and_counted():
-    before = len(CALLS)
     play, found = grow(Tools(effect="external"))
     assert found.groups == ()
     assert play.budget.dropped == {"external_effect": 4, "after_external": 1}
-    assert len(CALLS) - before == 2  # the committed episode's own calls: no candidate has changed the world
+    assert play.budget.calls == {
+        "double": 1,
+        "fail": 1,
+    }  # the committed episode's own calls: no candidate has changed the world
 
 
 class Spending(Toy):
@@ -294,12 +295,6 @@ class OneBranchDown(Tools):
         reply = await scene.ask("a", "x")
         await scene.call(unavailable_for_odd, int(worth(reply.text)))
         scene.reward("a", worth(reply.text))
-
-
-def unavailable_for_odd(number: int) -> int:
-    if number % 2:
-        raise Unavailable("sandbox", "no room")
-    return number
 
 
 def test_a_candidate_lost_to_a_fault_leaves_its_group_and_is_counted():
@@ -450,11 +445,6 @@ def test_a_total_outage_loses_the_task_under_whole_episodes_too():
     assert isinstance(found, Unavailable)
     assert str(found) == "no episode of task train-0 could be played"
     assert play.budget.dropped == {"sandbox": 3, "task": 1}
-
-
-def slow(seconds: float) -> float:
-    time.sleep(seconds)
-    return seconds
 
 
 class Slow(Toy):

@@ -19,6 +19,7 @@ from coterie.play import Play, Sampling
 from coterie.run.sft import new_tokenizer
 from coterie.scene import Reply, Scene
 from coterie.team import Team
+from tests.outside import double, fail
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +75,6 @@ class Looping(Toy):
             scene.metric("length", len(reply.text))
             if reply.text == "0":
                 break
-
-
-def double(number: int) -> int:
-    CALLS.append(number)
-    return 2 * number
-
-
-def fail(number: int) -> int:
-    CALLS.append(number)
-    raise ZeroDivisionError("by design")
-
-
-CALLS: list[int] = []
 
 
 class Tools(Toy):

@@ -20,6 +20,7 @@ from operator import attrgetter
 from random import Random
 from typing import Any, TypeVar
 
+from coterie import calls
 from coterie.environment import Environment, Task
 from coterie.episode import (
     NO_OUTCOME,
@@ -237,7 +238,7 @@ class Cursor:
         return replies
 
     async def call(self, function: Callable[..., JSON], args: tuple[JSON, ...], effect: Effect) -> JSON:
-        called = Called(_name_of(function), _as_json(list(args), "arguments"), effect)
+        called = Called(calls.named(function), _as_json(list(args), "arguments"), effect)
         self._say(called)
         self._external |= effect == "external"
         replayed = self._next_recorded()
@@ -332,13 +333,6 @@ class Cursor:
                 f"play of task {self.task.id} is not deterministic: it ended before event "
                 f"{len(self._events)}, {self._recorded[len(self._events)]}, of the replayed log"
             )
-
-
-def _name_of(function: Callable[..., JSON]) -> str:
-    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "<object>")
-    if not module or "<" in name:
-        raise EnvError(f"scene.call needs a module-level function, not {name}")
-    return f"{module}:{name}"
 
 
 def _as_json(value: JSON, what: str) -> JSON:

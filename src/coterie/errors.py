@@ -70,7 +70,7 @@ class ExternalEffect(Unavailable):
 class CallError(Exception):
     """A function that `scene.call` ran has failed; the same in a replay.
 
-    Args: kind: the exception's class name, or "timeout". message: its text.
+    Args: kind: the exception's class name, "timeout", or "crash" where its process ended. message: its text.
     """
 
     def __init__(self, kind: str, message: str) -> None:

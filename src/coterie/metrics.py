@@ -42,6 +42,16 @@ def rollout_metrics(played: Sequence[Played], budget: Budget) -> dict[str, float
         line[f"role/{role}/truncated_share"] = budget.truncated[role] / budget.replies[role]
     for what, counts in (("overlong", budget.overlong), ("dropped", budget.dropped), ("retried", budget.retried)):
         line |= {f"rollout/{what}/{stage}": count for stage, count in sorted(counts.items())}
+    return line | _calls(budget)
+
+
+def _calls(budget: Budget) -> dict[str, float]:
+    """What `scene.call` ran, by the function's name; nothing where it ran nothing."""
+    line: dict[str, float] = {"rollout/calls": budget.calls.total()} if budget.calls else {}
+    for name in sorted(budget.calls):
+        line[f"call/{name}/calls"] = budget.calls[name]
+        line[f"call/{name}/timeouts"] = budget.call_timeouts[name]
+        line[f"call/{name}/crashes"] = budget.call_crashes[name]
     return line
 
 

@@ -8,29 +8,25 @@ every floating-point result, is the same in every run. Exact resume depends on i
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
-import os
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from coterie import calls
 from coterie.cursor import Cursor
 from coterie.engines.base import Engine, Request
 from coterie.environment import Environment, Task
 from coterie.episode import Point, Sample, text_of
-from coterie.errors import CallError, ConfigError, EnvError, Unavailable
+from coterie.errors import ConfigError, EnvError, Unavailable
 from coterie.memory import Recall
 from coterie.scene import JSON, Reply
 from coterie.seeds import seed_of
 from coterie.team import Team
 
 T = TypeVar("T")
-CALLS_PER_CORE = 4
-"""Calls of `scene.call` that run at once."""
 Samples = tuple[Sample, ...]
 Seats = Mapping[str, Callable[[str], str]]
 """Roles that no policy plays, and what they say to a prompt: a person, or silence."""
@@ -65,6 +61,9 @@ class Budget:
     """Questions that were not asked, by role: the prompt had outgrown the model's context."""
     dropped: Counter[str] = field(default_factory=Counter[str])
     retried: Counter[str] = field(default_factory=Counter[str])
+    calls: Counter[str] = field(default_factory=Counter[str])
+    call_timeouts: Counter[str] = field(default_factory=Counter[str])
+    call_crashes: Counter[str] = field(default_factory=Counter[str])
 
 
 class Front:
@@ -211,7 +210,7 @@ class Play:
         self._step = step
         self._seats = seats or {}
         self._front = Front(engine)
-        self._slots = asyncio.Semaphore(CALLS_PER_CORE * (os.cpu_count() or 1))
+        self._slots = asyncio.Semaphore(calls.AT_ONCE)
 
     @property
     def budget(self) -> Budget:
@@ -331,6 +330,7 @@ class Play:
         )
 
     async def _perform(self, function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
+        self.budget.calls[function.__qualname__] += 1
         for _ in range(RETRIES):
             try:
                 return await self._call(function, args)
@@ -339,42 +339,12 @@ class Play:
         return await self._call(function, args)
 
     async def _call(self, function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
-        limit = self.sampling.call_timeout_s
-        async with self._slots:  # the clock starts with the function, not with its place in a queue
-            done = _in_thread(function, args)
-            await asyncio.wait({done}, timeout=limit)
-        if not done.done():
-            done.cancel()
-            raise CallError("timeout", f"no result after {limit} s")
-        error = done.exception()
-        if error is None:
-            return done.result()
-        if isinstance(error, Unavailable):
-            raise error
-        raise CallError(type(error).__name__, str(error)) from error  # whatever a tool raises is data for `play`
-
-
-def _in_thread(function: Callable[..., JSON], args: tuple[JSON, ...]) -> asyncio.Future[JSON]:
-    """Runs a call in a thread that nobody waits for at the end: one that hangs cannot hold the run."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[JSON] = loop.create_future()
-
-    def settle(result: JSON, error: Exception | None) -> None:
-        if done.cancelled():
-            return
-        if error is None:
-            done.set_result(result)
-        else:
-            done.set_exception(error)
-
-    def work() -> None:
-        result, failure = None, None
         try:
-            result = function(*args)
-        except Exception as error:  # handed over, not swallowed
-            failure = error
-        with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits any more
-            loop.call_soon_threadsafe(settle, result, failure)
-
-    threading.Thread(target=work, daemon=True).start()
-    return done
+            async with self._slots:  # the clock starts with the function, not with its place in a queue
+                return await calls.run(function, args, self.sampling.call_timeout_s)
+        except calls.TimedOut:
+            self.budget.call_timeouts[function.__qualname__] += 1
+            raise
+        except calls.Crashed:
+            self.budget.call_crashes[function.__qualname__] += 1
+            raise

@@ -88,10 +88,15 @@ class Scene:
     async def call(self, function: Callable[..., JSON], *args: JSON, effect: Effect = "none") -> JSON:
         """Runs something outside: a sandbox, a retrieval, a service.
 
+        In training and evaluation it runs in a worker process, which imports its module and is used again: what it
+        keeps in its module stays in that worker and is seen neither here nor by other workers, and is gone when a
+        call crashes or takes too long. What it prints goes to standard error.
+
         Args: function: module-level; its result depends on its arguments alone. args: JSON.
             effect: "external" when it changes the world; points after it are never branched.
         Returns: the function's result as JSON, the same live and replayed.
-        Raises: CallError: it failed or took too long; Unavailable never reaches `play`.
+        Raises: CallError: it raised (the exception's name), took too long ("timeout") or ended its process
+            ("crash"); Unavailable never reaches `play`.
         """
         return await self._stage.call(function, args, effect)
 

@@ -3,9 +3,10 @@
     box = Box(time_s=2.0)
     calls(box.json(), "def f(x): return x + 1", [["f", [1]]])   # [{"status": "ok", "value": 2}]
 
-The functions are made for `scene.call`: JSON in, JSON out, and a replay never runs them again. No
-expected value ever enters a sandbox; the caller compares. Infrastructure trouble raises
-`Unavailable`; everything a program does is an answer: ok, error, timeout, memory, output, refused.
+The functions are made for `scene.call`: JSON in, JSON out, and a replay never runs them again. They only wait
+for a sandbox, within limits of their own, so their calls stay in the process that keeps the warm ones. No
+expected value ever enters a sandbox; the caller compares. Infrastructure trouble raises `Unavailable`; everything
+a program does is an answer: ok, error, timeout, memory, output, refused.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
+from coterie.calls import InThread
 from coterie.errors import ConfigError, Unavailable
 from coterie.sandbox.backends import BACKENDS, Backend, Box, missing
 from coterie.sandbox.inside import decode, encode
@@ -49,6 +51,7 @@ def check(box: Box) -> None:
         raise ConfigError(f"model-written code cannot be run here: {wrong}")
 
 
+@InThread
 def calls(box: dict[str, Any], program: str, asked: list[list[Any]]) -> list[Answer]:
     """Loads a program and calls its functions, one after the other, in one sandbox.
 
@@ -88,6 +91,7 @@ def _called(box: Box, program: str, asked: str) -> str:
     return json.dumps(answers)
 
 
+@InThread
 def runs(box: dict[str, Any], program: str, stdins: list[str]) -> list[Answer]:
     """Runs a whole program once for each standard input, in one sandbox.
 
@@ -109,6 +113,7 @@ def _patiently(ask: Callable[..., Answer], questions: Iterable[Sequence[Any]]) -
     return answers
 
 
+@InThread
 def judged(box: dict[str, Any], tests: str, program: str, name: str, trace: str = "") -> Answer:
     """Test code that defines `check(candidate)`, against a program's function.
 

@@ -1,0 +1,211 @@
+"""The processes that run calls: a template, and the workers that it forks. Standard library alone.
+
+A template is a fresh interpreter that has one thread and no torch of the trainer's. It imports what it is asked to
+import and forks a worker from there, so a worker costs a millisecond whatever its module loads. It reaps workers,
+says how each ended, kills those it is told to kill, and takes all of them with it when the trainer has gone.
+
+The trainer sends lines of JSON, a socket with every start:
+
+    {"start": 7, "module": "my_tools", "file": "/…/my_tools.py"}     and the worker answers on its socket
+    {"kill": 7}
+
+and on a worker's socket `{"name": "search", "args": [...]}`, answered by one of `result`, `error` (kind, message),
+`unavailable` (stage, message), `not_json`. The template adds `unloadable` (before the start) and `ended`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import importlib.util
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from functools import reduce
+from typing import Any
+
+PR_SET_PDEATHSIG = 1
+CHUNK = 1 << 16
+MOST_SOCKETS = 64
+"""That arrive in one read of the trainer's requests."""
+
+
+def main() -> None:
+    """A template's life: `inside.py SOCKET PATHS`."""
+    sys.path[:] = json.loads(sys.argv[2])
+    os.dup2(2, 1)  # what a tool prints is for people to see, and is not the trainer's output
+    sys.stdout.reconfigure(line_buffering=True)  # pyright: ignore[reportAttributeAccessIssue]
+    Template(socket.socket(fileno=int(sys.argv[1]))).serve()
+
+
+class Template:
+    """Forks workers and buries them."""
+
+    def __init__(self, trainer: socket.socket) -> None:
+        self._trainer = trainer
+        self._unread = b""
+        self._sockets: list[int] = []
+        self._workers: dict[int, tuple[int, socket.socket]] = {}
+        self._died, writing = os.pipe()
+        for end in (self._died, writing):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def serve(self) -> None:
+        """Until the trainer has gone; then no worker is left."""
+        while True:
+            ready, _, _ = select.select([self._trainer, self._died], [], [])
+            if self._died in ready:
+                with suppress(BlockingIOError):
+                    os.read(self._died, CHUNK)
+                self._bury()
+            if self._trainer in ready and not self._hear():
+                break
+        for pid in self._workers:
+            kill(pid)
+        for pid in self._workers:
+            os.waitpid(pid, 0)
+
+    def _hear(self) -> bool:
+        """Does what the trainer asks. Returns: whether it is still there."""
+        try:
+            data, sockets, _, _ = socket.recv_fds(self._trainer, CHUNK, MOST_SOCKETS)
+        except ConnectionResetError:
+            return False
+        for one in sockets:
+            os.set_inheritable(one, False)
+        self._sockets += sockets
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        for request in map(json.loads, lines):
+            if "start" in request:  # sockets arrive in the order of their requests
+                worker = socket.socket(fileno=self._sockets.pop(0))
+                self._start(request["start"], request["module"], request["file"], worker)
+            else:
+                for pid, (number, _) in self._workers.items():
+                    if number == request["kill"]:
+                        kill(pid)
+        return bool(data)
+
+    def _start(self, number: int, module: str, file: str | None, worker: socket.socket) -> None:
+        try:
+            load(module, file)
+        except BaseException as error:  # whatever a module does when it is imported
+            say(worker, {"unloadable": f"{type(error).__name__}: {error}"})
+            worker.close()
+            return
+        gc.freeze()  # its pages stay shared with the workers
+        template = os.getpid()
+        pid = os.fork()
+        if not pid:
+            self._become(worker, template, module)
+        with suppress(PermissionError, ProcessLookupError):  # the worker does the same: whoever comes first
+            os.setpgid(pid, pid)
+        self._workers[pid] = (number, worker)
+
+    def _become(self, worker: socket.socket, template: int, module: str) -> None:
+        """A worker's life: it ends with its socket, or with the template."""
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.setpgid(0, 0)  # what a tool starts dies with it
+            if sys.platform == "linux":
+                ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != template:
+                os._exit(1)
+            self._trainer.close()
+            for _, other in self._workers.values():
+                other.close()
+            work(worker, module)
+        except BaseException:  # never back into the template's loop
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+
+    def _bury(self) -> None:
+        """Takes leave of workers that have ended, and says how on their sockets."""
+        for pid, (_, worker) in list(self._workers.items()):
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                kill(pid)  # what it started; the number is its own until it is waited for
+                _, status = os.waitpid(pid, 0)
+                del self._workers[pid]
+                worker.setblocking(False)
+                with suppress(OSError):  # nobody listens
+                    say(worker, {"ended": ending(os.waitstatus_to_exitcode(status))})
+                worker.close()
+
+
+def kill(pid: int) -> None:
+    """Ends a worker and what it started."""
+    with suppress(ProcessLookupError, PermissionError):  # it has ended, and had started nothing
+        os.killpg(pid, signal.SIGKILL)
+
+
+def ending(code: int) -> str:
+    """How a process ended, in words."""
+    if code >= 0:
+        return f"its process ended with exit code {code}"
+    name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
+    return f"its process was ended by {name}"
+
+
+def load(module: str, file: str | None) -> None:
+    """Imports a module by its name, or from its file under that name."""
+    if module in sys.modules:
+        return
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if file is None or error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        spec = importlib.util.spec_from_file_location(module, file)
+        assert spec is not None
+        assert spec.loader is not None
+        made = importlib.util.module_from_spec(spec)
+        sys.modules[module] = made
+        try:
+            spec.loader.exec_module(made)
+        except BaseException:
+            del sys.modules[module]
+            raise
+
+
+def work(worker: socket.socket, module: str) -> None:
+    """Answers calls of a module's functions, one after the other."""
+    say(worker, {"ready": os.getpid()})
+    with worker.makefile("rb") as requests:
+        for line in requests:
+            request = json.loads(line)
+            worker.sendall(answer(module, request["name"], request["args"]).encode() + b"\n")
+
+
+def answer(module: str, name: str, args: list[Any]) -> str:
+    """What a call came to, as a line."""
+    try:
+        function: Callable[..., Any] = reduce(getattr, name.split("."), sys.modules[module])
+        result = function(*args)
+    except BaseException as error:  # whatever a tool raises is data, its wish to exit too
+        errors: Any = sys.modules.get("coterie.errors")
+        if errors and isinstance(error, errors.Unavailable):
+            return json.dumps({"unavailable": [error.stage, str(error)]})  # pyright: ignore[reportAttributeAccessIssue]
+        return json.dumps({"error": [type(error).__name__, str(error)]})
+    try:
+        return json.dumps({"result": result})
+    except (TypeError, ValueError, RecursionError) as error:
+        return json.dumps({"not_json": str(error)})
+
+
+def say(worker: socket.socket, message: dict[str, Any]) -> None:
+    """One line; it begins a new one, for a worker may have died within its own."""
+    worker.sendall(b"\n" * ("ended" in message) + json.dumps(message).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()
