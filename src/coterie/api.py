@@ -157,7 +157,7 @@ class Loaded:
             seats=seats,
             recall=self.recall,
         )
-        task = self.config.environment.task(split, index)
+        task = play.task(split, index)
         cursor = play.start(task)
         drive(play.run(cursor))
         return self.recall.shown(cursor.log, task) if self.recall else cursor.log

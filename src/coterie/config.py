@@ -24,6 +24,7 @@ from coterie.learning.optimizer import OptimizerConfig
 from coterie.memory import MemoryConfig
 from coterie.registry import ALGORITHMS, ENVIRONMENTS, find, nearest
 from coterie.team import Team
+from coterie.watchdog import PLAY_TIMEOUT_S, Watch
 
 S = TypeVar("S", bound=Settings)
 Device = Literal["auto", "cpu", "cuda", "mps"]
@@ -51,6 +52,8 @@ class EngineConfig(Settings):
     """Tokens of a reply where the environment sets no limit."""
     call_timeout_s: float = Field(60.0, gt=0)
     """Seconds that one scene.call may take."""
+    play_timeout_s: float = Field(PLAY_TIMEOUT_S, gt=0)
+    """Seconds that an environment's own code may take from an answer to its next question, before the run stops."""
 
 
 class TrainConfig(Settings):
@@ -286,7 +289,7 @@ def resolve(source: Source) -> Config:
             where = source.place(f"train.{key}")
             raise ConfigError(f"{where}train.{key} = {tasks}, but there are {count} {split} tasks; {what}")
     try:
-        environment.task("train", 0)
+        Watch(config.engine.play_timeout_s).task(environment.task, "train", 0)
     except ValueError as error:
         raise ConfigError(f"{source.place('environment')}environment: {error}") from error
     return config

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -34,9 +34,12 @@ from coterie.errors import ConfigError, EnvError
 from coterie.registry import USER_MODULE, find
 from coterie.scene import Reply
 from coterie.seeds import seed_of
+from coterie.watchdog import Stuck, Watch
 
 LONGEST_EPISODE = 2000
 """Decision points after which an episode counts as endless."""
+PLAY_TIMEOUT_S = 10.0
+"""Seconds that an environment's own code may take from an answer to its next question."""
 HOSTILE = (
     "",
     "\x00\x1b[2J\r\n\u202e\ud7ff",
@@ -48,15 +51,17 @@ HOSTILE = (
     '"\\ud800"',
 )
 Hand = Callable[[str, Task, LoggedPrompt, Random], Reply]
+Inspect = Callable[[Environment, Task, Hand, Watch], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One claim, whether it holds, and where not what was seen."""
+    """One claim, whether it holds, and where not what was seen. stuck: some code of the environment never came back."""
 
     claim: str
     ok: bool
     detail: str = ""
+    stuck: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,52 +83,66 @@ class Report:
 
 
 def check(
-    environment: Environment, *, tasks: int = 3, horizon: Horizon = "turn", decentralised: bool = False
+    environment: Environment,
+    *,
+    tasks: int = 3,
+    horizon: Horizon = "turn",
+    decentralised: bool = False,
+    play_timeout_s: float = PLAY_TIMEOUT_S,
 ) -> Report:
     """Plays and replays an environment, and reports which claims hold.
 
     Args: tasks: of each split that are played. horizon: no local reward may come after it. decentralised: no
-        role may ever be shown a word of another's.
+        role may ever be shown a word of another's. play_timeout_s: that `play` may run without coming back; where it
+        takes longer, no further claim is looked at.
     """
+    watch = Watch(play_timeout_s)
     findings = [_claim("the roles are distinct names", lambda: _roles(environment))]
     findings.append(_claim("this machine can play it", lambda: _ready(environment)))
     if not findings[-1].ok:
         return Report(tuple(findings))
-    findings.append(_claim("task(split, index) is pure, and its splits are disjoint", lambda: _tasks(environment)))
+    findings.append(
+        _claim("task(split, index) is pure, and its splits are disjoint", lambda: _tasks(environment, watch))
+    )
     if findings[-1].ok:
-        chosen: list[tuple[Split, int]] = [
-            (split, index) for split in SPLITS for index in range(_at_most(environment, split, tasks))
-        ]
-        findings += [
-            _claim(claim, lambda inspect=inspect: _each(environment, chosen, inspect))
-            for claim, inspect in (
-                ("play ends, whatever roles say, and raises nothing", _ends),
-                ("a replay says the same, event for event", _replays),
-                ("the task is not changed by playing it", _keeps_task),
-                ("team rewards lie in team_reward_range", _in_range),
-                (f"every local reward is seen by horizon '{horizon}'", lambda e, t, h: _seen(e, t, h, horizon)),
-            )
-        ]
-        if decentralised:
-            claim = "no role is shown what another said"
-            findings.append(
-                _claim(
-                    claim,
-                    lambda: _each(environment, chosen, _apart, (_marking(environment, 0), _marking(environment, 1))),
-                )
-            )
-        findings.append(_claim("a second process plays the same", lambda: _second_process(environment, tasks)))
+        with watch:
+            findings += _played(environment, tasks, horizon, decentralised, watch)
     return Report(tuple(findings))
 
 
-def digests(environment: Environment, tasks: int) -> list[str]:
+def _played(
+    environment: Environment, tasks: int, horizon: Horizon, decentralised: bool, watch: Watch
+) -> Iterator[Finding]:
+    """What playing shows, up to a play that does not come back."""
+    chosen: list[tuple[Split, int]] = [
+        (split, index) for split in SPLITS for index in range(_at_most(environment, split, tasks))
+    ]
+    claims: list[tuple[str, Inspect, Sequence[Hand]]] = [
+        ("play ends, whatever roles say, and raises nothing", _ends, ()),
+        ("a replay says the same, event for event", _replays, ()),
+        ("the task is not changed by playing it", _keeps_task, ()),
+        ("team rewards lie in team_reward_range", _in_range, ()),
+        (f"every local reward is seen by horizon '{horizon}'", partial(_seen, horizon=horizon), ()),
+    ]
+    if decentralised:
+        hands = (_marking(environment, 0), _marking(environment, 1))
+        claims.append(("no role is shown what another said", _apart, hands))
+    for claim, look, hands in claims:
+        finding = _claim(claim, partial(_each, environment, chosen, look, hands, watch))
+        yield finding
+        if finding.stuck:
+            return
+    yield _claim("a second process plays the same", lambda: _second_process(environment, tasks, watch))
+
+
+def digests(environment: Environment, tasks: int, watch: Watch) -> list[str]:
     """A hash for each task and hand: what another process must find too."""
     found: list[str] = []
     for split in SPLITS:
         for index in range(_at_most(environment, split, tasks)):
             task = environment.task(split, index)
             found += [
-                hashlib.sha256(LOGS.dump_json(_play(environment, task, hand).log)).hexdigest()
+                hashlib.sha256(LOGS.dump_json(_play(environment, task, hand, watch).log)).hexdigest()
                 for hand in _hands(environment)
             ]
     return found
@@ -132,6 +151,8 @@ def digests(environment: Environment, tasks: int) -> list[str]:
 def _claim(claim: str, test: Callable[[], str]) -> Finding:
     try:
         wrong = test()
+    except Stuck as error:
+        return Finding(claim, ok=False, detail=str(error), stuck=True)
     except (EnvError, ConfigError) as error:
         wrong = str(error)
     except PlayBug as bug:
@@ -158,11 +179,11 @@ def _ready(environment: Environment) -> str:
     return ""
 
 
-def _tasks(environment: Environment) -> str:
+def _tasks(environment: Environment, watch: Watch) -> str:
     seen: dict[str, str] = {}
     for split in SPLITS:
         for index in range(_at_most(environment, split, 50)):
-            task = environment.task(split, index)
+            task = watch.task(environment.task, split, index)
             if task != environment.task(split, index):
                 return f"task({split!r}, {index}) differs when asked again"
             if task.split != split:
@@ -202,9 +223,9 @@ def _hands(environment: Environment) -> list[Hand]:
     return [demonstrator, *others]
 
 
-def _play(environment: Environment, task: Task, hand: Hand) -> Cursor:
+def _play(environment: Environment, task: Task, hand: Hand, watch: Watch) -> Cursor:
     """One episode; raises EnvError where play starts work of its own or never ends."""
-    cursor = Cursor(environment, task, seed_of("check", task.id))
+    cursor = Cursor(environment, task, seed_of("check", task.id), watch=watch)
 
     async def drive() -> None:
         rng = Random(seed_of("hand", task.id))
@@ -218,18 +239,20 @@ def _play(environment: Environment, task: Task, hand: Hand) -> Cursor:
             cursor.answer({role: hand(role, task, prompt, rng) for role, prompt in point.asked.prompts.items()})
         raise EnvError(f"an episode has more than {LONGEST_EPISODE} decision points; bound its loops")
 
-    asyncio.run(drive())
+    with watch:
+        asyncio.run(drive())
     return cursor
 
 
 def _each(
     environment: Environment,
     places: list[tuple[Split, int]],
-    inspect: Callable[[Environment, Task, Hand], str],
-    hands: Sequence[Hand] = (),
+    inspect: Inspect,
+    hands: Sequence[Hand],
+    watch: Watch,
 ) -> str:
     wrongs = (
-        inspect(environment, environment.task(split, index), hand)
+        inspect(environment, environment.task(split, index), hand, watch)
         for split, index in places
         for hand in hands or _hands(environment)
     )
@@ -253,8 +276,10 @@ def _marker(role: str) -> str:
     return f"marker{seed_of('marker', role) % 10**9}"
 
 
-def _apart(environment: Environment, task: Task, hand: Hand) -> str:
-    for at, event in enumerate(event for event in _play(environment, task, hand).events if isinstance(event, Asked)):
+def _apart(environment: Environment, task: Task, hand: Hand, watch: Watch) -> str:
+    for at, event in enumerate(
+        event for event in _play(environment, task, hand, watch).events if isinstance(event, Asked)
+    ):
         for role, prompt in event.prompts.items():
             for other in environment.roles:
                 if other != role and _marker(other) in text_of(prompt):
@@ -262,49 +287,49 @@ def _apart(environment: Environment, task: Task, hand: Hand) -> str:
     return ""
 
 
-def _ends(environment: Environment, task: Task, hand: Hand) -> str:
-    _play(environment, task, hand)
+def _ends(environment: Environment, task: Task, hand: Hand, watch: Watch) -> str:
+    _play(environment, task, hand, watch)
     return ""
 
 
-def _replays(environment: Environment, task: Task, hand: Hand) -> str:
-    played = _play(environment, task, hand)
+def _replays(environment: Environment, task: Task, hand: Hand, watch: Watch) -> str:
+    played = _play(environment, task, hand, watch)
     time.sleep(0.001)  # a clock that is read must differ
     last = sum(isinstance(event, Asked) for event in played.events) - 1
     if last >= 0:
         asyncio.run(played.fork(last).advance())
-    again = Cursor(environment, task, played.seed, recorded=played.events)
+    again = Cursor(environment, task, played.seed, recorded=played.events, watch=watch)
     if asyncio.run(again.advance()) is not None or again.events != played.events:
         return f"task {task.id}: the replay goes on after the log's end"
     return ""
 
 
-def _keeps_task(environment: Environment, task: Task, hand: Hand) -> str:
+def _keeps_task(environment: Environment, task: Task, hand: Hand, watch: Watch) -> str:
     before = copy.deepcopy(task)
-    _play(environment, task, hand)
+    _play(environment, task, hand, watch)
     return "" if task == before else f"task {task.id} has changed; copy what play alters"
 
 
-def _in_range(environment: Environment, task: Task, hand: Hand) -> str:
+def _in_range(environment: Environment, task: Task, hand: Hand, watch: Watch) -> str:
     bounds = environment.team_reward_range
-    for event in _play(environment, task, hand).events:
+    for event in _play(environment, task, hand, watch).events:
         if isinstance(event, Rewarded) and event.role is None and bounds and not bounds[0] <= event.value <= bounds[1]:
             return f"task {task.id}: the team reward {event.value} is outside {bounds}"
     return ""
 
 
-def _seen(environment: Environment, task: Task, hand: Hand, horizon: Horizon) -> str:
-    check_seen(_play(environment, task, hand).events, horizon)
+def _seen(environment: Environment, task: Task, hand: Hand, watch: Watch, horizon: Horizon) -> str:
+    check_seen(_play(environment, task, hand, watch).events, horizon)
     return ""
 
 
-def _second_process(environment: Environment, tasks: int) -> str:
+def _second_process(environment: Environment, tasks: int, watch: Watch) -> str:
     kind = type(environment)
     if "<locals>" in kind.__qualname__ or kind.__module__ == "__main__":
         return f"{kind.__qualname__} is not at the top of a module, so a second process cannot import it"
     home = inspect.getfile(kind) if kind.__module__.startswith(USER_MODULE) else kind.__module__
-    payload = json.dumps([home, kind.__qualname__, environment.model_dump(mode="json"), tasks])
-    ours = digests(environment, tasks)
+    payload = json.dumps([home, kind.__qualname__, environment.model_dump(mode="json"), tasks, watch.limit_s])
+    ours = digests(environment, tasks, watch)
     process = subprocess.run(
         [sys.executable, "-c", "from coterie.conformance import _second; _second()"],
         input=payload,
@@ -331,10 +356,10 @@ def _a_year_ahead(clock: Callable[[], float]) -> float:
 
 def _second() -> None:
     """What the second process runs: digests of the environment named on standard input."""
-    home, name, settings, tasks = json.loads(sys.stdin.read())
+    home, name, settings, tasks, play_timeout_s = json.loads(sys.stdin.read())
     for clock in ("time", "monotonic", "perf_counter"):
         setattr(time, clock, partial(_a_year_ahead, getattr(time, clock)))
     table = {} if home.endswith(".py") else {f"{home}:{name}": f"{home}:{name}"}
     environment = find("environment", f"{home}:{name}", table, Environment)(**settings)
     environment.ready()
-    sys.stdout.write(json.dumps(digests(environment, tasks)))
+    sys.stdout.write(json.dumps(digests(environment, tasks, Watch(play_timeout_s))))

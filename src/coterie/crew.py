@@ -72,7 +72,7 @@ class Crew:
     def sampling(self, temperature: float, top_p: float = 1.0) -> Sampling:
         """How replies are drawn in this run."""
         engine = self.config.engine
-        return Sampling(temperature, top_p, engine.max_tokens, engine.call_timeout_s)
+        return Sampling(temperature, top_p, engine.max_tokens, engine.call_timeout_s, engine.play_timeout_s)
 
     def engine_with(self, name: str, policy: PolicyConfig, folder: Path) -> TransformersEngine:
         """An engine that has one more policy: its weights from a folder, its template from `policy`."""

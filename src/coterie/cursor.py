@@ -41,6 +41,7 @@ from coterie.episode import (
 from coterie.errors import CallError, EnvError, ExternalEffect, Unavailable
 from coterie.scene import JSON, Effect, Prompt, Reply, Scene
 from coterie.seeds import seed_of
+from coterie.watchdog import Watch
 
 Perform = Callable[[Callable[..., JSON], tuple[JSON, ...]], Awaitable[JSON]]
 """Runs a call live; raises CallError or Unavailable."""
@@ -86,11 +87,13 @@ class Cursor:
         recorded: tuple[Event, ...] = (),
         parent: tuple[str, int] | None = None,
         trial: bool = False,
+        watch: Watch | None = None,
     ) -> None:
         """A cursor before the first event; with `recorded`, it replays those first.
 
         Args: seed: the episode's chance. name: the branch. parent: the log and point it forks from.
-            trial: it only values a reply: it stops before it would change the world.
+            trial: it only values a reply: it stops before it would change the world. watch: stops `play`
+            where it never comes back, while it is entered.
         """
         self.environment = environment
         self.task = task
@@ -100,6 +103,7 @@ class Cursor:
         self._recorded = recorded
         self._parent = parent
         self._trial = trial
+        self._watch = watch or Watch()
         self._events: list[Event] = []
         self._roles = frozenset(environment.roles)
         self._spoke: dict[str, int] = {}
@@ -147,7 +151,8 @@ class Cursor:
         failure: CallError | None = None
         while True:
             try:
-                said = self._coroutine.throw(failure) if failure else self._coroutine.send(given)
+                resume = self._coroutine.throw if failure else self._coroutine.send
+                said = self._watch.over(self._whereabouts, resume, failure or given)
             except StopIteration:
                 return self._finish()
             except (EnvError, Unavailable):
@@ -210,6 +215,7 @@ class Cursor:
             recorded=tuple(self._events[: self._points[wanted] + 1]),
             parent=(self.id, wanted),
             trial=trial,
+            watch=self._watch,
         )
 
     # What the scene calls.
@@ -275,6 +281,18 @@ class Cursor:
         self._say(Noted(name, float(value)))
 
     # Behind them.
+
+    def _whereabouts(self) -> str:
+        """Which piece of `play` runs: since what it was last told."""
+        told = next((event for event in reversed(self._events) if isinstance(event, Answered | Returned)), None)
+        since = "from its beginning"
+        if isinstance(told, Answered):
+            roles = ", ".join(f"'{role}'" for role in sorted(told.replies))
+            since = f"after the answer of role {roles} at point {self._asked}"
+        elif told is not None:
+            called = next(event for event in reversed(self._events) if isinstance(event, Called))
+            since = f"after the call of {called.function} that followed point {self._asked}"
+        return f"play of task {self.task.id}, episode {self.id}, {since},"
 
     @property
     def _asked(self) -> int:

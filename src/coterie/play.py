@@ -18,13 +18,14 @@ from typing import Any, TypeVar
 from coterie import calls
 from coterie.cursor import Cursor
 from coterie.engines.base import Engine, Request
-from coterie.environment import Environment, Task
+from coterie.environment import Environment, Split, Task
 from coterie.episode import Point, Sample, text_of
 from coterie.errors import ConfigError, EnvError, Unavailable
 from coterie.memory import Recall
 from coterie.scene import JSON, Reply
 from coterie.seeds import seed_of
 from coterie.team import Team
+from coterie.watchdog import PLAY_TIMEOUT_S, Watch
 
 T = TypeVar("T")
 Samples = tuple[Sample, ...]
@@ -39,12 +40,14 @@ class Sampling:
     """How replies are drawn. temperature: 0 takes the most likely token. top_p: 1 for all of it.
 
     max_tokens: of one reply where the environment sets no limit. call_timeout_s: of one `scene.call`.
+    play_timeout_s: of `play` from an answer to its next question.
     """
 
     temperature: float = 1.0
     top_p: float = 1.0
     max_tokens: int = 256
     call_timeout_s: float = 60.0
+    play_timeout_s: float = PLAY_TIMEOUT_S
 
 
 @dataclass(slots=True)
@@ -210,12 +213,17 @@ class Play:
         self._step = step
         self._seats = seats or {}
         self._front = Front(engine)
+        self._watch = Watch(sampling.play_timeout_s)
         self._slots = asyncio.Semaphore(calls.AT_ONCE)
 
     @property
     def budget(self) -> Budget:
         """What the rollout has cost so far."""
         return self._front.budget
+
+    def task(self, split: Split, index: int) -> Task:
+        """The environment's task. Raises: Stuck: it never comes."""
+        return self._watch.task(self.environment.task, split, index)
 
     def start(self, task: Task, episode: int = 0) -> Cursor:
         """A cursor before an episode of a task; equal numbers give equal chance."""
@@ -225,6 +233,7 @@ class Play:
             seed_of("episode", self._seed, self._step, task.id, episode),
             name=str(episode),
             perform=self._perform,
+            watch=self._watch,
         )
 
     def key(self, cursor: Cursor, point: Point, role: str) -> tuple[str, int, str, str]:
@@ -268,17 +277,18 @@ class Play:
         Returns: what it drew, with the number of the point; the log is the cursor's.
         """
         drawn: list[tuple[int, Sample]] = []
-        while (point := await cursor.advance()) is not None and not (until and until(point)):
-            answers = await self.ask(cursor, point, temperature=temperature)
-            drawn += [(point.index, sample) for (sample,) in answers.values() if not sample.silent]
-            replies = {role: sample.reply() for role, (sample,) in answers.items()}
-            for role in point.roles:
-                if role in self._seats:
-                    asked = point.asked.prompts[role]
-                    _, episode, _, _ = self.key(cursor, point, role)
-                    told = self.recall.told(asked, role, cursor.task, episode) if self.recall else asked
-                    replies[role] = Reply(role, self._seats[role](text_of(told)))
-            cursor.answer(replies)
+        with self._watch:
+            while (point := await cursor.advance()) is not None and not (until and until(point)):
+                answers = await self.ask(cursor, point, temperature=temperature)
+                drawn += [(point.index, sample) for (sample,) in answers.values() if not sample.silent]
+                replies = {role: sample.reply() for role, (sample,) in answers.items()}
+                for role in point.roles:
+                    if role in self._seats:
+                        asked = point.asked.prompts[role]
+                        _, episode, _, _ = self.key(cursor, point, role)
+                        told = self.recall.told(asked, role, cursor.task, episode) if self.recall else asked
+                        replies[role] = Reply(role, self._seats[role](text_of(told)))
+                cursor.answer(replies)
         return drawn
 
     async def together(self, *branches: Coroutine[Any, Any, T]) -> list[T | Unavailable]:
@@ -286,7 +296,8 @@ class Play:
 
         Returns: a result for each; one that met a fault is counted as dropped and gives the fault.
         """
-        return await self._front.together(branches)
+        with self._watch:
+            return await self._front.together(branches)
 
     def _request(
         self, cursor: Cursor, point: Point, role: str, draws: int, temperature: float | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coterie.engines.base import Engine
 from coterie.environment import Environment, Split
@@ -110,7 +110,7 @@ def evaluate_team(
     if count is not None and count < tasks:
         raise ConfigError(f"the {split} split has {count} tasks, not {tasks}; ask for fewer")
     if not sampled:
-        sampling = Sampling(0.0, 1.0, sampling.max_tokens, sampling.call_timeout_s)
+        sampling = replace(sampling, temperature=0.0, top_p=1.0)
     play = Play(environment, team, engine, seed=seed, step=-1, sampling=sampling, seats=seats, recall=recall)
     episodes = max(1, sampled)
     logs: list[Log | None] = []
@@ -126,7 +126,7 @@ def evaluate_team(
 
 async def _play_all(play: Play, split: Split, indices: range, episodes: int) -> list[Log | None]:
     async def one(index: int, episode: int) -> Log:
-        cursor = play.start(play.environment.task(split, index), episode)
+        cursor = play.start(play.task(split, index), episode)
         await play.run(cursor)
         return cursor.log
 

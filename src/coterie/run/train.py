@@ -223,7 +223,7 @@ def _rollout(run: Run, config: Config, play: Play, step: int) -> list[Played]:
     ]
 
     async def collect() -> list[Played]:
-        tasks = [config.environment.task("train", index) for index in indices]
+        tasks = [play.task("train", index) for index in indices]
         outcomes = await play.together(*(config.algorithm.collect(play, task) for task in tasks))
         kept = [(i, one) for i, one in zip(indices, outcomes, strict=True) if not isinstance(one, Unavailable)]
         if len(outcomes) - len(kept) > settings.max_dropped_share * len(outcomes):

@@ -1,0 +1,151 @@
+"""The watchdog: `play` that runs on and never comes back to the scene is stopped, and named.
+
+`play` is driven by hand, so a loop in it that awaits nothing would hold the run for ever. Whatever of an environment
+runs in one piece (from an answer to the next question, or one `task`) runs under `Watch.over`, which notes when it
+began and no more; a timer looks at that note a few times within the limit. Only such pieces count: a slow engine, a
+slow call or a person who thinks do not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import threading
+import traceback
+from collections.abc import Callable
+from time import monotonic
+from types import FrameType
+from typing import Any, TypeVar
+
+from coterie.errors import EnvError
+
+T = TypeVar("T")
+PLAY_TIMEOUT_S = 60.0
+"""What one piece of `play` may take, where no setting says."""
+LOOKS = 10
+"""How often the timer looks within the limit."""
+
+
+class Stuck(EnvError):
+    """A piece of an environment's code took longer than it may."""
+
+
+class Late(BaseException):
+    """Raised inside the piece that took too long. No Exception: its own handlers must not catch it."""
+
+
+class Watch:
+    """Watches pieces of an environment's code in one thread, while it is entered."""
+
+    __slots__ = ("_before", "_began", "_entered", "_fired", "_lock", "_over", "_thread", "limit_s")
+
+    def __init__(self, limit_s: float = PLAY_TIMEOUT_S) -> None:
+        """Args: limit_s: seconds that one piece may take; the timer is a tenth of that late at most."""
+        self.limit_s = limit_s
+        self._began = 0.0
+        self._fired = False
+        self._entered = 0
+        self._lock = threading.Lock()
+        self._thread = 0
+        self._over: threading.Event | None = None
+        self._before: Any = None
+
+    def over(self, what: Callable[[], str], function: Callable[..., T], *args: Any) -> T:
+        """What a function returns.
+
+        Args: what: says what runs, for the message. Raises: Stuck: it took too long.
+        """
+        try:
+            try:
+                self._began = monotonic()
+                return function(*args)
+            finally:
+                self._began = 0.0
+                if self._fired:
+                    self._settle()
+        except Late as late:
+            self._began = 0.0
+            raise Stuck(
+                f"{what()} has run for more than {self.limit_s:g} s{_places(late)}; it may loop for ever: bound the "
+                "loop, give heavy work to scene.call, or raise the limit (of a run: engine.play_timeout_s)"
+            ) from late
+
+    def task(self, make: Callable[..., T], split: str, index: int) -> T:
+        """An environment's task. Args: make: its method `task`. Raises: Stuck: it took too long."""
+        with self:
+            return self.over(lambda: f"task({split!r}, {index})", make, split, index)
+
+    def __enter__(self) -> Watch:
+        self._entered += 1
+        if self._entered == 1:
+            self._start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._entered -= 1
+        if self._entered == 0:
+            self._stop()
+
+    def _start(self) -> None:
+        """A timer that interrupts the main thread, where it is free; a thread that looks, elsewhere.
+
+        The first also ends what never lets another thread run, such as a regular expression that backtracks for ever.
+        """
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL:
+            self._before = signal.signal(signal.SIGALRM, self._alarm)
+            signal.siginterrupt(signal.SIGALRM, False)  # what waits in C goes on waiting
+            signal.setitimer(signal.ITIMER_REAL, self.limit_s / LOOKS, self.limit_s / LOOKS)
+        else:
+            self._thread = threading.get_ident()
+            self._over = threading.Event()
+            threading.Thread(target=self._look, args=(self._over,), daemon=True, name="watchdog").start()
+
+    def _stop(self) -> None:
+        if self._over is not None:
+            self._over.set()
+            self._over = None
+        else:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, self._before)
+
+    def _late(self) -> bool:
+        began = self._began
+        return began > 0 and monotonic() - began > self.limit_s
+
+    def _alarm(self, signum: int, frame: FrameType | None) -> None:
+        if self._late():
+            raise Late
+
+    def _look(self, over: threading.Event) -> None:
+        while not over.wait(self.limit_s / LOOKS):
+            with self._lock:
+                self._fired = True  # before the look: a piece that ends meanwhile waits for what is decided here
+                if self._late():
+                    _raise_in(self._thread, Late)
+                else:
+                    self._fired = False
+
+    def _settle(self) -> None:
+        """Takes back what was to be raised, now that the piece has ended, and raises it here."""
+        with self._lock:
+            if self._fired:
+                self._fired = False
+                _raise_in(threading.get_ident(), None)
+                raise Late
+
+
+def _raise_in(thread: int, error: type[BaseException] | None) -> None:
+    """Has a thread raise an error at its next step; None takes it back."""
+    given = None if error is None else ctypes.py_object(error)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), given)
+
+
+def _places(late: Late) -> str:
+    """Where the environment's code was: its own outermost line, and the innermost where that is another."""
+    raised = late.__context__ if isinstance(late.__context__, Late) else late  # from another thread, then here again
+    lines = [line for line in traceback.extract_tb(raised.__traceback__) if line.filename != __file__]
+    if not lines:
+        return ""
+    first, last = lines[0], lines[-1]
+    inside = "" if last is first else f", in {last.name} at {last.filename}:{last.lineno}"
+    return f", at {first.filename}:{first.lineno}{inside}"
