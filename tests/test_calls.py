@@ -99,7 +99,7 @@ def test_time_outs_and_crashes_are_counted_by_the_functions_name(tool, reason, c
     assert [log.outcome.reason for log in found.logs].count(reason) == 3
     assert [log.solved for log in found.logs].count(True) == 3
     line = rollout_metrics([], play.budget)
-    assert line["rollout/calls"] == line[f"call/{tool}/calls"] == 6
+    assert line["rollout/calls"] == line[f"call/{tool}/count"] == 6
     assert {name: count for name, count in line.items() if count == 3} == {f"call/{tool}/{counted}": 3}
     assert not any(name.startswith(("rollout/dropped", "rollout/retried")) for name in line)
 

@@ -49,7 +49,7 @@ def _calls(budget: Budget) -> dict[str, float]:
     """What `scene.call` ran, by the function's name; nothing where it ran nothing."""
     line: dict[str, float] = {"rollout/calls": budget.calls.total()} if budget.calls else {}
     for name in sorted(budget.calls):
-        line[f"call/{name}/calls"] = budget.calls[name]
+        line[f"call/{name}/count"] = budget.calls[name]
         line[f"call/{name}/timeouts"] = budget.call_timeouts[name]
         line[f"call/{name}/crashes"] = budget.call_crashes[name]
     return line

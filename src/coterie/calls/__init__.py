@@ -34,7 +34,7 @@ AT_ONCE = 4 * (os.cpu_count() or 1)
 """Calls that run at once."""
 START_S = 120.0
 """What a worker may take to start, the import of its module included."""
-CHUNK = 1 << 16
+CHUNK = 1 << 18
 
 
 class TimedOut(CallError):
@@ -126,7 +126,7 @@ class Worker:
         self.number = number
         self.module = module
         self.socket = end
-        self._unread = b""
+        self._unread = bytearray()
 
     async def ask(self, request: bytes, limit_s: float) -> dict[str, Any] | None:
         """Its answer; None where there is none in time. Raises: Unavailable: it was lost without a word."""
@@ -173,7 +173,7 @@ class Worker:
         """The latest line, if it is whole: one that a worker's end cut short is followed by word of that end."""
         if not self._unread.endswith(b"}\n"):
             return None
-        lines, self._unread = self._unread.splitlines(), b""
+        lines, self._unread = self._unread.splitlines(), bytearray()
         return json.loads(lines[-1])
 
 

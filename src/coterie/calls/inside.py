@@ -132,9 +132,9 @@ class Template:
     def _bury(self) -> None:
         """Takes leave of workers that have ended, and says how on their sockets."""
         for pid, (_, worker) in list(self._workers.items()):
-            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                kill(pid)  # what it started; the number is its own until it is waited for
-                _, status = os.waitpid(pid, 0)
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                kill(pid)  # what it started: a group's number is not given again while somebody is in it
                 del self._workers[pid]
                 worker.setblocking(False)
                 with suppress(OSError):  # nobody listens
