@@ -102,7 +102,9 @@ def test_replacing_a_role_by_its_start_takes_back_what_it_learned(run):
     assert started.success < 0.5
     assert max(without_a.high, without_b.high) < -0.1
     with run.reading("best") as (folder, _):
-        assert folder.name == "step-00000"  # greedy play was perfect from the start, so another run's policy is its start
+        assert (
+            folder.name == "step-00000"
+        )  # greedy play was perfect from the start, so another run's policy is its start
     assert best.success == without_b.success
 
 

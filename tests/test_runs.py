@@ -166,9 +166,7 @@ def damage_empty(folder: Path) -> None:
     (folder / "manifest.json").write_text("{}")
 
 
-@pytest.mark.parametrize(
-    "damage", [damage_cut, damage_flip, damage_remove, damage_manifest, damage_list, damage_empty]
-)
+@pytest.mark.parametrize("damage", [damage_cut, damage_flip, damage_remove, damage_manifest, damage_list, damage_empty])
 def test_a_damaged_checkpoint_is_refused_with_a_way_on(whole, model, tmp_path, damage):
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
@@ -411,7 +409,9 @@ def test_ctrl_c_finishes_the_step_saves_and_says_how_to_resume(whole, model, tmp
         if line["step"] == 2:
             os.kill(os.getpid(), signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt, match=r"after step ([23]); saved as of step \1; go on with: coterie train --resume"):
+    with pytest.raises(
+        KeyboardInterrupt, match=r"after step ([23]); saved as of step \1; go on with: coterie train --resume"
+    ):
         train(config(model), tmp_path / "run", watch=press)
     train(config(model), resume=tmp_path / "run")
     assert untimed(tmp_path / "run") == untimed(whole)

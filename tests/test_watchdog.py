@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
+from coterie.evaluate import evaluate_team
 
 from coterie import check, load_config, train
 from coterie.algorithms.mas_grpo import MASGRPO
 from coterie.engines.scripted import ScriptedEngine
 from coterie.errors import EnvError
-from coterie.evaluate import evaluate_team
 from coterie.models import save_model
 from coterie.play import Play, Sampling
 from coterie.watchdog import Stuck, Watch
