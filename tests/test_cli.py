@@ -118,7 +118,7 @@ def test_a_person_may_take_a_role(run, monkeypatch):
 
 
 def test_what_a_model_wrote_is_shown_as_text():
-    from coterie.trees import plain
+    from coterie.safe import plain
 
     assert plain("\x1b[2Jhi\u202e\r") == "\\x1b[2Jhi\\x202e\\x0d"
 

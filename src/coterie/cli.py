@@ -6,16 +6,20 @@ Nothing heavy is imported before it is needed: `coterie --help` must answer at o
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import sys
+import traceback
 from pathlib import Path
 from statistics import fmean
+from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from coterie.bench import BENCHES
 from coterie.errors import CoterieError
+from coterie.safe import command, one_line, plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,7 +75,7 @@ def train(
     if dry_run:
         from coterie.models import memory_text
 
-        typer.echo(resolved.toml() + memory_text({name: policy.model for name, policy in resolved.policies.items()}))
+        say(resolved.toml() + memory_text({name: policy.model for name, policy in resolved.policies.items()}))
         return
     from coterie.display import TrainingDisplay
     from coterie.run.interrupts import Stop
@@ -83,7 +87,7 @@ def train(
             run = run_training(resolved, out, resume=resume, anyway=anyway, watch=display)
     except Stop as stopped:  # typer would drop the message
         _interrupted(str(stopped), 128 + stopped.number)
-    console.print(f"done: {run.folder}\nmeasure it on held-out tasks: coterie eval {run.folder}", soft_wrap=True)
+    say(f"done: {run.folder}\nmeasure it on held-out tasks: {command('eval', run.folder)}")
 
 
 @app.command(name="eval")
@@ -142,25 +146,23 @@ def evaluate(
             "noted": {name: fmean(values) for name, values in found.noted.items()},
             "pass_at": passed,
         }
-        typer.echo(json.dumps(whole | {"ablations": [dataclasses.asdict(change) for change in changes]}))
+        say(json.dumps(whole | {"ablations": [dataclasses.asdict(change) for change in changes]}))
         return
     how = f"{found.sampled} sampled episodes a task" if found.sampled else "greedy"
-    typer.echo(
-        f"{found.split}: {found.success:.3f} solved, 95 % interval {found.success_low:.3f} to {found.success_high:.3f}"
-    )
-    typer.echo(f"{found.tasks} tasks, {how}, {found.turns:.2f} turns a task (the unsolved at the limit)")
+    say(f"{found.split}: {found.success:.3f} solved, 95 % interval {found.success_low:.3f} to {found.success_high:.3f}")
+    say(f"{found.tasks} tasks, {how}, {found.turns:.2f} turns a task (the unsolved at the limit)")
     if found.by_kind:
-        typer.echo("  by kind: " + ", ".join(f"{kind} {share:.3f}" for kind, share in found.by_kind.items()))
+        say("  by kind: " + ", ".join(f"{kind} {share:.3f}" for kind, share in found.by_kind.items()))
     if sampled > 1:
-        typer.echo(", ".join(f"pass@{k} {share:.3f}" for k, share in passed.items()))
+        say(", ".join(f"pass@{k} {share:.3f}" for k, share in passed.items()))
     for name, value in found.rewards.items():
         cut = f", {found.truncated[name]:.1%} of replies cut" if name in found.truncated else ""
-        typer.echo(f"  {name}: reward {value:+.3f} an episode{cut}")
-    typer.echo("  endings: " + ", ".join(f"{reason} {count}" for reason, count in sorted(found.outcomes.items())))
+        say(f"  {name}: reward {value:+.3f} an episode{cut}")
+    say("  endings: " + ", ".join(f"{reason} {count}" for reason, count in sorted(found.outcomes.items())))
     if changes:
-        typer.echo("changed, on the same tasks (change in points, paired 95 % interval):")
+        say("changed, on the same tasks (change in points, paired 95 % interval):")
     for one in changes:
-        typer.echo(
+        say(
             f"  {one.ablation}: {one.success:.3f} solved, {100 * one.change:+.1f} "
             f"[{100 * one.low:+.1f}, {100 * one.high:+.1f}]"
         )
@@ -182,7 +184,7 @@ def play(
     """Watch one episode, or a training tree: coterie play RUN --step 40 --tree"""
     from coterie.errors import ConfigError
     from coterie.runs import Run
-    from coterie.trees import log_text, plain, tree_text
+    from coterie.trees import log_text, tree_text
 
     if bug:
         Run.open(run).replay_bug()
@@ -194,17 +196,17 @@ def play(
         played = opened.episodes(step)
         if task >= len(played):
             raise ConfigError(f"step {step} played {len(played)} tasks; --task is 0 to {len(played) - 1}")
-        typer.echo(tree_text(played[task]))
+        say(tree_text(played[task]))
         return
     from coterie.api import load
 
     def ask(prompt: str) -> str:
-        typer.echo(plain(prompt))
-        return typer.prompt(f"{seat}", default="", show_default=False)
+        say(prompt)
+        return typer.prompt(plain(f"{seat}"), default="", show_default=False)
 
     loaded = load(run, step)
     log = loaded.play(split, task, temperature=temperature, seats={seat: ask} if seat else None)  # pyright: ignore[reportArgumentType]
-    typer.echo(log_text(log))
+    say(log_text(log))
 
 
 @app.command()
@@ -227,7 +229,7 @@ def report(
         page.write_text(text, encoding="utf-8")
     except OSError as error:
         raise CheckpointError(f"{page} cannot be written: {error.strerror}; choose another place with --out") from error
-    _console().print(f"open in a browser: {page}", soft_wrap=True)
+    say(f"open in a browser: {page}")
 
 
 @app.command(name="memory")
@@ -241,7 +243,7 @@ def show_memory(
     from coterie.memory import near_duplicates
     from coterie.registry import nearest
     from coterie.runs import Run
-    from coterie.trees import memory_text, plain
+    from coterie.trees import memory_text
 
     opened = Run.open(run)
     roles = opened.config.team.roles
@@ -249,13 +251,13 @@ def show_memory(
         raise ConfigError(f"--role {role}: unknown{nearest(role, roles)}; the team has {', '.join(roles)}")
     with opened.reading("latest" if step is None else step) as (_, progress):
         pass
-    typer.echo(memory_text(progress.memory, opened.config.memory, role))
+    say(memory_text(progress.memory, opened.config.memory, role))
     if progress.memory.entries:
         world, tasks = opened.config.environment, opened.config.train.eval_tasks
         near = near_duplicates(progress.memory, (world.task("validation", index).query for index in range(tasks)))
-        typer.echo(f"\nfrom nearly one of {tasks} validation queries: {len(near)}")
+        say(f"\nfrom nearly one of {tasks} validation queries: {len(near)}")
         for entry, query in near[:20]:
-            typer.echo(f"  {plain(entry.key)}  ~  {plain(query)}")
+            say(f"  {entry.key}  ~  {query}")
 
 
 @app.command()
@@ -271,11 +273,10 @@ def sft(
     from coterie.run.sft import sft as build
 
     world, config, memory = load_sft(environment, sets or ())
-    console = _console()
-    console.print(f"writing to {out}", soft_wrap=True)
-    with step_progress(console, config.steps) as progress:
+    say(f"writing to {out}")
+    with step_progress(_console(), config.steps) as progress:
         built = build(world, out, config, source=model, memory=memory, progress=progress)
-    console.print(f"done: {out}, {built.size / 1e6:.2f} million parameters", soft_wrap=True)
+    say(f"done: {out}, {built.size / 1e6:.2f} million parameters")
 
 
 @app.command(name="list")
@@ -291,12 +292,12 @@ def list_names(
         raise ConfigError(f"unknown list '{kind}'{nearest(kind, KINDS)}; there are {', '.join(KINDS)}")
     found = {name: summary(name) for name in ([kind] if kind else KINDS)}
     if as_json:
-        typer.echo(json.dumps(found))
+        say(json.dumps(found))
         return
     for name, entries in found.items():
-        typer.echo(name)
+        say(name)
         for entry, text in entries.items():
-            typer.echo(f"  {entry:14} {text}")
+            say(f"  {entry:14} {text}")
 
 
 @app.command()
@@ -318,9 +319,9 @@ def check(
     config = load_config(target, sets or ())
     report = prove(config.environment, tasks=tasks, horizon=config.algorithm.reach, decentralised=decentralised)
     if as_json:
-        typer.echo(json.dumps({"ok": report.ok, "findings": [dataclasses.asdict(one) for one in report.findings]}))
+        say(json.dumps({"ok": report.ok, "findings": [dataclasses.asdict(one) for one in report.findings]}))
     else:
-        typer.echo(str(report))
+        say(str(report))
     raise typer.Exit(0 if report.ok else 1)
 
 
@@ -331,16 +332,14 @@ def doctor(as_json: AsJson = False) -> None:
 
     findings = examine()
     if as_json:
-        typer.echo(json.dumps([dataclasses.asdict(one) for one in findings]))
+        say(json.dumps([dataclasses.asdict(one) for one in findings]))
         return
     area = ""
     for one in findings:
         if one.area != area:
             area = one.area
-            typer.echo(area)
-        typer.echo(
-            f"  {'ok     ' if one.ok else 'missing'} {one.name:14} {one.text}" + ("" if one.ok else f"; {one.advice}")
-        )
+            say(area)
+        say(f"  {'ok     ' if one.ok else 'missing'} {one.name:14} {one.text}" + ("" if one.ok else f"; {one.advice}"))
 
 
 @app.command()
@@ -351,23 +350,42 @@ def bench(
     """Measure: every figure in the docs comes from here: coterie bench rollout"""
     from coterie.bench import run_bench
 
-    figures: dict[str, Any] = run_bench(name, say=None if as_json else lambda line: typer.echo(line, err=True))
-    typer.echo(json.dumps(figures) if as_json else "\n".join(f"{key}: {value}" for key, value in figures.items()))
+    figures: dict[str, Any] = run_bench(name, say=None if as_json else lambda line: say(line, err=True))
+    say(json.dumps(figures) if as_json else "\n".join(f"{key}: {value}" for key, value in figures.items()))
+
+
+def say(text: str, err: bool = False) -> None:
+    """Prints for people and machines alike: the one way out of a command, and it is safe."""
+    typer.echo(plain(text), err=err)
 
 
 def _console(stderr: bool = False) -> Console:
-    from rich.console import Console
+    from coterie.terminal import SafeConsole
 
-    return Console(stderr=stderr, highlight=False)
+    return SafeConsole(stderr=stderr, highlight=False)
 
 
 def _interrupted(message: str = "", code: int = INTERRUPTED) -> NoReturn:
-    typer.echo(f"\ncoterie: {message or 'interrupted'}", err=True)
+    say(f"\ncoterie: {one_line(message) or 'interrupted'}", err=True)
     sys.exit(code)
+
+
+def _show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """A bug keeps its traceback; what it quotes of tasks and replies is made safe."""
+    sys.stderr.write(plain("".join(traceback.format_exception(kind, error, trace))))
+
+
+def _prepare_streams() -> None:
+    """A terminal that lacks a character is shown its code: no text can stop a command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def main() -> None:
     """The entry point: a person's mistake is one line and exit code 2, a bug keeps its traceback."""
+    sys.excepthook = _show_bug
+    _prepare_streams()
     if len(sys.argv) == 1:
         sys.argv.append("--help")
     try:
@@ -376,11 +394,11 @@ def main() -> None:
             _interrupted()
         sys.exit(code)
     except CoterieError as error:
-        typer.echo(f"coterie: {' '.join(str(error).split())}", err=True)
+        say(f"coterie: {one_line(str(error))}", err=True)
         sys.exit(2)
     except USAGE_ERRORS as error:  # pyright: ignore[reportGeneralTypeIssues]
-        message = str(error).rstrip(".")
-        typer.echo(f"coterie: {message[:1].lower()}{message[1:]}; see coterie --help", err=True)
+        message = one_line(str(error)).rstrip(".")
+        say(f"coterie: {message[:1].lower()}{message[1:]}; see coterie --help", err=True)
         sys.exit(2)
     except typer.Abort:
         _interrupted()

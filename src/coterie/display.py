@@ -47,7 +47,7 @@ class TrainingDisplay:
         """Shows one line of metrics."""
         if self._first_step is None:
             self._first_step = int(line["step"])
-            self.console.print(f"writing to {run.folder}", soft_wrap=True)
+            self.console.print(f"writing to {run.folder}", soft_wrap=True, markup=False)
             self._watch = Watch(tuple(config.team.roles))
             for earlier in run.metrics()[:-1]:
                 self._watch.see(earlier)

@@ -1,6 +1,6 @@
 """A training tree and an episode as text: prompts, replies, values, advantages, what was committed.
 
-What a model wrote is shown as text: control characters are made visible, nothing is interpreted.
+What a model wrote is shown as text: control characters are written out, nothing is interpreted.
 """
 
 from __future__ import annotations
@@ -9,11 +9,7 @@ from coterie.episode import Answered, Asked, Ended, Log, Rewarded, TurnBegan, te
 from coterie.group import Group
 from coterie.memory import MemoryConfig, Store
 from coterie.runs import Played
-
-
-def plain(text: str) -> str:
-    """Text that is safe on a terminal: control and format characters are written out."""
-    return "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in text)
+from coterie.safe import plain
 
 
 def tree_text(played: Played) -> str:
@@ -40,12 +36,12 @@ def tree_text(played: Played) -> str:
                         if group.key.path == path and group.key.role == role:
                             lines += _members(group, earned)
             elif isinstance(event, Ended):
-                lines.append(f"  {plain(event.reason)}")
+                lines.append(f"  {event.reason}")
     for group, earned in zip(played.collected.groups, played.advantages, strict=True):
         if group.scope == "task":
             lines.append(f"episodes of task {group.key.task}, compared as wholes")
             lines += _members(group, earned)
-    return "\n".join(lines)
+    return plain("\n".join(lines))
 
 
 def log_text(log: Log) -> str:
@@ -66,10 +62,10 @@ def log_text(log: Log) -> str:
             case Rewarded():
                 lines.append(f"  {event.name} reward {event.value:+.3f} for {event.role or 'the team'}")
             case Ended():
-                lines.append(f"{'solved' if event.solved else 'not solved'}: {plain(event.reason)}")
+                lines.append(f"{'solved' if event.solved else 'not solved'}: {event.reason}")
             case _:
-                lines.append(f"  {plain(_short(str(event)))}")
-    return "\n".join(lines)
+                lines.append(f"  {_short(str(event))}")
+    return plain("\n".join(lines))
 
 
 LONGEST_EVENT = 200
@@ -100,12 +96,12 @@ def _members(group: Group, earned: tuple[float, ...]) -> list[str]:
         parts = ", ".join(f"{name} {value:+.2f}" for name, value in sorted(member.parts.items()))
         text = " / ".join(sample.text for sample in member.samples)
         mark = "*" if index == group.committed else " "
-        lines.append(f"    {mark} a {credit:+.3f}  r {member.value:+.3f} ({parts})  {plain(text)!r}")
+        lines.append(f"    {mark} a {credit:+.3f}  r {member.value:+.3f} ({parts})  {text!r}")
     return lines
 
 
 def _indented(text: str, first: str) -> list[str]:
-    return [first + line for line in plain(text).split("\n")]
+    return [first + line for line in text.split("\n")]
 
 
 def memory_text(store: Store, config: MemoryConfig, role: str | None = None) -> str:
@@ -114,7 +110,7 @@ def memory_text(store: Store, config: MemoryConfig, role: str | None = None) -> 
         return "this run remembers nothing: memory.mode = 'off'"
     lines = [f"{len(store.entries)} entries after {store.iteration} steps, {store.digest[:12]}"]
     for name, share in store.baselines.items():
-        lines.append(f"success without notes, {plain(name)}: {share:.3f}")
+        lines.append(f"success without notes, {name}: {share:.3f}")
     for owner in sorted({entry.role for entry in store.entries if role in (None, entry.role)}):
         mine = [entry for entry in store.entries if entry.role == owner]
         mine.sort(key=lambda entry: -entry.strength(store.iteration, config.half_life))
@@ -126,9 +122,9 @@ def memory_text(store: Store, config: MemoryConfig, role: str | None = None) -> 
                 else "not shown yet"
             )
             state = "" if entry.state == "active" else f", {entry.state}"
-            lines.append(f"  {plain(entry.text)}")
+            lines.append(f"  {entry.text}")
             lines.append(
-                f"    for: {plain(entry.key)} ({judged}, since step {entry.born}, last used {entry.used}{state}; "
-                f"from {len(entry.sources)} of {plain(' '.join(entry.origin[:2]))})"
+                f"    for: {entry.key} ({judged}, since step {entry.born}, last used {entry.used}{state}; "
+                f"from {len(entry.sources)} of {' '.join(entry.origin[:2])})"
             )
-    return "\n".join(lines)
+    return plain("\n".join(lines))

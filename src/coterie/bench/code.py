@@ -14,7 +14,7 @@ from coterie.bench import Say
 from coterie.bench.rows import Row, Table
 from coterie.episode import Answered
 from coterie.run.evaluate import at_k
-from coterie.trees import plain
+from coterie.safe import plain
 
 PAGE = Path("docs/results/code.md")
 FIVE = (0, 1, 2, 3, 4)
@@ -42,7 +42,7 @@ SCHEMES = ("fallback", "decorator", "coordinator", "strategy")
 def run(say: Say) -> dict[str, Any]:
     """Runs what is missing, writes the page, and returns success by row."""
     TABLE.make(say)
-    PAGE.write_text("\n".join(page(say)))
+    PAGE.write_text(plain("\n".join(page(say))))
     return TABLE.success()
 
 
@@ -135,7 +135,7 @@ def _examples() -> list[str]:
         lines += [f"`{before.config.environment.task('test', index).query}`", ""]
         for title, log in zip(("Start", "Trained"), logs, strict=True):
             (answered,) = [event for event in log.events if isinstance(event, Answered)]
-            texts = [plain(reply.text) for reply in answered.replies.values()]
+            texts = [reply.text for reply in answered.replies.values()]
             lines += [f"{title}:", "", "```python", *"\n\n".join(texts).splitlines(), "```", ""]
         if lines.count("Start:") == 2:
             break

@@ -15,6 +15,7 @@ from coterie.bench import Say
 from coterie.bench.rows import Row, Table
 from coterie.memory import Mode
 from coterie.run.evaluate import Evaluation, wilson
+from coterie.safe import plain
 
 PAGE = Path("docs/results/joyagents.md")
 CONFIG = "configs/assistants.toml"
@@ -59,7 +60,7 @@ def run(say: Say) -> dict[str, Any]:
     """Runs what is missing, writes the page, and returns success by row."""
     TABLE.make(say, list(METHODS))
     TABLE.make(say)
-    PAGE.write_text("\n".join(page(say)))
+    PAGE.write_text(plain("\n".join(page(say))))
     return TABLE.success()
 
 

@@ -21,7 +21,8 @@ from coterie.report.charts import COLORS, Series, line_chart, tree_picture
 from coterie.run.ablation import BASE, Ablation, Change
 from coterie.run.evaluate import Evaluation
 from coterie.runs import Played, Run
-from coterie.trees import log_text, plain, why_comparable
+from coterie.safe import plain
+from coterie.trees import log_text, why_comparable
 
 AUDITED = 3
 """Tasks of the last saved rollout whose groups are shown."""
@@ -66,9 +67,8 @@ def report(folders: Sequence[Path], *, tasks: int = 200, progress: Callable[[str
     measured = _measure(runs[0], tasks, progress) if tasks else None
     names = [_name(run.folder, runs) for run in runs]
     templates = Templates(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    templates.filters["plain"] = plain
     source = importlib.resources.files("coterie.report").joinpath("page.html").read_text(encoding="utf-8")
-    return templates.from_string(source).render(
+    page = templates.from_string(source).render(
         runs=[
             {"name": name, "color": color, "last": _last(run_lines), "folder": str(run.folder), "about": _about(run)}
             for run, name, color, run_lines in zip(runs, names, itertools.cycle(COLORS), lines)
@@ -87,6 +87,7 @@ def report(folders: Sequence[Path], *, tasks: int = 200, progress: Callable[[str
         audited=[_audit(played) for played in _most_telling(saved.get(latest, []))],
         measured=measured,
     )
+    return plain(page)
 
 
 def _name(folder: Path, runs: Sequence[Run]) -> str:
