@@ -109,7 +109,7 @@ def test_a_policy_is_named_so_that_it_can_be_a_folder():
 
 def test_an_environment_of_ones_own_is_named_by_its_file():
     config = load_config("tests/toys.py:Agree")
-    assert config.names["environment"] == "tests/toys.py:Agree"
+    assert config.names["environment"] == f"{ROOT / 'tests/toys.py'}:Agree"
     assert config.team.roles == {"a": "team", "b": "team"}
 
 

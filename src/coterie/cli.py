@@ -241,6 +241,7 @@ def show_memory(
     """Show what roles remember, where it comes from and what it was worth: coterie memory RUN"""
     from coterie.errors import ConfigError
     from coterie.memory import near_duplicates
+    from coterie.mistakes import task_of
     from coterie.registry import nearest
     from coterie.runs import Run
     from coterie.trees import memory_text
@@ -254,7 +255,7 @@ def show_memory(
     say(memory_text(progress.memory, opened.config.memory, role))
     if progress.memory.entries:
         world, tasks = opened.config.environment, opened.config.train.eval_tasks
-        near = near_duplicates(progress.memory, (world.task("validation", index).query for index in range(tasks)))
+        near = near_duplicates(progress.memory, (task_of(world, "validation", index).query for index in range(tasks)))
         say(f"\nfrom nearly one of {tasks} validation queries: {len(near)}")
         for entry, query in near[:20]:
             say(f"  {entry.key}  ~  {query}")

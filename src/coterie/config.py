@@ -7,27 +7,32 @@ refused with the file, the line and what to do, before any model is loaded.
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
 from coterie.algorithms.base import Algorithm
-from coterie.environment import Environment, Settings, Split
-from coterie.errors import ConfigError
+from coterie.environment import SPLITS, Environment, Settings, Split
+from coterie.errors import ConfigError, EnvError
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.memory import MemoryConfig
-from coterie.registry import ALGORITHMS, ENVIRONMENTS, find, nearest
+from coterie.mistakes import check_written, count_of, raised_at, said, task_of
+from coterie.registry import ALGORITHMS, ENVIRONMENTS, USER_MODULE, find, nearest, whole_name
 from coterie.team import Team
 from coterie.watchdog import PLAY_TIMEOUT_S, Watch
 
 S = TypeVar("S", bound=Settings)
 Device = Literal["auto", "cpu", "cuda", "mps"]
+OTHER_FORMATS = (".json", ".yaml", ".yml", ".cfg", ".ini")
+"""What configs of other programs are called."""
 MUTE_TASKS = 500
 """Validation tasks of a mute probe."""
 SHARED = "team"
@@ -176,10 +181,14 @@ class Config:
 
 
 class Source:
-    """What a person wrote, and where: for messages."""
+    """What a person wrote, and where: for messages, and to find the files it names.
 
-    def __init__(self, data: dict[str, Any], places: Mapping[str, str]) -> None:
+    folder: where its file lies, if it is one.
+    """
+
+    def __init__(self, data: dict[str, Any], places: Mapping[str, str], folder: Path | None = None) -> None:
         self.data = data
+        self.folder = folder
         self._places = places
 
     def place(self, path: str) -> str:
@@ -209,7 +218,7 @@ def load_sft(environment: str, overrides: Sequence[str] = ()) -> tuple[Environme
     for table in source.data:
         if table not in tables:
             raise ConfigError(f"{source.place(table)}unknown table '{table}'{nearest(table, tables)}")
-    world = _named(source, "environment", ENVIRONMENTS, Environment, {}, None)
+    world = _world(source, {})
     memory = _memory(source, world)
     if memory.mode != "off" and type(world).lessons is not Environment.lessons:
         raise ConfigError(
@@ -246,7 +255,7 @@ def resolve(source: Source) -> Config:
         if not isinstance(content, dict):
             raise ConfigError(f"{source.place(table)}'{table}' is a table; write [{table}] and its keys below")
     names: dict[str, str] = {}
-    environment = _named(source, "environment", ENVIRONMENTS, Environment, names, None)
+    environment = _world(source, names)
     algorithm = _named(source, "algorithm", ALGORITHMS, Algorithm, names, "at_grpo")
     team = _team(source, environment)
     policies = _policies(source, team, environment.starter)
@@ -289,26 +298,42 @@ def resolve(source: Source) -> Config:
             where = source.place(f"train.{key}")
             raise ConfigError(f"{where}train.{key} = {tasks}, but there are {count} {split} tasks; {what}")
     try:
-        Watch(config.engine.play_timeout_s).task(environment.task, "train", 0)
-    except ValueError as error:
-        raise ConfigError(f"{source.place('environment')}environment: {error}") from error
+        Watch(config.engine.play_timeout_s).task(partial(task_of, environment), "train", 0)
+    except (ConfigError, EnvError) as error:
+        raise ConfigError(f"{source.place('environment')}{error}") from error
     return config
+
+
+def _world(source: Source, names: dict[str, str]) -> Environment:
+    """The environment. Raises: ConfigError: it is not there, or cannot be used as it is written."""
+    environment = _named(source, "environment", ENVIRONMENTS, Environment, names, None)
+    try:
+        check_written(environment)
+        for split in SPLITS:
+            count_of(environment, split)
+    except EnvError as error:
+        raise ConfigError(f"{source.place('environment.name')}{error}") from error
+    return environment
 
 
 def _read(source: str | Path | Mapping[str, Any], overrides: Sequence[str]) -> Source:
     places: dict[str, str] = {}
+    folder: Path | None = None
     if isinstance(source, Mapping):
         data = {table: dict(content) for table, content in source.items()}
     elif str(source).endswith(".toml"):
         path = Path(source)
+        folder = path.parent
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
             data = tomllib.loads(text)
         except FileNotFoundError as error:
             raise ConfigError(f"{path} does not exist; give a .toml file or the name of an environment") from error
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
         places = {key: f"{path}:{line}" for key, line in _lines(text).items()}
+    elif Path(source).suffix.lower() in OTHER_FORMATS:
+        raise ConfigError(f"{source}: a config is a TOML file, as in configs/; write it as {Path(source).stem}.toml")
     else:
         data = {"environment": {"name": str(source)}}
     for override in overrides:
@@ -323,7 +348,7 @@ def _read(source: str | Path | Mapping[str, Any], overrides: Sequence[str]) -> S
                 raise ConfigError(f"--set {override}: '{part}' is a value, not a table")
         table[parts[-1]] = _value(value)
         places[key.strip()] = f"--set {override}"
-    return Source(data, places)
+    return Source(data, places, folder)
 
 
 def _value(text: str) -> Any:
@@ -357,10 +382,11 @@ def _named(
             f"{source.place(f'{table}.name')}{table}.name is {name!r}; name one of {', '.join(known)}, or FILE.py:Class"
         )
     try:
+        name = whole_name(name, source.folder)
         found = find(table, name, known, base)
     except ConfigError as error:
         raise ConfigError(f"{source.place(f'{table}.name')}{error}") from error
-    names[table] = name
+    names[table] = f"{name}:{found.__name__}" if name.endswith(".py") else name
     return _validated(source, table, found, content, known, base)
 
 
@@ -391,6 +417,14 @@ def _validated(
                 f"{source.place(where)}unknown key '{where}'{hint or '; known: ' + ', '.join(kind.model_fields)}"
             ) from error
         raise ConfigError(f"{source.place(where)}{where} = {first['input']!r}: {_plain(first)}") from error
+    except Exception as error:
+        if not kind.__module__.startswith(USER_MODULE):  # a bug of ours
+            raise
+        where = raised_at(error, str(inspect.getfile(kind)))
+        raise ConfigError(
+            f"{source.place(path)}{path}: {kind.__name__} cannot be made: it raised {said(error)} ({where}); settings "
+            "are annotated fields, and need no __init__"
+        ) from error
     for key, reason in settings.inert().items():
         if key in settings.model_fields_set:
             raise ConfigError(

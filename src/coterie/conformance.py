@@ -31,6 +31,7 @@ from coterie.cursor import Cursor, PlayBug
 from coterie.environment import SPLITS, Environment, Split, Task
 from coterie.episode import LOGS, Asked, Horizon, LoggedPrompt, Rewarded, check_seen, text_of
 from coterie.errors import ConfigError, EnvError
+from coterie.mistakes import check_written, task_of
 from coterie.registry import USER_MODULE, find
 from coterie.scene import Reply
 from coterie.seeds import seed_of
@@ -97,7 +98,7 @@ def check(
         takes longer, no further claim is looked at.
     """
     watch = Watch(play_timeout_s)
-    findings = [_claim("the roles are distinct names", lambda: _roles(environment))]
+    findings = [_claim("roles, task and play are written as they must be", lambda: _written(environment))]
     findings.append(_claim("this machine can play it", lambda: _ready(environment)))
     if not findings[-1].ok:
         return Report(tuple(findings))
@@ -140,7 +141,7 @@ def digests(environment: Environment, tasks: int, watch: Watch) -> list[str]:
     found: list[str] = []
     for split in SPLITS:
         for index in range(_at_most(environment, split, tasks)):
-            task = environment.task(split, index)
+            task = task_of(environment, split, index)
             found += [
                 hashlib.sha256(LOGS.dump_json(_play(environment, task, hand, watch).log)).hexdigest()
                 for hand in _hands(environment)
@@ -167,10 +168,8 @@ def _at_most(environment: Environment, split: Split, tasks: int) -> int:
     return tasks if count is None else min(tasks, count)
 
 
-def _roles(environment: Environment) -> str:
-    roles = list(environment.roles)
-    if not roles or len(set(roles)) < len(roles) or not all(isinstance(role, str) and role for role in roles):
-        return f"roles are {roles}"
+def _written(environment: Environment) -> str:
+    check_written(environment)
     return ""
 
 
@@ -183,8 +182,8 @@ def _tasks(environment: Environment, watch: Watch) -> str:
     seen: dict[str, str] = {}
     for split in SPLITS:
         for index in range(_at_most(environment, split, 50)):
-            task = watch.task(environment.task, split, index)
-            if task != environment.task(split, index):
+            task = watch.task(partial(task_of, environment), split, index)
+            if task != task_of(environment, split, index):
                 return f"task({split!r}, {index}) differs when asked again"
             if task.split != split:
                 return f"task({split!r}, {index}) says its split is {task.split!r}"
@@ -215,7 +214,7 @@ def _hands(environment: Environment) -> list[Hand]:
 
     others = [parrot, silent, hostile]
     try:
-        environment.demonstrate(environment.roles[0], environment.task("train", 0), "", Random(0))
+        environment.demonstrate(environment.roles[0], task_of(environment, "train", 0), "", Random(0))
     except NotImplementedError:  # of these tasks, or of none
         return others
     except Exception:  # of an empty prompt: what it makes of a real one is checked
@@ -252,7 +251,7 @@ def _each(
     watch: Watch,
 ) -> str:
     wrongs = (
-        inspect(environment, environment.task(split, index), hand, watch)
+        inspect(environment, task_of(environment, split, index), hand, watch)
         for split, index in places
         for hand in hands or _hands(environment)
     )

@@ -39,15 +39,22 @@ from coterie.episode import (
     logged,
 )
 from coterie.errors import CallError, EnvError, ExternalEffect, Unavailable
+from coterie.mistakes import recognised
 from coterie.scene import JSON, Effect, Prompt, Reply, Scene
 from coterie.seeds import seed_of
-from coterie.watchdog import Watch
+from coterie.watchdog import Stuck, Watch
 
 Perform = Callable[[Callable[..., JSON], tuple[JSON, ...]], Awaitable[JSON]]
 """Runs a call live; raises CallError or Unavailable."""
 E = TypeVar("E", Asked, Rewarded)
 VALUES = {Asked: attrgetter("prompts", "max_tokens", "stop"), Rewarded: attrgetter("role", "point", "value", "name")}
 """What says that two of the events a replay is full of are the same."""
+LARGEST_REWARD = 1e6
+"""Of one reward. float32, in which advantages and losses are computed, has seven digits: beyond it, what a small
+reward adds is lost beside a large one; and sums and squares of what is smaller never overflow."""
+LARGEST_METRIC = 2.0**53
+"""Of one metric: the last whole number that every smaller one can be told from; means never overflow."""
+NEVER_AWAITED = "what {} makes was never awaited, so nobody was asked; write `reply = await scene.ask(…)`"
 
 
 class PlayBug(Exception):
@@ -117,6 +124,7 @@ class Cursor:
         self._answer: Answered | None = None
         self._finished = False
         self._rng = Random(seed)
+        self._scene = Scene(self, self._rng)
         self._coroutine: Coroutine[Any, Any, None] | None = None
 
     @property
@@ -144,22 +152,20 @@ class Cursor:
         if self._finished or (self._open is not None and self._answer is None):
             return self._open
         given: Any = None
-        if self._coroutine is None:
-            self._coroutine = self.environment.play(self.task, Scene(self, self._rng))
-        elif self._answer is not None:
+        coroutine = self._coroutine or self._start()
+        if self._answer is not None:
             given, self._answer, self._open = self._answer.replies, None, None
         failure: CallError | None = None
         while True:
             try:
-                resume = self._coroutine.throw if failure else self._coroutine.send
+                resume = coroutine.throw if failure else coroutine.send
                 said = self._watch.over(self._whereabouts, resume, failure or given)
-            except StopIteration:
-                return self._finish()
-            except (EnvError, Unavailable):
+            except StopIteration as end:
+                return self._finish(end.value)
+            except (Stuck, Unavailable):
                 raise
-            except Exception as error:  # a bug in `play`, which stops the run with what led to it
-                whole = Log(self.id, self.task.id, self.seed, self.events)
-                raise PlayBug(f"play of task {self.task.id} raised {type(error).__name__}: {error}", whole) from error
+            except Exception as error:
+                raise self._told(error) from error.__cause__ if isinstance(error, EnvError) else error
             given = failure = None
             if isinstance(said, Asked):
                 self._open = Point(self._asked, self._turn, f"{self.id}@{self._asked}", said, self._external)
@@ -218,6 +224,30 @@ class Cursor:
             watch=self._watch,
         )
 
+    def _start(self) -> Coroutine[Any, Any, None]:
+        """A new `play`. Raises: EnvError: it is no coroutine."""
+        try:
+            coroutine: object = self.environment.play(self.task, self._scene)
+        except Exception as error:
+            raise self._told(error) from error
+        if not isinstance(coroutine, Coroutine):
+            self._scene.never_awaited()
+            raise EnvError(f"play of task {self.task.id} is no coroutine; write `async def play`, without yield")
+        self._coroutine = coroutine
+        return coroutine
+
+    def _told(self, error: Exception) -> EnvError | PlayBug:
+        """What `play` raised: a mistake that is recognised, or a bug, which stops the run with what led to it."""
+        play = f"play of task {self.task.id}"
+        if place := self._scene.never_awaited():
+            return EnvError(f"{play}: {NEVER_AWAITED.format(place)}")
+        if isinstance(error, EnvError):
+            return error
+        if mistake := recognised(error, self.environment):
+            return EnvError(f"{play}: {mistake}")
+        whole = Log(self.id, self.task.id, self.seed, self.events)
+        return PlayBug(f"{play} raised {type(error).__name__}: {error}", whole)
+
     # What the scene calls.
 
     async def ask(
@@ -225,6 +255,7 @@ class Cursor:
     ) -> Mapping[str, Reply]:
         if not prompts or not self._roles.issuperset(prompts):
             raise EnvError(f"play asked {sorted(prompts)}; the roles are {sorted(self._roles)}")
+        stop = tuple(_text(one, "a stop string") for one in stop)
         if (max_tokens is not None and max_tokens < 1) or not all(stop):
             raise EnvError(
                 f"play asked with max_tokens = {max_tokens} and stop = {stop}; at least 1 token, no empty stop"
@@ -263,22 +294,22 @@ class Cursor:
         self._say(TurnBegan(number))
 
     def reward(self, role: str | None, value: float, name: str) -> None:
-        if not math.isfinite(value):
-            raise EnvError(f"the reward '{name}' of {role or 'the team'} is {value}; rewards must be finite")
+        value = _number(value, f"the reward '{name}' of {role or 'the team'}", LARGEST_REWARD)
+        name = _text(name, "a reward's name")
         if role is not None and role not in self._spoke:
             raise EnvError(f"the reward '{name}' is for role '{role}', which has not spoken")
         point = None if role is None else self._spoke[role]
         again = self._again(Rewarded, role, point, value, name)
-        self._say(again or Rewarded(role, point, float(value), name))
+        self._say(again or Rewarded(role, point, value, name))
 
     def outcome(self, solved: bool, reason: str) -> None:
-        self._say(Ended(False, self._overlong) if self._overlong else Ended(solved, clean(reason)))
+        reason = _text(reason, "the reason of scene.fail")
+        self._say(Ended(False, self._overlong) if self._overlong else Ended(solved, reason))
         self._ended = True
 
     def metric(self, name: str, value: float) -> None:
-        if not math.isfinite(value):
-            raise EnvError(f"the metric '{name}' is {value}; metrics must be finite")
-        self._say(Noted(name, float(value)))
+        value = _number(value, f"the metric '{name}'", LARGEST_METRIC)
+        self._say(Noted(_text(name, "a metric's name"), value))
 
     # Behind them.
 
@@ -339,9 +370,16 @@ class Cursor:
         try:
             return Returned(_as_json(await self._perform(self._function, tuple(called.args)), "result"))
         except CallError as error:
-            return Returned(error=(error.kind, error.message))
+            return Returned(error=(clean(error.kind), clean(error.message)))
 
-    def _finish(self) -> None:
+    def _finish(self, returned: object) -> None:
+        if place := self._scene.never_awaited():
+            raise EnvError(f"play of task {self.task.id}: {NEVER_AWAITED.format(place)}")
+        if returned is not None:
+            raise EnvError(
+                f"play of task {self.task.id} returned {returned!r:.80}, which nobody reads; "
+                "give rewards with scene.reward or scene.team_reward, and return nothing"
+            )
         self._finished = True
         self._open = None
         if not self._ended:
@@ -353,8 +391,25 @@ class Cursor:
             )
 
 
+def _number(value: object, what: str, largest: float) -> float:
+    """A number that statistics can take. Raises: EnvError: it is none, not finite, or too large."""
+    try:
+        number = math.nan if isinstance(value, str) else float(value)  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not abs(number) <= largest:
+        raise EnvError(f"{what} is {value!r:.80}; it must be a finite number, at most {largest:,.0f} in size: scale it")
+    return number
+
+
+def _text(value: object, what: str) -> str:
+    if not isinstance(value, str):
+        raise EnvError(f"{what} is {value!r:.80}; give a string")
+    return clean(value)
+
+
 def _as_json(value: JSON, what: str) -> JSON:
     try:
-        return json.loads(json.dumps(value))
+        return json.loads(clean(json.dumps(value, ensure_ascii=False)))
     except (TypeError, ValueError) as error:
         raise EnvError(f"{what} of scene.call must be JSON: {error}") from error

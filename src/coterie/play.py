@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from coterie import calls
@@ -22,6 +23,7 @@ from coterie.environment import Environment, Split, Task
 from coterie.episode import Point, Sample, text_of
 from coterie.errors import ConfigError, EnvError, Unavailable
 from coterie.memory import Recall
+from coterie.mistakes import task_of
 from coterie.scene import JSON, Reply
 from coterie.seeds import seed_of
 from coterie.team import Team
@@ -223,7 +225,7 @@ class Play:
 
     def task(self, split: Split, index: int) -> Task:
         """The environment's task. Raises: Stuck: it never comes."""
-        return self._watch.task(self.environment.task, split, index)
+        return self._watch.task(partial(task_of, self.environment), split, index)
 
     def start(self, task: Task, episode: int = 0) -> Cursor:
         """A cursor before an episode of a task; equal numbers give equal chance."""

@@ -6,16 +6,16 @@ it lives: `my_env.py:MyEnv`.
 
 from __future__ import annotations
 
-import difflib
+import ast
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from coterie.environment import Settings
 from coterie.errors import ConfigError
+from coterie.mistakes import nearest, raised_at, said
 from coterie.seeds import seed_of
 
 ENVIRONMENTS = {
@@ -53,51 +53,87 @@ def at(home: str) -> Any:
 
 
 def summary(kind: str) -> dict[str, str]:
-    """The names of a kind, each with the first line of its docstring."""
-    lines: dict[str, str] = {}
-    for name, home in KINDS[kind].items():
-        lines[name] = (at(home).__doc__ or "").strip().splitlines()[0]
-    return lines
+    """The names of a kind, each with the first line of its docstring, read without importing what it needs."""
+    return {name: _docstring(home).strip().splitlines()[0] for name, home in KINDS[kind].items()}
 
 
 def find(kind: str, name: str, table: dict[str, str], base: type[S]) -> type[S]:
     """The class a name stands for.
 
-    Args: kind: for the message, "environment" or "algorithm". name: a key of the table, or `file.py:Class`.
+    Args: kind: for the message, "environment" or "algorithm". name: a key of the table, `file.py:Class`, or
+        `file.py` where it has one such class.
     Raises: ConfigError: no such name, file or class, or it is not a subclass of `base`.
     """
     if name in table:
         return at(table[name])
-    file, separator, attribute = name.rpartition(":")
-    if not separator or not file.endswith(".py"):
+    file, attribute = _parts(name)
+    if not file:
         raise ConfigError(
             f"unknown {kind} '{name}'{nearest(name, table)}; there are {', '.join(table)}, or FILE.py:Class"
         )
-    found = getattr(_module(Path(file)), attribute, None)
+    module = _module(Path(file))
+    there = {
+        key: value
+        for key, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, base) and value.__module__ == module.__name__
+    }
+    if not attribute and len(there) == 1:
+        (attribute,) = there
+    found = getattr(module, attribute, None) if attribute else None
     if not (isinstance(found, type) and issubclass(found, base)):
-        raise ConfigError(f"{kind} '{name}': {file} has no class {attribute} that is a coterie.{base.__name__}")
+        wanted = f"class {attribute} that is" if attribute else "class that is" if not there else "single class that is"
+        has = f"; it has {', '.join(there)}{nearest(attribute, there)}" if there else ""
+        advice = f"; name one as {file}:{next(iter(there))}" if there and not attribute else ""
+        raise ConfigError(f"{kind} '{name}': {file} has no {wanted} a coterie.{base.__name__}{has}{advice}")
     return found
 
 
-def nearest(name: str, among: Iterable[str]) -> str:
-    """`; did you mean 'x'?`, or nothing."""
-    close = difflib.get_close_matches(name, list(among), n=1, cutoff=0.5)
-    return f"; did you mean '{close[0]}'?" if close else ""
+def whole_name(name: str, folder: Path | None) -> str:
+    """A name whose file is found from everywhere: beside the config that names it, else from here.
+
+    Args: folder: where the config lies, if it is a file.
+    """
+    file, attribute = _parts(name)
+    for path in (*([folder / file] if folder else ()), Path(file)) if file else ():
+        if path.is_file():
+            return f"{path.resolve()}:{attribute}" if attribute else str(path.resolve())
+    return name
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """File and class of `file.py:Class` or `file.py`; no file where the name is of another kind."""
+    if name.endswith(".py"):
+        return name, ""
+    file, _, attribute = name.rpartition(":")
+    return (file, attribute) if file.endswith(".py") else ("", "")
+
+
+def _docstring(home: str) -> str:
+    """The docstring of the class at `module:name`, from its source: an engine's module would import torch."""
+    module, _, name = home.partition(":")
+    spec = importlib.util.find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    (found,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
+    return ast.get_docstring(found) or ""
 
 
 def _module(file: Path):
     if not file.is_file():
         raise ConfigError(f"{file} does not exist; name your own class as FILE.py:Class")
-    name = f"{USER_MODULE}{seed_of(str(file.resolve())):x}"
+    whole = file.resolve()
+    name = f"{USER_MODULE}{seed_of(str(whole)):x}"
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, file)
+        spec = importlib.util.spec_from_file_location(name, whole)
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module  # functions given to scene.call are found again by this name
         try:
             spec.loader.exec_module(module)
-        except Exception as error:  # a user's file may raise anything
+        except (Exception, SystemExit) as error:  # a user's file may raise anything
             del sys.modules[name]
-            raise ConfigError(f"{file} does not import: {type(error).__name__}: {error}") from error
+            where = "" if isinstance(error, SyntaxError) else f" ({raised_at(error, str(whole))})"  # it has its own
+            raise ConfigError(f"{file} does not import: {said(error)}{where}") from error
     return sys.modules[name]

@@ -38,6 +38,7 @@ from coterie.episode import LOGS, Log
 from coterie.errors import CheckpointError
 from coterie.group import Collected
 from coterie.memory import Store
+from coterie.mistakes import task_of
 
 MANIFEST = "manifest.json"
 EXACT = ("coterie", "torch", "transformers", "tokenizers")
@@ -236,7 +237,7 @@ class Run:
             raise CheckpointError(f"{self.folder} has met no bug in play (bug.json is missing)")
         split, index, saved = json.loads(file.read_text())
         log, environment = LOGS.validate_python(saved), self.config.environment
-        cursor = Cursor(environment, environment.task(split, index), log.seed, recorded=log.events)
+        cursor = Cursor(environment, task_of(environment, split, index), log.seed, recorded=log.events)
         asyncio.run(cursor.advance())
 
     def checkpoint(self, step: int) -> Path:

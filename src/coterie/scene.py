@@ -7,13 +7,16 @@ nothing of policies, groups or training. How it is driven, forked and replayed: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import currentframe
 from random import Random
-from typing import Any, Literal, Protocol, TypedDict
+from types import CodeType
+from typing import Any, Literal, Protocol, TypedDict, TypeVar
 
 Finish = Literal["stop", "length", "context"]
 Effect = Literal["none", "external"]
+T = TypeVar("T")
 JSON = Any
 """None, bool, int, float, str, and lists and string-keyed dicts of them."""
 
@@ -61,32 +64,34 @@ class Stage(Protocol):
 class Scene:
     """The one thing `play` talks to."""
 
-    __slots__ = ("_in_turn", "_stage", "rng")
+    __slots__ = ("_in_turn", "_made", "_stage", "_waiting", "rng")
 
     def __init__(self, stage: Stage, rng: Random) -> None:
         self._stage = stage
         self._in_turn = False
+        self._made = 0
+        self._waiting: dict[int, tuple[Coroutine[Any, Any, Any], CodeType, int]] = {}
         self.rng = rng
         """The only source of chance; a sampler may reseed it between decisions."""
 
-    async def ask(
+    def ask(
         self, role: str, prompt: Prompt, *, max_tokens: int | None = None, stop: str | Sequence[str] = ()
-    ) -> Reply:
-        """One role speaks.
+    ) -> Coroutine[Any, Any, Reply]:
+        """One role speaks; `await` it for the reply.
 
         Args: prompt: a string (one user message) or chat messages. max_tokens: a limit on the
             reply's tokens; None: the engine's. stop: strings that end the reply, left out of its text.
         """
-        return (await self._stage.ask({role: prompt}, max_tokens, _stops(stop)))[role]
+        return self._noted(self._one(self._made, role, prompt, max_tokens, stop))
 
-    async def ask_all(
+    def ask_all(
         self, prompts: Mapping[str, Prompt], *, max_tokens: int | None = None, stop: str | Sequence[str] = ()
-    ) -> Mapping[str, Reply]:
-        """Roles speak at once; none sees another's reply."""
-        return await self._stage.ask(prompts, max_tokens, _stops(stop))
+    ) -> Coroutine[Any, Any, Mapping[str, Reply]]:
+        """Roles speak at once; none sees another's reply. `await` it for the replies."""
+        return self._noted(self._all(self._made, prompts, max_tokens, stop))
 
-    async def call(self, function: Callable[..., JSON], *args: JSON, effect: Effect = "none") -> JSON:
-        """Runs something outside: a sandbox, a retrieval, a service.
+    def call(self, function: Callable[..., JSON], *args: JSON, effect: Effect = "none") -> Coroutine[Any, Any, JSON]:
+        """Runs something outside: a sandbox, a retrieval, a service. `await` it for the result.
 
         In training and evaluation it runs in a worker process, which imports its module and is used again: what it
         keeps in its module stays in that worker and is seen neither here nor by other workers, and is gone when a
@@ -98,7 +103,7 @@ class Scene:
         Raises: CallError: it raised (the exception's name), took too long ("timeout") or ended its process
             ("crash"); Unavailable never reaches `play`.
         """
-        return await self._stage.call(function, args, effect)
+        return self._noted(self._outside(self._made, function, args, effect))
 
     def turns(self, limit: int) -> Iterator[int]:
         """0, 1, … limit - 1, each marked in the log; does not nest."""
@@ -131,6 +136,46 @@ class Scene:
     def metric(self, name: str, value: float) -> None:
         """A number worth a curve."""
         self._stage.metric(name, value)
+
+    def never_awaited(self) -> str:
+        """Where the first question or call stands that nobody has awaited, as `file.py:12`, or nothing.
+
+        It will not be awaited any more: Python's own warning about it is put off.
+        """
+        places = [f"{code.co_filename}:{line}" for _, code, line in self._waiting.values()]
+        for coroutine, _, _ in self._waiting.values():
+            coroutine.close()
+        self._waiting.clear()
+        return places[0] if places else ""
+
+    def _noted(self, coroutine: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """Notes what waits to be awaited, and where in `play` it was made."""
+        frame = currentframe()
+        assert frame is not None
+        assert frame.f_back is not None
+        assert frame.f_back.f_back is not None
+        caller = frame.f_back.f_back
+        self._waiting[self._made] = (coroutine, caller.f_code, caller.f_lineno)
+        self._made += 1
+        return coroutine
+
+    async def _one(
+        self, number: int, role: str, prompt: Prompt, max_tokens: int | None, stop: str | Sequence[str]
+    ) -> Reply:
+        del self._waiting[number]
+        return (await self._stage.ask({role: prompt}, max_tokens, _stops(stop)))[role]
+
+    async def _all(
+        self, number: int, prompts: Mapping[str, Prompt], max_tokens: int | None, stop: str | Sequence[str]
+    ) -> Mapping[str, Reply]:
+        del self._waiting[number]
+        return await self._stage.ask(prompts, max_tokens, _stops(stop))
+
+    async def _outside(
+        self, number: int, function: Callable[..., JSON], args: tuple[JSON, ...], effect: Effect
+    ) -> JSON:
+        del self._waiting[number]
+        return await self._stage.call(function, args, effect)
 
 
 def _stops(stop: str | Sequence[str]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from coterie.api import load
 from coterie.bench import Say
 from coterie.bench.rows import Row, Table
 from coterie.episode import Answered
+from coterie.mistakes import task_of
 from coterie.run.evaluate import at_k
 from coterie.safe import plain
 
@@ -132,7 +133,7 @@ def _examples() -> list[str]:
         logs = before.play("test", index), after.play("test", index)
         if logs[0].solved or not logs[1].solved:
             continue
-        lines += [f"`{before.config.environment.task('test', index).query}`", ""]
+        lines += [f"`{task_of(before.config.environment, 'test', index).query}`", ""]
         for title, log in zip(("Start", "Trained"), logs, strict=True):
             (answered,) = [event for event in log.events if isinstance(event, Answered)]
             texts = [reply.text for reply in answered.replies.values()]

@@ -17,6 +17,7 @@ from coterie.crew import Crew
 from coterie.environments.plan_path import Maze, PlanPath, map_view, progress, walk
 from coterie.errors import Unavailable
 from coterie.group import Group
+from coterie.mistakes import task_of
 from coterie.play import Play
 from coterie.run.train import light_collection
 from coterie.scene import Scene
@@ -67,7 +68,7 @@ def _step(config: Config, environment: PlanPath | Any, crew: Crew, step: int, sa
 
     async def collect() -> None:
         rng = Random(step)
-        tasks = [environment.task("train", rng.randrange(1 << 30)) for _ in range(config.train.tasks_per_step)]
+        tasks = [task_of(environment, "train", rng.randrange(1 << 30)) for _ in range(config.train.tasks_per_step)]
         for found in await play.together(*(config.algorithm.collect(play, task) for task in tasks)):
             assert not isinstance(found, Unavailable)
             groups.extend(found.groups)

@@ -30,6 +30,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from coterie.environment import Environment, Lesson, Split, Task, split_of
+from coterie.errors import ConfigError
 from coterie.scene import Prompt, Reply, Scene
 from coterie.seeds import seed_of
 
@@ -109,7 +110,7 @@ class PlanPath(Environment):
             maze = Maze(f"{split}-{index}", split, size=self.size, walls=walls, start=start, goal=goal)
             if split_of(content(maze)) == split:
                 return maze
-        raise ValueError(
+        raise ConfigError(
             f"plan_path: no {self.size}x{self.size} grid has a goal {self.min_distance} moves away; lower min_distance"
         )
 

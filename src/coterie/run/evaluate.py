@@ -11,6 +11,7 @@ from coterie.environment import Environment, Split
 from coterie.episode import NO_OUTCOME, Ended, Log, Noted
 from coterie.errors import ConfigError, Unavailable
 from coterie.memory import Recall
+from coterie.mistakes import task_of
 from coterie.play import Play, Sampling, Seats, drive
 from coterie.team import Team
 
@@ -120,7 +121,7 @@ def evaluate_team(
         logs += drive(_play_all(play, split, indices, episodes))
         if progress:
             progress(indices.stop, tasks)
-    kinds = tuple(environment.task(split, index).kind for index in range(tasks))
+    kinds = tuple(task_of(environment, split, index).kind for index in range(tasks))
     return _summary(split, kinds, sampled, logs, play)
 
 

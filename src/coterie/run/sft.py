@@ -26,6 +26,7 @@ from coterie.errors import ConfigError
 from coterie.learning.learner import Learner
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.memory import Episode, MemoryConfig, Recall, Store, evolve, told_by
+from coterie.mistakes import task_of
 from coterie.models import Model, load_model, prepare, save_model
 from coterie.rendering import Renderer
 from coterie.scene import Reply
@@ -99,7 +100,7 @@ def lessons(
     Raises: ConfigError: the environment has neither `lessons` nor `demonstrate`.
     """
     rng = Random(seed_of("sft", seed, index))
-    task = environment.task("train", (seed << 32) + index)
+    task = task_of(environment, "train", (seed << 32) + index)
     try:
         if type(environment).lessons is not Environment.lessons:
             yield from environment.lessons(task, rng)

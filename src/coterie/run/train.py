@@ -27,6 +27,7 @@ from coterie.metrics import (
     selection_metrics,
     update_metrics,
 )
+from coterie.mistakes import task_of
 from coterie.play import Play, drive
 from coterie.run.ablation import Ablation, Change
 from coterie.run.evaluate import evaluate_team
@@ -257,7 +258,7 @@ def _bugs_kept(run: Run, environment: Environment, split: Split, indices: Iterab
     try:
         yield
     except PlayBug as bug:
-        index = next(index for index in indices if environment.task(split, index).id == bug.log.task)
+        index = next(index for index in indices if task_of(environment, split, index).id == bug.log.task)
         run.save_bug(split, index, bug.log)
         bug.add_note(f"Play the episode again up to there: coterie play {run.folder} --bug")
         raise
@@ -307,7 +308,7 @@ def _remember(config: Config, progress: Progress, recall: Recall, collected: Seq
     """Memory's one evolution of a step, when every reward is in; and how it went."""
     environment = config.environment
     episodes = [
-        told_by(environment, recall, environment.task(one.split, one.index), log)
+        told_by(environment, recall, task_of(environment, one.split, one.index), log)
         for one in collected
         for log in one.collected.logs
     ]
