@@ -117,7 +117,7 @@ WRONG = {
     "10 a checkpoint with a file missing": (["eval", "missing", "--step", "2"], "is missing"),
     "10 other shapes": (["eval", "shapes", "--step", "2"], "has other shapes"),
     "11 a file where a folder is wanted": (["train", "plan_path", "--out", "file/run"], "could not be written: Not a directory"),
-    "11 a report into nowhere": (["report", "run", "--tasks", "0", "--out", "file/page.html"], "cannot be written"),
+    "11 a report into nowhere": (["report", "run", "--tasks", "0", "--out", "file/page.html"], "could not be written: Not a directory; choose another place"),
     "12 an environment that does not parse": (["train", "syntax.py:Env"], "syntax.py does not import: SyntaxError"),
     "12 an environment that raises": (["train", "raises.py:Env"], "raises.py does not import: ZeroDivisionError"),
     "12 a class of another kind": (["train", "other.py:Env"], "has no class Env that is a coterie.Environment"),

@@ -73,7 +73,10 @@ def train(
         config = str(resume / "config.toml")
     resolved = load_config(str(config), sets or ())
     if dry_run:
+        from coterie.conformance import rehearse
         from coterie.models import memory_text
+
+        rehearse(resolved.environment)
 
         say(resolved.toml() + memory_text({name: policy.model for name, policy in resolved.policies.items()}))
         return
@@ -218,17 +221,14 @@ def report(
     ] = 200,
 ) -> None:
     """Show runs as one page: curves, warnings, groups, roles: coterie report RUN"""
-    from coterie.errors import CheckpointError
     from coterie.report.gather import report as build
+    from coterie.runs import write_whole
 
     page = out or runs[0] / "report.html"
     console = _console(stderr=True)
     with console.status("reading") as status:
         text = build(runs, tasks=tasks, progress=status.update)
-    try:
-        page.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise CheckpointError(f"{page} cannot be written: {error.strerror}; choose another place with --out") from error
+    write_whole(page, text, "choose another place with --out")
     say(f"open in a browser: {page}")
 
 

@@ -22,6 +22,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,10 +31,10 @@ from random import Random
 from coterie.cursor import Cursor, PlayBug
 from coterie.environment import SPLITS, Environment, Split, Task
 from coterie.episode import LOGS, Asked, Horizon, LoggedPrompt, Rewarded, check_seen, text_of
-from coterie.errors import ConfigError, EnvError
+from coterie.errors import ConfigError, EnvError, Unavailable
 from coterie.mistakes import check_written, task_of
 from coterie.registry import USER_MODULE, find
-from coterie.scene import Reply
+from coterie.scene import JSON, Reply
 from coterie.seeds import seed_of
 from coterie.watchdog import Stuck, Watch
 
@@ -134,6 +135,38 @@ def _played(
         if finding.stuck:
             return
     yield _claim("a second process plays the same", lambda: _second_process(environment, tasks, watch))
+
+
+def rehearse(environment: Environment) -> None:
+    """Plays one train task with roles that say nothing, so that a mistake in `play` shows before a run begins.
+
+    It ends at the first call: nothing outside is run. A bug that is none of a beginner's is left for the run, which
+    keeps what led to it.
+    Raises: EnvError: one line about a mistake. ConfigError: this machine cannot play it.
+    """
+    environment.ready()
+    task = task_of(environment, "train", 0)
+    cursor = Cursor(environment, task, seed_of("rehearse", task.id), perform=_no_call)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        with contextlib.suppress(PlayBug, Unavailable):
+            asyncio.run(_rehearsed(cursor))
+    for warning in seen:
+        if "never awaited" in str(warning.message):
+            raise EnvError(f"play of task {task.id}: {str(warning.message).splitlines()[0]}; write `await` before it")
+
+
+async def _rehearsed(cursor: Cursor) -> None:
+    for _ in range(LONGEST_EPISODE):
+        point = await cursor.advance()
+        if point is None:
+            return
+        cursor.answer({role: Reply(role, "", "length") for role in point.roles})
+    raise EnvError(f"an episode has more than {LONGEST_EPISODE} decision points; bound its loops")
+
+
+async def _no_call(function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
+    raise Unavailable("rehearsal", "nothing outside runs in a rehearsal")
 
 
 def digests(environment: Environment, tasks: int, watch: Watch) -> list[str]:
@@ -338,7 +371,8 @@ def _second_process(environment: Environment, tasks: int, watch: Watch) -> str:
         env=os.environ | {"PYTHONHASHSEED": "4242", "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     if process.returncode:
-        return f"it failed: {process.stderr.strip().splitlines()[-1]}"
+        said = process.stderr.strip().splitlines() or [f"it ended with {process.returncode}"]
+        return f"it failed: {said[-1]}"
     theirs = json.loads(process.stdout)
     if theirs == ours:
         return ""
@@ -354,11 +388,17 @@ def _a_year_ahead(clock: Callable[[], float]) -> float:
 
 
 def _second() -> None:
-    """What the second process runs: digests of the environment named on standard input."""
+    """What the second process runs: digests of the environment named on standard input.
+
+    Whatever the environment prints goes to standard error; the answer alone is on standard output.
+    """
+    answer = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     home, name, settings, tasks, play_timeout_s = json.loads(sys.stdin.read())
     for clock in ("time", "monotonic", "perf_counter"):
         setattr(time, clock, partial(_a_year_ahead, getattr(time, clock)))
     table = {} if home.endswith(".py") else {f"{home}:{name}": f"{home}:{name}"}
     environment = find("environment", f"{home}:{name}", table, Environment)(**settings)
     environment.ready()
-    sys.stdout.write(json.dumps(digests(environment, tasks, Watch(play_timeout_s))))
+    with answer:
+        answer.write(json.dumps(digests(environment, tasks, Watch(play_timeout_s))))

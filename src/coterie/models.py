@@ -9,7 +9,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import httpx
 import torch
+from huggingface_hub.constants import ENDPOINT
+from huggingface_hub.utils import get_session
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
@@ -19,6 +22,8 @@ disable_progress_bar()  # loading is quick or shown by the caller
 
 STARTERS = {"starter": "starter", "starter-code": "starter_code", "starter-assistants": "starter_assistants"}
 """The small models that are shipped: their names, and their folders in the package."""
+HUB_PATIENCE_S = 10.0
+"""Seconds that the Hugging Face Hub has for its first answer."""
 
 
 @dataclass(slots=True)
@@ -72,9 +77,10 @@ def load_model(source: str, *, device: str = "cpu", where: str = "model") -> Mod
     name = str(folder) if folder.exists() else source
     if folder.is_dir() and not (folder / "config.json").exists():
         raise ConfigError(f"{where} = '{source}': this folder holds no model (config.json is missing)")
+    here = folder.exists() or not _hub_answers()  # else each of many files is asked for five times
     try:
-        net = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
-        tokenizer = AutoTokenizer.from_pretrained(name)
+        net = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, local_files_only=here)
+        tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=here)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         reason = str(error).strip().split("\n")[0][:160]
         raise ConfigError(
@@ -83,6 +89,15 @@ def load_model(source: str, *, device: str = "cpu", where: str = "model") -> Mod
         ) from error
     network: Any = net
     return prepare(network.to(device), tokenizer, where)
+
+
+def _hub_answers() -> bool:
+    """Whether the Hugging Face Hub can be reached now, asked once and quickly; what it has kept here needs no answer."""
+    try:
+        get_session().head(ENDPOINT, timeout=HUB_PATIENCE_S)
+    except (httpx.HTTPError, OSError):
+        return False
+    return True
 
 
 def prepare(net: PreTrainedModel, tokenizer: Any, where: str = "model") -> Model:

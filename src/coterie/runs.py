@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import gzip
 import hashlib
@@ -39,6 +40,7 @@ from coterie.errors import CheckpointError
 from coterie.group import Collected
 from coterie.memory import Store
 from coterie.mistakes import task_of
+from coterie.safe import command
 
 MANIFEST = "manifest.json"
 EXACT = ("coterie", "torch", "transformers", "tokenizers")
@@ -110,7 +112,7 @@ class Run:
         with _whole(folder, "choose another folder with --out", aside):
             aside.mkdir(parents=True)
             run = cls(aside)
-            run._write("config.toml", f"# coterie train {shlex.quote(str(folder / 'config.toml'))}\n\n{config.toml()}")
+            run._write("config.toml", f"# {command('train', folder / 'config.toml')}\n\n{config.toml()}")
             run._write("about.json", json.dumps(_about(config, exact or {}), indent=1))
             aside.rename(folder)
         return cls(folder)
@@ -156,7 +158,7 @@ class Run:
             {"step": step, "from": self.config.train.steps, "to": config.train.steps}
         )
         self._write("about.json", json.dumps(about, indent=1))
-        self._write("config.toml", f"# coterie train {self._quoted('config.toml')}\n\n{config.toml()}")
+        self._write("config.toml", f"# {command('train', self.folder / 'config.toml')}\n\n{config.toml()}")
 
     def _about(self) -> dict[str, Any]:
         file = self.folder / "about.json"
@@ -188,7 +190,8 @@ class Run:
 
     def log(self, metrics: Mapping[str, float]) -> None:
         """Appends one step's line to metrics.jsonl."""
-        with _whole(self.folder, self._go_on), (self.folder / "metrics.jsonl").open("a") as file:
+        self._check_there()
+        with _whole(self.folder / "metrics.jsonl", self._go_on), (self.folder / "metrics.jsonl").open("a") as file:
             file.write(json.dumps(metrics) + "\n")
 
     def metrics(self) -> list[dict[str, float]]:
@@ -256,6 +259,7 @@ class Run:
         folder = self.checkpoint(progress.step)
         aside = folder.with_name(f".{folder.name}")
         shutil.rmtree(aside, ignore_errors=True)
+        self._check_there()
         with _whole(folder, self._go_on, aside):
             aside.mkdir(parents=True)
             write(aside)
@@ -337,11 +341,8 @@ class Run:
         others = [step for step in self.checkpoints() if self.checkpoint(step) != folder]
         if not others:
             return "put it back from a copy, or start a new run"
-        aside = shlex.quote(str(folder.with_name(f"damaged-{folder.name}")))
-        return (
-            f"use --step {others[-1]} to look at another, or go on from step {others[-1]} after: "
-            f"mv {shlex.quote(str(folder))} {aside}"
-        )
+        away = shlex.join(["mv", str(folder), str(folder.with_name(f"damaged-{folder.name}"))])
+        return f"use --step {others[-1]} to look at another, or go on from step {others[-1]} after: {away}"
 
     def rewind(self, step: int, *, lines_to: int) -> None:
         """Forgets what was written after a step: episodes, and metrics lines after `lines_to`."""
@@ -352,30 +353,26 @@ class Run:
                 file.unlink()
 
     def _write(self, name: str, content: str | bytes) -> None:
-        path = self.folder / name
-        aside = path.with_name(f".{path.name}")
-        with _whole(path, self._go_on, aside):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with aside.open("wb") as file:
-                file.write(content.encode() if isinstance(content, str) else content)
-                file.flush()
-                os.fsync(file.fileno())
-            aside.rename(path)
+        self._check_there()
+        with _whole(self.folder / name, self._go_on):
+            (self.folder / name).parent.mkdir(exist_ok=True)
+        write_whole(self.folder / name, content, self._go_on)
 
-    def _quoted(self, name: str = "") -> str:
-        """The folder, or a file in it, as a shell reads it."""
-        return shlex.quote(str(self.folder / name))
+    def _check_there(self) -> None:
+        """Raises CheckpointError: the folder has been moved or removed; it is not made again, and in pieces."""
+        if not self.folder.is_dir():
+            raise CheckpointError(
+                f"{self.folder} is gone: it was moved or removed while the run went on; move it back and {self._go_on}"
+            )
 
     @property
     def resume_command(self) -> str:
         """How the run goes on."""
-        return f"coterie train --resume {self._quoted()}"
+        return command("train", "--resume", self.folder)
 
     @property
     def _go_on(self) -> str:
-        if not self.folder.exists():
-            return "the run's folder is gone: it was moved or removed"
-        return f"make room and go on with: {self.resume_command}"
+        return f"go on with: {self.resume_command}"
 
 
 def new_folder(environment: str) -> Path:
@@ -384,25 +381,51 @@ def new_folder(environment: str) -> Path:
     return Path("runs") / f"{time.strftime('%Y-%m-%d-%H%M%S')}-{name}"
 
 
+def write_whole(path: Path, content: str | bytes, advice: str) -> None:
+    """Writes a file aside and renames it, so that it is whole or not there.
+
+    Args: advice: what to do where it cannot be written. Raises: CheckpointError: it cannot.
+    """
+    aside = path.with_name(f".{path.name}")
+    with _whole(path, advice, aside):
+        with aside.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.rename(path)
+
+
 @contextlib.contextmanager
 def _whole(path: Path, advice: str, aside: Path | None = None) -> Iterator[None]:
     """A write that fails is one line; what was written aside is removed."""
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:  # what torch and safetensors raise on a full disk
-        if aside is not None and aside.is_dir():
-            shutil.rmtree(aside, ignore_errors=True)
-        elif aside is not None:
-            aside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # its folder may be gone, or no folder
+            _remove(aside)
         reason = (isinstance(error, OSError) and error.strerror) or str(error).splitlines()[0]
-        raise CheckpointError(f"{path} could not be written: {reason}; {advice}") from error
+        raise CheckpointError(
+            f"{path} could not be written: {reason}; {'make room and ' if _is_full(error) else ''}{advice}"
+        ) from error
+
+
+def _remove(aside: Path | None) -> None:
+    if aside is not None and aside.is_dir():
+        shutil.rmtree(aside)
+    elif aside is not None:
+        aside.unlink(missing_ok=True)
+
+
+def _is_full(error: Exception) -> bool:
+    """Whether there was no room; torch and safetensors say so in exceptions of their own."""
+    return not isinstance(error, OSError) or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def check_free(folder: Path) -> None:
     """Raises CheckpointError: a run is to be made where something is."""
     if folder.exists():
-        quoted = shlex.quote(str(folder))
-        raise CheckpointError(f"{folder} exists; choose another folder with --out, or go on with --resume {quoted}")
+        go_on = command("train", "--resume", folder)
+        raise CheckpointError(f"{folder} exists; choose another folder with --out, or go on with: {go_on}")
 
 
 def _steps(folder: Path, ending: str = "") -> dict[int, Path]:

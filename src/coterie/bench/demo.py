@@ -7,22 +7,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from coterie.api import load
 from coterie.bench import Say
 from coterie.config import Config, load_config
 from coterie.display import TrainingDisplay
 from coterie.run.train import train
+from coterie.safe import command
+from coterie.terminal import SafeConsole
 
 CONFIG = "configs/plan_path.toml"
 
 
 def run(say: Say) -> dict[str, Any]:
     """Trains with the demo's config and measures before and after on the same 1,000 test tasks."""
-    with TrainingDisplay(Console(stderr=True, highlight=False)) as display:
+    with TrainingDisplay(SafeConsole(stderr=True, highlight=False)) as display:
         figures = before_and_after(load_config(CONFIG), watch=display)
-    say(f"watch it play: coterie play {figures['run']}")
+    say(f"watch it play: {command('play', figures['run'])}")
     return figures
 
 

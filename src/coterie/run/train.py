@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from coterie.config import MUTE_TASKS, Config, load_config
+from coterie.conformance import rehearse
 from coterie.crew import Crew
 from coterie.cursor import PlayBug
 from coterie.environment import Environment, Split
@@ -173,6 +174,7 @@ def light_collection() -> Iterator[None]:
 def _begin(out: str | Path | None, config: Config) -> Iterator[tuple[Run, Crew, Progress]]:
     folder = Path(out) if out else new_folder(config.names["environment"])
     check_free(folder)
+    rehearse(config.environment)
     crew = Crew(config, training=True)
     made = [one for one in (folder, *folder.parents) if not one.exists()]
     run, progress = Run.create(folder, config, exactness(config.environment) | crew.exactness()), Progress()
@@ -260,7 +262,7 @@ def _bugs_kept(run: Run, environment: Environment, split: Split, indices: Iterab
     except PlayBug as bug:
         index = next(index for index in indices if task_of(environment, split, index).id == bug.log.task)
         run.save_bug(split, index, bug.log)
-        bug.add_note(f"Play the episode again up to there: coterie play {run.folder} --bug")
+        bug.add_note(f"Play the episode again up to there: {command('play', run.folder, '--bug')}")
         raise
 
 
