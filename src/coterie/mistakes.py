@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from coterie.environment import Environment, Split, Task
+from coterie.episode import clean
 from coterie.errors import CoterieError, EnvError, Unavailable
 from coterie.safe import one_line
 from coterie.scene import Reply, Scene
@@ -85,21 +86,12 @@ def task_of(environment: Environment, split: Split, index: int) -> Task:
         text: object = getattr(task, name)
         if not isinstance(text, str) or (name == "id" and not text):
             raise EnvError(f"{place} returned a task whose {name} is {_short(text)}; give it a string")
-        if not writable(text):
+        if clean(text) != text:
             raise EnvError(
                 f"{place} returned a task whose {name} is {_short(text)}: a lone surrogate is no text; "
                 "replace it with text.encode('utf-8', 'replace').decode()"
             )
     return task
-
-
-def writable(text: str) -> bool:
-    """Whether text can be written as UTF-8."""
-    try:
-        text.isascii() or text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 @contextmanager
@@ -160,9 +152,9 @@ def _of_type(message: str) -> str:
     return ""
 
 
-def nearest(name: str, among: Iterable[str]) -> str:
+def nearest(name: str | None, among: Iterable[str]) -> str:
     """`; did you mean 'x'?`, or nothing."""
-    close = difflib.get_close_matches(name, list(among), n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name or "", list(among), n=1, cutoff=0.5)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
