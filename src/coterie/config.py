@@ -25,7 +25,7 @@ from coterie.errors import ConfigError, EnvError
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.memory import MemoryConfig
 from coterie.mistakes import check_written, count_of, raised_at, said, task_of
-from coterie.registry import ALGORITHMS, ENVIRONMENTS, USER_MODULE, find, nearest, whole_name
+from coterie.registry import ALGORITHMS, ENVIRONMENTS, USER_MODULE, find, nearest, whole_folder, whole_name
 from coterie.team import Team
 from coterie.watchdog import PLAY_TIMEOUT_S, Watch
 
@@ -476,9 +476,13 @@ def _policies(source: Source, team: Team, starter: str) -> dict[str, PolicyConfi
                 f"{source.place(f'team.{role}')}role '{role}' is played by policy '{policy}', which is not defined; "
                 f'add [policies.{policy}] with model = "{starter}"'
             )
-    return {
+    made = {
         name: _validated(source, f"policies.{name}", PolicyConfig, {"model": starter, **written[name]})
         for name in team.policies
+    }
+    return {
+        name: policy.model_copy(update={"model": whole_folder(policy.model, source.folder)})
+        for name, policy in made.items()
     }
 
 

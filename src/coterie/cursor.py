@@ -39,7 +39,7 @@ from coterie.episode import (
     logged,
 )
 from coterie.errors import CallError, EnvError, ExternalEffect, Unavailable
-from coterie.mistakes import recognised
+from coterie.mistakes import place_in_code, recognised
 from coterie.scene import JSON, Effect, Prompt, Reply, Scene
 from coterie.seeds import seed_of
 from coterie.watchdog import Stuck, Watch
@@ -49,9 +49,9 @@ Perform = Callable[[Callable[..., JSON], tuple[JSON, ...]], Awaitable[JSON]]
 E = TypeVar("E", Asked, Rewarded)
 VALUES = {Asked: attrgetter("prompts", "max_tokens", "stop"), Rewarded: attrgetter("role", "point", "value", "name")}
 """What says that two of the events a replay is full of are the same."""
-LARGEST_REWARD = 1e6
-"""Of one reward. float32, in which advantages and losses are computed, has seven digits: beyond it, what a small
-reward adds is lost beside a large one; and sums and squares of what is smaller never overflow."""
+LARGEST_REWARD = 1e9
+"""Of one reward. A gradient is in proportion to it, and is squared and summed over the weights in float32: 1e9 squared,
+over a billion weights, is 1e27, well below where float32 ends."""
 LARGEST_METRIC = 2.0**53
 """Of one metric: the last whole number that every smaller one can be told from; means never overflow."""
 NEVER_AWAITED = "what {} makes was never awaited, so nobody was asked; write `reply = await scene.ask(…)`"
@@ -165,7 +165,7 @@ class Cursor:
             except (Stuck, Unavailable):
                 raise
             except Exception as error:
-                raise self._told(error) from error.__cause__ if isinstance(error, EnvError) else error
+                raise self._told(error) from error
             given = failure = None
             if isinstance(said, Asked):
                 self._open = Point(self._asked, self._turn, f"{self.id}@{self._asked}", said, self._external)
@@ -242,7 +242,7 @@ class Cursor:
         if place := self._scene.never_awaited():
             return EnvError(f"{play}: {NEVER_AWAITED.format(place)}")
         if isinstance(error, EnvError):
-            return error
+            return EnvError(f"{place_in_code(error, self.environment)}: {error}")
         if mistake := recognised(error, self.environment):
             return EnvError(f"{play}: {mistake}")
         whole = Log(self.id, self.task.id, self.seed, self.events)

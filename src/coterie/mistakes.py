@@ -120,6 +120,11 @@ def raised_at(error: BaseException, file: str) -> str:
     return f"{name}:{line}"
 
 
+def place_in_code(error: BaseException, environment: Environment) -> str:
+    """The line of an environment's file in which an exception was met."""
+    return raised_at(error, _file(environment))
+
+
 def recognised(error: Exception, environment: Environment) -> str:
     """What a mistake in `play` is and how it is mended, or nothing where the exception is a bug like any other."""
     hint = _of_attribute(error) if isinstance(error, AttributeError) else ""
@@ -128,7 +133,7 @@ def recognised(error: Exception, environment: Environment) -> str:
     elif isinstance(error, NameError | ImportError) and not isinstance(error, UnboundLocalError):
         mine = _last_file(error) == _file(environment)  # else it is a bug of what play has called
         hint = f"{said(error)}; import it at the top of the file, or mend the name" if mine else ""
-    return f"{raised_at(error, _file(environment))}: {hint}" if hint else ""
+    return f"{place_in_code(error, environment)}: {hint}" if hint else ""
 
 
 def _of_attribute(error: AttributeError) -> str:

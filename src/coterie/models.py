@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import snapshot_download
 from huggingface_hub.constants import ENDPOINT
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
 from coterie.errors import ConfigError
+from coterie.registry import STARTERS
 
 disable_progress_bar()  # loading is quick or shown by the caller
 
-STARTERS = {"starter": "starter", "starter-code": "starter_code", "starter-assistants": "starter_assistants"}
-"""The small models that are shipped: their names, and their folders in the package."""
 HUB_PATIENCE_S = 10.0
 """Seconds that the Hugging Face Hub has for its first answer."""
 
@@ -78,10 +78,11 @@ def load_model(source: str, *, device: str = "cpu", where: str = "model") -> Mod
     name = str(folder) if folder.exists() else source
     if folder.is_dir() and not (folder / "config.json").exists():
         raise ConfigError(f"{where} = '{source}': this folder holds no model (config.json is missing)")
-    here = folder.exists() or not _hub_answers()  # else each of many files is asked for five times
     try:
-        net = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, local_files_only=here)
-        tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=here)
+        if not folder.exists() and not _hub_answers():  # else each of its files is asked for, five times
+            name = snapshot_download(source, local_files_only=True)
+        net = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         reason = str(error).strip().split("\n")[0][:160]
         raise ConfigError(

@@ -38,6 +38,8 @@ ENGINES = {
     "transformers": "coterie.engines.transformers:TransformersEngine",
     "scripted": "coterie.engines.scripted:ScriptedEngine",
 }
+STARTERS = {"starter": "starter", "starter-code": "starter_code", "starter-assistants": "starter_assistants"}
+"""The small models that are shipped: their names, and their folders in the package."""
 KINDS = {"environments": ENVIRONMENTS, "algorithms": ALGORITHMS, "engines": ENGINES}
 
 USER_MODULE = "coterie_user_"
@@ -98,6 +100,15 @@ def whole_name(name: str, folder: Path | None) -> str:
         if path.is_file():
             return f"{path.resolve()}:{attribute}" if attribute else str(path.resolve())
     return name
+
+
+def whole_folder(model: str, folder: Path | None) -> str:
+    """A model whose folder is found from everywhere, as `whole_name`; a starter or a hub's id stays as it is."""
+    if model not in STARTERS:
+        for path in (*([folder / model] if folder else ()), Path(model)):
+            if path.is_dir():
+                return str(path.resolve())
+    return model
 
 
 def _parts(name: str) -> tuple[str, str]:
