@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a line a row)
 """What somebody who writes a first environment gets wrong: one line that says what, where and what to do."""
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ class MyEnv(Environment):
     roles = ("solver",)
 
     def task(self, split, index):
-        return Task(f"{split}-{index}", split)
+        return Task(f"{split}-{index}", split, query=f"{split} {index}")
 
 """
 PLAY = "    async def play(self, task, scene):\n"
 ASK = PLAY + '        reply = await scene.ask("solver", "pick", max_tokens=4)\n'
 GOOD = ASK + '        scene.reward("solver", float(len(reply.text)))\n'
-TASK = 'return Task(f"{split}-{index}", split)'
+TASK = 'return Task(f"{split}-{index}", split, query=f"{split} {index}")'
 MISTAKES: dict[str, tuple[str, str]] = {
     "a question nobody awaited": (
         HEAD + PLAY + '        scene.ask("solver", "pick")\n',
@@ -86,7 +87,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
         HEAD.replace(TASK, 'return Task(f"{split}-{index}", {"train": "train"}[split])') + GOOD,
         "environment.task('validation', 0) raised KeyError: 'validation' (",
     ),
-    "an id that is no text": (HEAD.replace("{index}", "{index}\\ud800") + GOOD, "environment.task('train', 0) returned a task whose id is 'train-0\\ud800': a lone surrogate"),
+    "an id that is no text": (HEAD.replace("-{index}", "-{index}\\ud800") + GOOD, "environment.task('train', 0) returned a task whose id is 'train-0\\ud800': a lone surrogate"),
     "a count that is none": (HEAD + GOOD + "\n    def count(self, split):\n        return '5'\n", "environment.count('train') returned '5'"),
     "an __init__ that raises": (
         HEAD + "    def __init__(self, **settings):\n        super().__init__(**settings)\n        {}['x']\n\n" + GOOD,

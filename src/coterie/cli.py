@@ -385,7 +385,6 @@ def _prepare_streams() -> None:
 
 def main() -> None:
     """The entry point: a person's mistake is one line and exit code 2, a bug keeps its traceback."""
-    sys.excepthook = _show_bug
     _prepare_streams()
     if len(sys.argv) == 1:
         sys.argv.append("--help")
@@ -403,6 +402,9 @@ def main() -> None:
         sys.exit(2)
     except typer.Abort:
         _interrupted()
+    except Exception:
+        sys.excepthook = _show_bug  # not before: typer puts in one of its own
+        raise
 
 
 if __name__ == "__main__":
