@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -142,6 +143,9 @@ def test_play_may_print_where_check_looks_on(tmp_path):
     (tmp_path / "my_env.py").write_text(HEAD + PLAY + "        print('hello')\n" + GOOD.split("\n", 1)[1])
     code, out, _ = call("check", str(tmp_path / "my_env.py"), "--tasks", "1")
     assert code == 0, out
+    code, out, err = call("check", str(tmp_path / "my_env.py"), "--tasks", "1", "--json")
+    assert json.loads(out)["ok"], out
+    assert "hello" in err
 
 
 def test_one_class_in_a_file_needs_no_name_and_a_run_is_read_from_everywhere(home, tmp_path, monkeypatch):

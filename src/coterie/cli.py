@@ -10,6 +10,7 @@ import io
 import json
 import sys
 import traceback
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from pathlib import Path
 from statistics import fmean
 from types import TracebackType
@@ -134,7 +135,7 @@ def evaluate(
         if memory not in (modes := ("off", "on", "placebo")):
             raise ConfigError(f"--memory {memory}: unknown{nearest(memory, modes)}; it is {', '.join(modes)}")
         loaded.remember(memory)  # pyright: ignore[reportArgumentType]
-    with console.status("playing") as status:
+    with _kept_for_json(as_json), console.status("playing") as status:
         found, changes = loaded.compare(
             ablations, split, tasks=tasks, sampled=sampled,  # pyright: ignore[reportArgumentType]
             progress=lambda done, total: status.update(f"played {done} of {total} tasks"),
@@ -318,7 +319,8 @@ def check(
     from coterie.conformance import check as prove
 
     config = load_config(target, sets or ())
-    report = prove(config.environment, tasks=tasks, horizon=config.algorithm.reach, decentralised=decentralised)
+    with _kept_for_json(as_json):
+        report = prove(config.environment, tasks=tasks, horizon=config.algorithm.reach, decentralised=decentralised)
     if as_json:
         say(json.dumps({"ok": report.ok, "findings": [dataclasses.asdict(one) for one in report.findings]}))
     else:
@@ -358,6 +360,11 @@ def bench(
 def say(text: str, err: bool = False) -> None:
     """Prints for people and machines alike: the one way out of a command, and it is safe."""
     typer.echo(plain(text), err=err)
+
+
+def _kept_for_json(as_json: bool) -> AbstractContextManager[object]:
+    """Standard output is for the one object: what an environment prints goes to standard error."""
+    return redirect_stdout(sys.stderr) if as_json else nullcontext()
 
 
 def _console(stderr: bool = False) -> Console:

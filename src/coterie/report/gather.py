@@ -74,7 +74,7 @@ def report(folders: Sequence[Path], *, tasks: int = 200, progress: Callable[[str
             for run, name, color, run_lines in zip(runs, names, itertools.cycle(COLORS), lines)
         ],
         config=config.toml(),
-        title=f"{config.names['environment']}, {config.names['algorithm']}",
+        title=f"{Path(config.names['environment']).name}, {config.names['algorithm']}",
         warnings=[
             (name, step, concern)
             for run, name, run_lines in zip(runs, names, lines, strict=True)
