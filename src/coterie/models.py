@@ -18,8 +18,8 @@ from huggingface_hub.constants import ENDPOINT
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
+from coterie.environment import STARTERS
 from coterie.errors import ConfigError
-from coterie.registry import STARTERS
 
 disable_progress_bar()  # loading is quick or shown by the caller
 

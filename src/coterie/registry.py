@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any, TypeVar
 
-from coterie.environment import Settings
+from coterie.environment import STARTERS, Settings
 from coterie.errors import ConfigError
 from coterie.mistakes import nearest, raised_at, said
 from coterie.seeds import seed_of
@@ -38,8 +38,6 @@ ENGINES = {
     "transformers": "coterie.engines.transformers:TransformersEngine",
     "scripted": "coterie.engines.scripted:ScriptedEngine",
 }
-STARTERS = {"starter": "starter", "starter-code": "starter_code", "starter-assistants": "starter_assistants"}
-"""The small models that are shipped: their names, and their folders in the package."""
 KINDS = {"environments": ENVIRONMENTS, "algorithms": ALGORITHMS, "engines": ENGINES}
 
 USER_MODULE = "coterie_user_"
