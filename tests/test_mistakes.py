@@ -69,7 +69,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
         HEAD + ASK + "        re.match('a', reply.text)\n",
         "my_env.py:12: NameError: name 're' is not defined; import it at the top",
     ),
-    "a missing import at the top": (HEAD + "    size: int = random.random()\n" + GOOD, "name 'random' is not defined"),
+    "a missing import at the top": (HEAD + "    size: int = random.random()\n" + GOOD, "name 'random' is not defined ("),
     "a reply taken for its text": (HEAD + ASK + "        reply.strip()\n", "my_env.py:12: a reply has no strip; its words are a string, reply.text"),
     "a reply taken for a number": (HEAD + ASK + "        int(reply)\n", "take the reply's words from reply.text"),
     "a method the scene lacks": (HEAD + PLAY + "        await scene.asks('a', 'b')\n", "the scene has no asks; did you mean 'ask'?"),
