@@ -131,7 +131,7 @@ def test_the_expert_team_answers_everything():
     for index in range(0, 1000, 7):
         cursor = expert(ENV.task("validation", index))
         assert cursor.log.solved, cursor.task
-        assert cursor.log.rewards()["team"] == pytest.approx(1.1 - 0.05 * (noted(cursor)["calls"] - 1) / 23)
+        assert cursor.log.rewards()["team"] == pytest.approx(1.1 - 0.3 * (noted(cursor)["calls"] - 1) / 13)
 
 
 def test_a_role_sees_its_own_actions_and_a_specialist_its_task_alone():
@@ -173,7 +173,7 @@ def test_a_malformed_call_may_be_mended_once():
     task = ask("price of red mug")
     mended = play(task, "hm", f"final({task.answer})")
     assert mended.log.solved
-    assert mended.log.rewards()["team"] == pytest.approx(1 + 0.1 / 2 - 0.05 / 23)
+    assert mended.log.rewards()["team"] == pytest.approx(1 + 0.1 / 2 - 0.3 / 13)
     assert prompts(mended)[1][1].endswith("hm -> error: end with one action")
     assert noted(play(task, "hm"))["calls"] == 2
     assert noted(play(task, "hm", env=Assistants(max_repair=0)))["calls"] == 1

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from coterie.evaluate import evaluate_team
+from coterie.run.evaluate import evaluate_team
 
 from coterie import check, load_config, train
 from coterie.algorithms.mas_grpo import MASGRPO

@@ -64,7 +64,7 @@ def home(tmp_path_factory) -> Path:
     weights.write_bytes(weights.read_bytes()[:-10])
     (home / "missing/checkpoints/step-00002/policies/team/model.safetensors").unlink()
     about = json.loads((home / "older/about.json").read_text())
-    about["versions"]["torch"] = "1.0"
+    about["exact"]["torch"] = "1.0"
     (home / "older/about.json").write_text(json.dumps(about))
     config = (home / "shapes/config.toml").read_text().replace(str(home / "model"), "starter")
     (home / "shapes/config.toml").write_text(config)
@@ -112,7 +112,7 @@ WRONG = {
     "8 a number for a policy": (sets("team.proposer=3"), "name a policy"),
     "9 a folder that exists": (["train", "plan_path", "--out", "run"], "run exists"),
     "9 another seed": (["train", "run/config.toml", "--resume", "run", "--set", "train.seed=5"], "was run with train.seed = 0, not 5"),
-    "9 other versions": (["train", "--resume", "older"], "was run with torch 1.0, and"),
+    "9 other versions": (["train", "--resume", "older"], "it was run with torch 1.0, here"),
     "10 a checkpoint cut short": (["eval", "cut", "--step", "2"], "is cut or changed"),
     "10 a checkpoint with a file missing": (["eval", "missing", "--step", "2"], "is missing"),
     "10 other shapes": (["eval", "shapes", "--step", "2"], "has other shapes"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from coterie.config import Config
@@ -161,6 +162,29 @@ class Loaded:
         cursor = play.start(task)
         drive(play.run(cursor))
         return self.recall.shown(cursor.log, task) if self.recall else cursor.log
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """What a run has come to: plain greedy play of held-out test tasks, at its start and at its best checkpoint."""
+
+    run: Path
+    start: Evaluation
+    end: Evaluation
+    step: int
+
+    def __str__(self) -> str:
+        end = self.end
+        return (
+            f"test, {end.tasks} tasks, greedy: {self.start.success:.3f} solved at the start, {end.success:.3f} "
+            f"[{end.success_low:.3f}, {end.success_high:.3f}] at step {self.step}, the best by validation"
+        )
+
+
+def headline(run: Run, *, start: Evaluation | None = None) -> Headline:
+    """The one number of a run. Args: start: of the untrained team, where it is known."""
+    end = load(run.folder)
+    return Headline(run.folder, start or load(run.folder, 0).evaluate(), end.evaluate(), end.progress.step)
 
 
 def load(run: str | Path, step: int | None = None) -> Loaded:

@@ -33,6 +33,8 @@ app = typer.Typer(
 )
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
+BROKEN_PIPE = 141
+"""The exit code of a command that nobody listens to any more, as of one that SIGPIPE ended."""
 USAGE_ERRORS = typer.BadParameter.__bases__
 """What typer raises for a word it does not understand; it keeps the class to itself."""
 Sets = Annotated[
@@ -53,6 +55,9 @@ def train(
     anyway: Annotated[
         bool, typer.Option("--anyway", help="With --resume: go on though it cannot be exact; the run says so.")
     ] = False,
+    test: Annotated[
+        bool, typer.Option("--test/--no-test", help="Play the held-out test tasks at the end, start and best.")
+    ] = True,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the resolved config and what it needs; train nothing.")
     ] = False,
@@ -81,17 +86,24 @@ def train(
 
         say(resolved.toml() + memory_text({name: policy.model for name, policy in resolved.policies.items()}))
         return
+    from coterie.api import headline
     from coterie.display import TrainingDisplay
     from coterie.run.interrupts import Stop
     from coterie.run.train import train as run_training
+    from coterie.terminal import let_output_break
 
-    console = _console()
+    let_output_break()
     try:
-        with TrainingDisplay(console) as display:
+        with TrainingDisplay(_console()) as display:
             run = run_training(resolved, out, resume=resume, anyway=anyway, watch=display)
     except Stop as stopped:  # typer would drop the message
         _interrupted(str(stopped), 128 + stopped.number)
-    say(f"done: {run.folder}\nmeasure it on held-out tasks: {command('eval', run.folder)}")
+    say(f"done: {run.folder}")
+    if test:
+        with _console(stderr=True).status("playing test tasks, at the start and at the best checkpoint"):
+            found = headline(run)
+        say(str(found))
+    say(f"measure it on held-out tasks: {command('eval', run.folder)}")
 
 
 @app.command(name="eval")
@@ -275,6 +287,9 @@ def sft(
     from coterie.run.sft import sft as build
 
     world, config, memory = load_sft(environment, sets or ())
+    from coterie.terminal import let_output_break
+
+    let_output_break()
     say(f"writing to {out}")
     with step_progress(_console(), config.steps) as progress:
         built = build(world, out, config, source=model, memory=memory, progress=progress)
@@ -352,7 +367,9 @@ def bench(
 ) -> None:
     """Measure: every figure in the docs comes from here: coterie bench rollout"""
     from coterie.bench import run_bench
+    from coterie.terminal import let_output_break
 
+    let_output_break()
     figures: dict[str, Any] = run_bench(name, say=None if as_json else lambda line: say(line, err=True))
     say(json.dumps(figures) if as_json else "\n".join(f"{key}: {value}" for key, value in figures.items()))
 
@@ -407,6 +424,11 @@ def main() -> None:
         message = one_line(str(error)).rstrip(".")
         say(f"coterie: {message[:1].lower()}{message[1:]}; see coterie --help", err=True)
         sys.exit(2)
+    except BrokenPipeError:  # whoever read has gone, as `| head` does
+        from coterie.terminal import drop
+
+        drop(sys.stdout)
+        sys.exit(BROKEN_PIPE)
     except typer.Abort:
         _interrupted()
     except Exception:

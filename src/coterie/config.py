@@ -191,6 +191,11 @@ class Source:
         self.folder = folder
         self._places = places
 
+    def with_defaults(self, tables: Mapping[str, Mapping[str, Any]]) -> Source:
+        """The same, with other settings where this one has none."""
+        names = {**self.data, **tables}
+        return Source({name: {**tables.get(name, {}), **self.data.get(name, {})} for name in names}, self._places)
+
     def place(self, path: str) -> str:
         """`file:line: ` of a dotted key, else of a key in it, else of the table around it, or nothing."""
         while path:
@@ -199,6 +204,25 @@ class Source:
                 return f"{found}: "
             path = path.rpartition(".")[0]
         return ""
+
+
+def recommended(environment: Environment, written: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What an environment recommends where a config says nothing else.
+
+    Args: written: a config's tables.
+    Returns: tables, without what the config decides: a team or policies of its own; the algorithm's settings where
+        it names another; and how the starter learns where it names another model.
+    """
+    tables = {name: dict(table) for name, table in environment.recommended().items()}
+    policies = dict(written.get("policies", {}))
+    if "team" in written or not policies.keys() <= tables.get("policies", {}).keys():
+        tables = {name: table for name, table in tables.items() if name not in ("team", "policies")}
+    algorithm = dict(written.get("algorithm", {})).get("name")
+    if algorithm not in (None, tables.get("algorithm", {}).get("name")):
+        tables.pop("algorithm", None)
+    if any("model" in policy for policy in policies.values() if isinstance(policy, dict)):
+        tables = {name: table for name, table in tables.items() if name in ("team", "policies")}
+    return tables
 
 
 def load_config(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Config:
@@ -256,6 +280,7 @@ def resolve(source: Source) -> Config:
             raise ConfigError(f"{source.place(table)}'{table}' is a table; write [{table}] and its keys below")
     names: dict[str, str] = {}
     environment = _world(source, names)
+    source = source.with_defaults(recommended(environment, data))
     algorithm = _named(source, "algorithm", ALGORITHMS, Algorithm, names, "at_grpo")
     team = _team(source, environment)
     policies = _policies(source, team, environment.starter)

@@ -6,7 +6,7 @@ use is in `scene.py`; how to prove that it keeps its contract is in `conformance
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar, Literal, Self, get_args
@@ -84,6 +84,13 @@ class Environment(Settings):
     def count(self, split: Split) -> int | None:
         """How many tasks a split holds; None: unlimited."""
         return None
+
+    def recommended(self) -> Mapping[str, Mapping[str, Any]]:
+        """Settings with which its starter learns well, table by table, as a config would write them.
+
+        They stand where a config says nothing else, see `config.recommended`; `--dry-run` shows what holds.
+        """
+        return {}
 
     def ready(self) -> None:
         """Raises ConfigError where this machine lacks what playing needs; asked before anything is played."""

@@ -144,7 +144,7 @@ class Assistants(Environment):
     """Kinds of embedded queries to train on, drawn alike; one named twice comes twice as often."""
     brief: bool = True
     """Prompts for a small model that was taught the grammar; false: with instructions and the tools' schemas."""
-    max_calls: int = Field(24, ge=2)
+    max_calls: int = Field(14, ge=2)
     """Calls of one episode."""
     max_repair: int = Field(1, ge=0)
     """Malformed calls in a row that may be mended."""
@@ -152,7 +152,7 @@ class Assistants(Environment):
     """Bytes of what a role did and saw for one task; with its task and a reply they should fit the model's context."""
     format_weight: float = Field(0.1, ge=0)
     """What an episode of well-formed calls earns."""
-    cost_weight: float = Field(0.05, ge=0)
+    cost_weight: float = Field(0.3, ge=0)
     """What the longest right episode loses."""
     published_weights: bool = False
     """Both weights are 1, as far as the paper's are known: shape can outweigh the answer."""
@@ -160,6 +160,18 @@ class Assistants(Environment):
     """Tokens of one call; one that is cut is malformed."""
     naive: float = Field(0.6, ge=0, le=1)
     """How often a demonstration follows one of the bad habits of `demonstrate`."""
+
+    def recommended(self) -> dict[str, dict[str, Any]]:
+        """A policy a role, minutes on two cores; for the embedded queries, which the starter knows."""
+        if self.data:
+            return {}
+        return {
+            "algorithm": {"name": "joyagents"},
+            "team": {role: role for role in self.roles},
+            "policies": {role: {} for role in self.roles},
+            "optimizer": {"lr": 3e-4},
+            "train": {"steps": 30, "tasks_per_step": 64, "eval_every": 10, "eval_tasks": 300, "mute_every": 0},
+        }
 
     def inert(self) -> dict[str, str]:
         """Weights have no effect where the published ones are taken, nor kinds where queries are one's own."""

@@ -61,6 +61,18 @@ class Code(ProgrammingTask):
     naive: float = Field(0.6, ge=0, le=1)
     """How often a demonstration forgets the second of three steps."""
 
+    def recommended(self) -> dict[str, dict[str, Any]]:
+        """A policy a role, minutes on two cores; for the embedded problems, which the starter knows."""
+        if self.data:
+            return {}
+        return {
+            "algorithm": {"name": "at_grpo", "horizon": "point"},
+            "team": {"coder": "coder", "tester": "tester"},
+            "policies": {"coder": {}, "tester": {}},
+            "optimizer": {"lr": 1e-3},
+            "train": {"steps": 30, "tasks_per_step": 12, "eval_every": 10, "eval_tasks": 200, "mute_every": 0},
+        }
+
     async def play(self, task: Problem, scene: Scene) -> None:
         """Up to `max_turns` turns of a program and a test."""
         history = ""

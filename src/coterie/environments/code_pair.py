@@ -138,6 +138,22 @@ class CodePair(ProgrammingTask):
         """aux, main; or main alone."""
         return ("main",) if self.solo else ("aux", "main")
 
+    def recommended(self) -> dict[str, dict[str, Any]]:
+        """A policy a role, minutes on two cores; for the embedded problems, which the starter knows."""
+        if self.data:
+            return {}
+        train = {"steps": 30, "tasks_per_step": 16, "eval_every": 10, "eval_tasks": 200}
+        tables = {"optimizer": {"lr": 1e-3}, "train": train}
+        if self.solo:
+            return {"algorithm": {"name": "grpo"}, **tables}
+        return {
+            "algorithm": {"name": "magrpo", "num_generations": 8},
+            "team": {"aux": "helper", "main": "writer"},
+            "policies": {"helper": {}, "writer": {}},
+            "optimizer": {"lr": 1e-3},
+            "train": {**train, "mute_every": 0},
+        }
+
     def inert(self) -> dict[str, str]:
         """What only a second turn would see has no effect without one, nor an expert's address without the expert."""
         alone = "max_turns = 1 leaves no turn after it"

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from random import Random
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -89,6 +89,18 @@ class PlanPath(Environment):
     def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """proposer, planner; or the planner alone."""
         return ("planner",) if self.solo else ("proposer", "planner")
+
+    def recommended(self) -> dict[str, dict[str, Any]]:
+        """The demo; the paper's greedy commit rarely shows the team where its own mistakes lead."""
+        tables = {"optimizer": {"lr": 1e-3}, "train": {"steps": 130, "tasks_per_step": 56}}
+        if self.solo:
+            return {"algorithm": {"name": "grpo"}, **tables}
+        return {
+            "algorithm": {"name": "at_grpo", "horizon": "point", "commit": "random"},
+            "team": {"proposer": "scout", "planner": "pilot"},
+            "policies": {"scout": {}, "pilot": {}},
+            **tables,
+        }
 
     def inert(self) -> dict[str, str]:
         """`view` has no effect on a planner that is alone."""

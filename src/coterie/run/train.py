@@ -34,6 +34,7 @@ from coterie.run.ablation import Ablation, Change
 from coterie.run.evaluate import evaluate_team
 from coterie.run.interrupts import Interrupts, Stop
 from coterie.runs import Played, Progress, Run, check_free, exactness, new_folder
+from coterie.safe import command
 from coterie.seeds import seed_of
 from coterie.team import count_tasks, route
 
