@@ -64,3 +64,6 @@ class LoopingTask(Toy):
     def task(self, split, index):
         count_for_ever()
         return super().task(split, index)
+
+    async def play(self, task, scene) -> None:
+        await scene.ask("a", "never")

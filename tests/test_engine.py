@@ -139,6 +139,13 @@ def test_nucleus_by_hand():
     assert nucleus(distribution, 1.0) is distribution
 
 
+def test_a_nucleus_that_is_reached_exactly_holds_no_further_token():
+    """1/2 + 1/4 is 3/4, to the bit; the third token begins where the nucleus ends."""
+    distribution = torch.tensor([[0.5, 0.25, 0.125, 0.125]]).log()
+    assert (nucleus(distribution, 0.75).exp()[0] > 0).tolist() == [True, True, False, False]
+    assert (nucleus(distribution, 0.5).exp()[0] > 0).tolist() == [True, False, False, False]
+
+
 def test_top_p_reports_the_renormalised_distribution():
     model = tiny(scale=6.0)
     (answers,) = run(

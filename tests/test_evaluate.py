@@ -5,7 +5,9 @@ import itertools
 import pytest
 
 from coterie.engines.scripted import ScriptedEngine
+from coterie.episode import Sample
 from coterie.errors import ConfigError, Unavailable
+from coterie.play import majority
 from coterie.run.evaluate import at_k, evaluate_team, wilson
 from tests.toys import TEAM, Agree, Sequential, Toy, counting
 
@@ -35,6 +37,51 @@ def test_greedy_asks_at_temperature_zero_and_sampled_enumerates_tasks_times_samp
     assert len(found.solved) == 12
     keys = [request.key[:2] for request in engine.waves[0]]
     assert len(keys) == len(set(keys)) == 12
+
+
+def test_the_interval_is_over_tasks_however_many_episodes_each_has():
+    """Episodes of one task are no independent tasks: twelve episodes of three tasks are three."""
+    engine = ScriptedEngine(lambda role, prompt, rng: rng.choice("ab"))
+    found = evaluate_team(Agree(), TEAM, engine, tasks=3, sampled=4)
+    assert 0 < found.success < 1
+    assert (found.success_low, found.success_high) == wilson(found.success, 3)
+    assert found.success_low < wilson(found.success, 12)[0]
+
+
+class Hasty(Toy):
+    """Solved at the turn that its task's number says, or at the limit of three not at all."""
+
+    async def play(self, task, scene) -> None:
+        for turn in scene.turns(3):
+            await scene.ask("a", str(turn))
+            if turn == task.number % 5:
+                return scene.succeed()
+
+
+def test_unsolved_episodes_count_with_the_turns_of_the_limit():
+    """Numbers 1, 4, 7, 10 of validation: solved at turns 2 of 3, never (4), 3, 1; so 2 + 3 + 3 + 1 of four tasks."""
+    found = evaluate_team(Hasty(), TEAM, ScriptedEngine(counting()), tasks=4)
+    assert found.solved == (True, False, True, True)
+    assert found.turns == (2 + 3 + 3 + 1) / 4
+
+
+def test_the_majority_is_what_most_replies_say_and_a_tie_goes_to_the_first():
+    def said(*texts: str) -> tuple[Sample, ...]:
+        return tuple(Sample("a", "p", 0, (1,), (at,), (0.0,), "stop", text, seed=at) for at, text in enumerate(texts))
+
+    assert majority(said("x", "y", "y")).seed == 1
+    assert majority(said("x", "y")).seed == 0
+    assert majority(said("x", "y", "z", "z", "y")).seed == 1
+
+
+def test_votes_are_drawn_at_every_question_and_the_answer_is_one_of_them():
+    engine = ScriptedEngine(lambda role, prompt, rng: rng.choice("abb"))
+    found = evaluate_team(Agree(), TEAM, engine, tasks=40, votes=9)
+    assert {len(request.seeds) for wave in engine.waves for request in wave} == {9}
+    assert {request.temperature for wave in engine.waves for request in wave} == {1.0}
+    once = evaluate_team(Agree(), TEAM, engine, tasks=40, sampled=1)
+    assert found.success > once.success
+    assert found.tokens == 9 * once.tokens
 
 
 def test_nothing_is_branched_or_compared_in_evaluation():

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from coterie import memory
 from coterie.config import load_config, load_sft
+from coterie.engines.scripted import ScriptedEngine
 from coterie.episode import ChatMessage
 from coterie.errors import ConfigError
 from coterie.memory import (
@@ -29,8 +30,9 @@ from coterie.memory import (
     source,
     threshold,
 )
+from coterie.play import Play
 from coterie.retrieval import Index, overlap
-from tests.toys import Number
+from tests.toys import TEAM, Number, Toy, counting, run
 
 ON = MemoryConfig.model_validate({"mode": "on", "relevance": 0.3, "mask": 1e-9})
 
@@ -464,3 +466,31 @@ def test_lessons_of_an_environments_own_show_no_notes():
 def test_what_cannot_work_is_refused_at_start(environment, overrides, message):
     with pytest.raises(ConfigError, match=message):
         load_config(environment, overrides)
+
+
+def test_notes_are_shown_as_long_as_the_reply_keeps_its_room():
+    """Prompt with notes and the reply fill the context to the last token; one token less, and it goes without."""
+
+    class Asking(Toy):
+        async def play(self, task, scene) -> None:
+            await scene.ask("a", task.query, max_tokens=7)
+
+    class Bounded(ScriptedEngine):
+        room = 10**6
+
+        def context(self, policy: str) -> int:
+            return self.room
+
+    def shown(room: int) -> tuple[int, int]:
+        engine = Bounded(counting())
+        engine.room = room
+        found = recall(entry("x", "do it", "price of mug"))
+        play = Play(Asking(), TEAM, engine, seed=0, recall=found)
+        cursor = play.start(task("price of mug"))
+        run(play.run(cursor))
+        ((request,),) = engine.waves
+        return len(request.prompt_ids), play.budget.dropped["notes"]
+
+    whole, _ = shown(10**6)
+    assert shown(whole + 7) == (whole, 0)
+    assert shown(whole + 6) == (len("price of mug"), 1)

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import pytest
-from coterie.run.evaluate import evaluate_team
 
 from coterie import check, load_config, train
 from coterie.algorithms.mas_grpo import MASGRPO
@@ -15,6 +14,7 @@ from coterie.engines.scripted import ScriptedEngine
 from coterie.errors import EnvError
 from coterie.models import save_model
 from coterie.play import Play, Sampling
+from coterie.run.evaluate import evaluate_team
 from coterie.watchdog import Stuck, Watch
 from tests import looping, outside
 from tests.toys import TEAM, Sequential, Toy, counting, one, tiny
@@ -77,7 +77,7 @@ def test_train_stops_with_the_line_and_leaves_nothing_behind(tmp_path):
     save_model(tiny(scale=2.0), tmp_path / "tiny")
     sets = ["train.steps=1", "train.eval_tasks=2", "engine.play_timeout_s=0.3", "team.a=x", "team.b=x"]
     config = load_config("tests/looping.py:LoopingAgree", [*sets, f"policies.x.model={tmp_path / 'tiny'}"])
-    with pytest.raises(EnvError, match=r"task validation-0, episode 0, after the answer of role 'b' at point 1"):
+    with pytest.raises(EnvError, match=r"task train-0, episode 0, after the answer of role 'b' at point 1"):
         train(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

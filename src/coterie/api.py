@@ -50,10 +50,11 @@ class Loaded:
         *,
         tasks: int | None = None,
         sampled: int = 0,
+        votes: int = 1,
         progress: Callable[[int, int], None] | None = None,
     ) -> Evaluation:
         """Plain play on held-out tasks; see `evaluate_team`."""
-        return self._evaluate(self.config.team, self.crew.engine, {}, split, tasks, sampled, progress)
+        return self._evaluate(self.config.team, self.crew.engine, {}, split, tasks, sampled, progress, votes)
 
     def compare(
         self,
@@ -114,6 +115,7 @@ class Loaded:
         tasks: int | None,
         sampled: int,
         progress: Callable[[int, int], None] | None,
+        votes: int = 1,
     ) -> Evaluation:
         settings = self.config.eval
         return evaluate_team(
@@ -127,6 +129,7 @@ class Loaded:
             seed=self.config.train.seed,
             seats=seats,
             recall=self.recall,
+            votes=votes,
             progress=progress,
         )
 

@@ -82,8 +82,7 @@ def train(
         from coterie.conformance import rehearse
         from coterie.models import memory_text
 
-        rehearse(resolved.environment)
-
+        rehearse(resolved.environment, play_timeout_s=resolved.engine.play_timeout_s)
         say(resolved.toml() + memory_text({name: policy.model for name, policy in resolved.policies.items()}))
         return
     from coterie.api import headline
@@ -126,6 +125,9 @@ def evaluate(
     memory: Annotated[
         str | None, typer.Option(metavar="MODE", help="With the run's memory on, off, or as a placebo.")
     ] = None,
+    votes: Annotated[
+        int, typer.Option(min=1, help="Replies drawn at every question; what most of them say is the answer.")
+    ] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Measure a run's team on held-out tasks, without a tree: coterie eval RUN --mute proposer"""
@@ -139,6 +141,8 @@ def evaluate(
 
     wanted = {"mute": mute, "swap": swap, "replace": replace}
     ablations = [Ablation.parse(kind, text) for kind, texts in wanted.items() for text in texts or ()]  # pyright: ignore[reportArgumentType]
+    if votes > 1 and ablations:
+        raise ConfigError("--votes measures the team as it is; ask for --mute, --swap and --replace without it")
     from coterie.api import load
     from coterie.run.evaluate import at_k
 
@@ -148,10 +152,14 @@ def evaluate(
             raise ConfigError(f"--memory {memory}: unknown{nearest(memory, modes)}; it is {', '.join(modes)}")
         loaded.remember(memory)  # pyright: ignore[reportArgumentType]
     with _kept_for_json(as_json), console.status("playing") as status:
-        found, changes = loaded.compare(
-            ablations, split, tasks=tasks, sampled=sampled,  # pyright: ignore[reportArgumentType]
-            progress=lambda done, total: status.update(f"played {done} of {total} tasks"),
-        )  # fmt: skip
+        wanted = {
+            "tasks": tasks, "sampled": sampled,
+            "progress": lambda done, total: status.update(f"played {done} of {total} tasks"),
+        }  # fmt: skip
+        if votes > 1:
+            found, changes = loaded.evaluate(split, votes=votes, **wanted), []  # pyright: ignore[reportArgumentType]
+        else:
+            found, changes = loaded.compare(ablations, split, **wanted)  # pyright: ignore[reportArgumentType]
     passed = {k: at_k(found.solved, sampled, k) for k in (1, 3, 5, 10) if k <= sampled}
     if as_json:
         whole = {
@@ -165,8 +173,12 @@ def evaluate(
         say(json.dumps(whole | {"ablations": [dataclasses.asdict(change) for change in changes]}))
         return
     how = f"{found.sampled} sampled episodes a task" if found.sampled else "greedy"
+    how = how if votes == 1 else f"the majority of {votes} sampled replies at every question"
     say(f"{found.split}: {found.success:.3f} solved, 95 % interval {found.success_low:.3f} to {found.success_high:.3f}")
-    say(f"{found.tasks} tasks, {how}, {found.turns:.2f} turns a task (the unsolved at the limit)")
+    say(
+        f"{found.tasks} tasks, {how}, {found.turns:.2f} turns a task (the unsolved at the limit), "
+        f"{found.tokens:.0f} tokens"
+    )
     if found.by_kind:
         say("  by kind: " + ", ".join(f"{kind} {share:.3f}" for kind, share in found.by_kind.items()))
     if sampled > 1:

@@ -137,17 +137,20 @@ def _played(
     yield _claim("a second process plays the same", lambda: _second_process(environment, tasks, watch))
 
 
-def rehearse(environment: Environment) -> None:
+def rehearse(environment: Environment, *, play_timeout_s: float) -> None:
     """Plays one train task with roles that say nothing, so that a mistake in `play` shows before a run begins.
 
     It ends at the first call: nothing outside is run. A bug that is none of a beginner's is left for the run, which
     keeps what led to it.
+
+    Args: play_timeout_s: that `play` may run without coming back.
     Raises: EnvError: one line about a mistake. ConfigError: this machine cannot play it.
     """
     environment.ready()
     task = task_of(environment, "train", 0)
-    cursor = Cursor(environment, task, seed_of("rehearse", task.id), perform=_no_call)
-    with warnings.catch_warnings(record=True) as seen:
+    watch = Watch(play_timeout_s)
+    cursor = Cursor(environment, task, seed_of("rehearse", task.id), perform=_no_call, watch=watch)
+    with watch, warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         with contextlib.suppress(PlayBug, Unavailable):
             asyncio.run(_rehearsed(cursor))

@@ -23,7 +23,7 @@ SOON = 5
 """Steps that a warning of something sudden looks back on."""
 CEILING = 0.9
 """Success above which nothing more need be learned: little entropy and a flat curve are as they should be."""
-COLLAPSED = 0.01
+COLLAPSED = 0.02
 """Entropy in nats below which a policy says always the same."""
 EXPLODED, MANIFOLD = 2.0, 3.0
 """A policy says anything when its entropy is above so many nats and so many times what it was at the start."""
@@ -166,7 +166,7 @@ def _silent_play(steps: Sequence[Line]) -> Iterator[Concern]:
 
 def _policies(steps: Sequence[Line], at_ceiling: bool) -> Iterator[Concern]:
     """Policies that fall apart."""
-    names = sorted({key.split("/")[1] for line in steps[-1:] for key in line if key.startswith("policy/")})
+    names = sorted({key.split("/")[1] for line in steps[-WINDOW:] for key in line if key.startswith("policy/")})
     for name in names:
         yield from _entropy(name, steps, at_ceiling)
         yield from _gradient(name, steps)
@@ -188,7 +188,7 @@ def _entropy(name: str, steps: Sequence[Line], at_ceiling: bool) -> Iterator[Con
     recent, start = entropies[-SOON:], fmean(entropies[:SOON] or [0.0])
     if len(recent) < SOON:
         return
-    if max(recent) < COLLAPSED and not at_ceiling:
+    if recent[-1] < COLLAPSED and not at_ceiling:
         yield Concern(
             "collapsed", name, f"policy '{name}' has collapsed: entropy {recent[-1]:.3f}, it says always the same",
             "replies that do not differ teach nothing: go back to an earlier checkpoint with a lower optimizer.lr, or "

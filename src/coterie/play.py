@@ -179,6 +179,15 @@ def _check_keys(wave: list[Request]) -> None:
             )
 
 
+def majority(samples: Samples) -> Sample:
+    """The first of those that say what most say.
+
+    Source: self-consistency, arXiv:2203.11171; it votes on final answers, this on whole replies.
+    """
+    count = Counter(sample.text for sample in samples)
+    return max(samples, key=lambda sample: count[sample.text])
+
+
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:
     """Runs a coroutine on a loop of its own; where a signal stops it, its tasks leave without a word."""
 
@@ -205,8 +214,13 @@ class Play:
         sampling: Sampling = Sampling(),
         seats: Seats | None = None,
         recall: Recall | None = None,
+        votes: int = 1,
     ) -> None:
-        """Args: seed: the run's. step: whose rollout this is; both enter every sample's seed. recall: memory."""
+        """A rollout's play.
+
+        Args: seed: the run's. step: whose rollout this is; both enter every sample's seed. recall: memory.
+            votes: replies that `run` draws at every question; what most of them say is the answer.
+        """
         self.environment = environment
         self.recall = recall
         self.team = team
@@ -214,6 +228,7 @@ class Play:
         self._seed = seed
         self._step = step
         self._seats = seats or {}
+        self._votes = votes
         self._front = Front(engine)
         self._watch = Watch(sampling.play_timeout_s)
         self._slots = asyncio.Semaphore(calls.AT_ONCE)
@@ -281,9 +296,10 @@ class Play:
         drawn: list[tuple[int, Sample]] = []
         with self._watch:
             while (point := await cursor.advance()) is not None and not (until and until(point)):
-                answers = await self.ask(cursor, point, temperature=temperature)
-                drawn += [(point.index, sample) for (sample,) in answers.values() if not sample.silent]
-                replies = {role: sample.reply() for role, (sample,) in answers.items()}
+                answers = await self.ask(cursor, point, self._votes, temperature=temperature)
+                chosen = {role: majority(samples) for role, samples in answers.items()}
+                drawn += [(point.index, sample) for sample in chosen.values() if not sample.silent]
+                replies = {role: sample.reply() for role, sample in chosen.items()}
                 for role in point.roles:
                     if role in self._seats:
                         asked = point.asked.prompts[role]

@@ -13,6 +13,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from time import monotonic
 from types import FrameType
 from typing import Any, TypeVar
@@ -22,6 +23,8 @@ from coterie.errors import EnvError
 T = TypeVar("T")
 PLAY_TIMEOUT_S = 60.0
 """What one piece of `play` may take, where no setting says."""
+OURS = (__file__, str(Path(__file__).with_name("mistakes.py")))
+"""Files through which an environment's code is called."""
 LOOKS = 10
 """How often the timer looks within the limit."""
 
@@ -143,7 +146,7 @@ def _raise_in(thread: int, error: type[BaseException] | None) -> None:
 def _places(late: Late) -> str:
     """Where the environment's code was: its own outermost line, and the innermost where that is another."""
     raised = late.__context__ if isinstance(late.__context__, Late) else late  # from another thread, then here again
-    lines = [line for line in traceback.extract_tb(raised.__traceback__) if line.filename != __file__]
+    lines = [line for line in traceback.extract_tb(raised.__traceback__) if line.filename not in OURS]
     if not lines:
         return ""
     first, last = lines[0], lines[-1]

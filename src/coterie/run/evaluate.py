@@ -26,8 +26,8 @@ class Evaluation:
     success: share solved; success_low, success_high: its 95 % interval (Wilson), over tasks.
     turns: mean turns used, `turn_limit` where unsolved. rewards: mean of an episode, by role and
     "team". outcomes: how often each ending came. dropped: episodes lost to faults; they count as
-    not solved. solved: each episode, task by task. noted: the environment's metrics, the last of each
-    episode, 0 where it noted none. kinds: each task's.
+    not solved. tokens: sampled in an episode, by all roles. solved: each episode, task by task. noted:
+    the environment's metrics, the last of each episode, 0 where it noted none. kinds: each task's.
     """
 
     split: Split
@@ -41,6 +41,7 @@ class Evaluation:
     truncated: dict[str, float]
     outcomes: dict[str, int]
     dropped: int
+    tokens: float
     solved: tuple[bool, ...]
     noted: dict[str, tuple[float, ...]]
     kinds: tuple[str, ...] = ()
@@ -98,21 +99,24 @@ def evaluate_team(
     seed: int = 0,
     seats: Seats | None = None,
     recall: Recall | None = None,
+    votes: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """Plays the first `tasks` tasks of a split.
 
     Args: sampled: episodes a task at the sampling's temperature; 0: one, greedy. seed: of sampling.
-        seats: roles that no policy plays. recall: memory, which playing does not change. progress: called with
-        (tasks done, tasks).
+        seats: roles that no policy plays. recall: memory, which playing does not change. votes: replies drawn at every
+        question, at the sampling's temperature; what most of them say is the answer. progress: called with (tasks
+        done, tasks).
     Raises: ConfigError: the split has fewer tasks.
     """
     count = environment.count(split)
     if count is not None and count < tasks:
         raise ConfigError(f"the {split} split has {count} tasks, not {tasks}; ask for fewer")
-    if not sampled:
+    if not sampled and votes == 1:
         sampling = replace(sampling, temperature=0.0, top_p=1.0)
-    play = Play(environment, team, engine, seed=seed, step=-1, sampling=sampling, seats=seats, recall=recall)
+    play = Play(environment, team, engine, seed=seed, step=-1, sampling=sampling, seats=seats, recall=recall,
+                votes=votes)  # fmt: skip
     episodes = max(1, sampled)
     logs: list[Log | None] = []
     chunk = max(1, 1000 // episodes)
@@ -164,6 +168,7 @@ def _summary(split: Split, kinds: tuple[str, ...], sampled: int, logs: list[Log 
         truncated={role: budget.truncated[role] / budget.replies[role] for role in sorted(budget.replies)},
         outcomes=outcomes,
         dropped=len(logs) - len(kept),
+        tokens=budget.sampled_tokens / len(logs),
         solved=tuple(solved),
         noted={
             name: tuple(one.get(name, 0.0) for one in last) for name in sorted({name for one in last for name in one})

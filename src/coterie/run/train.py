@@ -175,7 +175,7 @@ def light_collection() -> Iterator[None]:
 def _begin(out: str | Path | None, config: Config) -> Iterator[tuple[Run, Crew, Progress]]:
     folder = Path(out) if out else new_folder(config.names["environment"])
     check_free(folder)
-    rehearse(config.environment)
+    rehearse(config.environment, play_timeout_s=config.engine.play_timeout_s)
     crew = Crew(config, training=True)
     made = [one for one in (folder, *folder.parents) if not one.exists()]
     run, progress = Run.create(folder, config, exactness(config.environment) | crew.exactness()), Progress()

@@ -1,0 +1,80 @@
+"""Environments whose training goes wrong, each in one way."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from coterie.scene import Scene
+from tests.toys import Agree, Number, Toy, parity
+
+
+class Mute(Toy):
+    """No reward, and no outcome."""
+
+    async def play(self, task: Number, scene: Scene) -> None:
+        await scene.ask("a", "pick", max_tokens=1)
+
+
+class Endless(Toy):
+    """Replies are as long as they may be, and never what is wanted."""
+
+    async def play(self, task: Number, scene: Scene) -> None:
+        reply = await scene.ask("a", "pick")
+        scene.team_reward(float(parity(reply.text)))
+        scene.fail("never enough")
+
+
+class Certain(Toy):
+    """The nearer to one letter, the more it pays, and nothing succeeds: the policy learns to say always the same."""
+
+    roles: ClassVar = ("a",)
+
+    async def play(self, task: Number, scene: Scene) -> None:
+        reply = await scene.ask("a", "pick", max_tokens=1)
+        scene.reward("a", -abs(ord(reply.text[:1] or "z") - ord("a")))
+        scene.fail("by design")
+
+
+class Fated(Agree):
+    """Whatever is said, every other task succeeds; what pays has nothing to do with it."""
+
+    async def play(self, task: Number, scene: Scene) -> None:
+        reply = await scene.ask("a", "pick", max_tokens=1)
+        scene.reward("a", float(parity(reply.text)))
+        if task.number % 2:
+            return scene.succeed()
+
+
+class Perverse(Agree):
+    """What pays is to fail."""
+
+    async def play(self, task: Number, scene: Scene) -> None:
+        reply = await scene.ask("a", "pick", max_tokens=1)
+        scene.reward("a", float(not parity(reply.text)))
+        if parity(reply.text):
+            return scene.succeed()
+        return scene.fail("it pays")
+
+
+class Crowded(Toy):
+    """a speaks twenty times as often as b, who shares its policy."""
+
+    async def play(self, task: Number, scene: Scene) -> None:
+        for turn in range(20):
+            reply = await scene.ask("a", f"a {turn}", max_tokens=1)
+            scene.reward("a", float(parity(reply.text)))
+        reply = await scene.ask("b", "b", max_tokens=1)
+        scene.reward("b", float(parity(reply.text)))
+        scene.fail("by design")
+
+
+class Growing(Toy):
+    """Every prompt repeats all that was said."""
+
+    async def play(self, task: Number, scene: Scene) -> None:
+        said = "x"
+        for _ in range(12):
+            reply = await scene.ask("a", said, max_tokens=8)
+            said += reply.text + "some more words"
+        scene.reward("a", float(len(said)))
+        scene.succeed()
