@@ -11,7 +11,7 @@ import pytest
 from coterie import check, load_config, train
 from coterie.algorithms.mas_grpo import MASGRPO
 from coterie.engines.scripted import ScriptedEngine
-from coterie.errors import EnvError
+from coterie.errors import ConfigError, EnvError
 from coterie.models import save_model
 from coterie.play import Play, Sampling
 from coterie.run.evaluate import evaluate_team
@@ -83,7 +83,7 @@ def test_train_stops_with_the_line_and_leaves_nothing_behind(tmp_path):
 
 
 def test_a_task_that_never_comes_is_named():
-    with pytest.raises(EnvError, match=r"task\('train', 0\) has run for more than 0.2 s, at .*looping.py"):
+    with pytest.raises(ConfigError, match=r"task\('train', 0\) has run for more than 0.2 s, at .*looping.py"):
         load_config("tests/looping.py:LoopingTask", ["engine.play_timeout_s=0.2"])
     report = check(looping.LoopingTask(), tasks=1, play_timeout_s=0.2)
     assert "task('train', 0) has run for more than 0.2 s" in str(report)

@@ -42,7 +42,7 @@ class Fated(Agree):
         reply = await scene.ask("a", "pick", max_tokens=1)
         scene.reward("a", float(parity(reply.text)))
         if task.number % 2:
-            return scene.succeed()
+            scene.succeed()
 
 
 class Perverse(Agree):

@@ -166,7 +166,7 @@ def _silent_play(steps: Sequence[Line]) -> Iterator[Concern]:
 
 def _policies(steps: Sequence[Line], at_ceiling: bool) -> Iterator[Concern]:
     """Policies that fall apart."""
-    names = sorted({key.split("/")[1] for line in steps[-WINDOW:] for key in line if key.startswith("policy/")})
+    names = sorted({key.split("/")[1] for line in steps for key in line if key.startswith("policy/")})
     for name in names:
         yield from _entropy(name, steps, at_ceiling)
         yield from _gradient(name, steps)
