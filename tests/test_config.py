@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from coterie.config import load_config
+from coterie.config import TrainConfig, load_config
 from coterie.errors import ConfigError
+from coterie.learning.optimizer import OptimizerConfig
 
 ROOT = Path(__file__).parent.parent
 
@@ -145,3 +146,32 @@ def test_a_setting_that_a_file_could_not_give_back_is_refused():
     tables["algorithm"] = {"name": "joyagents", "top_k": None, "selection": "raw_var"}
     config = load_config(tables)
     assert load_config(tomllib.loads(config.toml())).algorithm == config.algorithm
+
+
+@pytest.mark.parametrize("name", ["plan_path", "code", "code_pair", "assistants"])
+def test_an_environment_by_its_name_is_its_config_written_out(name):
+    """`coterie train plan_path` gives the headline number: one rule, read in two places."""
+    assert load_config(name).tables() == load_config(f"configs/{name}.toml").tables()
+
+
+def test_the_solo_config_is_what_a_solo_environment_recommends():
+    alone = load_config("code_pair", ["environment.solo=true"])
+    assert alone.tables() == load_config("configs/code_pair_solo.toml").tables()
+    assert load_config("plan_path", ["environment.solo=true"]).names["algorithm"] == "grpo"
+
+
+def test_what_a_config_says_comes_before_what_is_recommended():
+    base = load_config("plan_path")
+    assert (base.names["algorithm"], base.algorithm.commit, dict(base.team.roles)) == (
+        "at_grpo", "random", {"proposer": "scout", "planner": "pilot"})  # fmt: skip
+    assert load_config("plan_path", ["train.steps=7"]).train.tasks_per_step == base.train.tasks_per_step
+    assert load_config("plan_path", ["train.steps=7"]).train.steps == 7
+    other = load_config("plan_path", ["algorithm.name=mas_grpo"])
+    assert "commit" not in type(other.algorithm).model_fields
+    assert other.optimizer.lr == 1e-3
+    shared = load_config("plan_path", ["policies.team.template.quiet=true"])
+    assert set(shared.team.roles.values()) == {"team"}
+    theirs = load_config("plan_path", ["policies.scout.model=some/model"])
+    assert (theirs.policies["scout"].model, theirs.policies["pilot"].model) == ("some/model", "starter")
+    plain = TrainConfig(), OptimizerConfig()
+    assert (theirs.train, theirs.optimizer) == plain, "how the starter learns is no advice for another model"

@@ -184,10 +184,10 @@ class Headline:
         )
 
 
-def headline(run: Run, *, start: Evaluation | None = None) -> Headline:
-    """The one number of a run. Args: start: of the untrained team, where it is known."""
+def headline(run: Run) -> Headline:
+    """The one number of a run, from what its config calls a test."""
     end = load(run.folder)
-    return Headline(run.folder, start or load(run.folder, 0).evaluate(), end.evaluate(), end.progress.step)
+    return Headline(run.folder, load(run.folder, 0).evaluate(), end.evaluate(), end.progress.step)
 
 
 def load(run: str | Path, step: int | None = None) -> Loaded:

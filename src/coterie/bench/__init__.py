@@ -14,6 +14,7 @@ from coterie.errors import ConfigError
 
 Say = Callable[[str], None]
 BENCHES = {
+    "allocation": "how much signal a way of spending replies buys, for assistants",
     "code": "the results of the programming tasks: teams, baselines, cooperation",
     "demo": "what `make demo` shows: a team before and after minutes of training",
     "joyagents": "the results of assistants: node-wise training, its neighbours, selection, memory",

@@ -2,7 +2,8 @@
 
 Two halves of a batch are played and their gradients compared, policy by policy: the cosine of two independent
 estimates says how much of one is signal. Every way is given about the same replies a half, so that its cosine
-is what the replies bought. Writes docs/results/allocation.md.
+is what the replies bought. A process plays one pair of halves of every way, one way after the other, so that
+seconds are compared side by side. Writes docs/results/allocation.md.
 """
 
 from __future__ import annotations
@@ -34,20 +35,16 @@ from coterie.team import count_tasks, route
 
 FOLDER, PAGE = Path("runs/bench-allocation"), Path("docs/results/allocation.md")
 CONFIG = "configs/assistants.toml"
-REPLIES = 2000
+REPLIES = 1500
 """Of one half."""
-PAIRS, PROBES = 10, 4
+PAIRS, PROBES = 8, 4
 """Pairs of halves, and queries played to learn what one costs."""
 SUMS: Mapping[str, Any] = {"credit": "leave_one_out", "denominator": "tasks"}
 NODES: Mapping[str, Any] = {"name": "joyagents", **SUMS}
 WAYS: Mapping[str, Mapping[str, Any]] = {
     "2 bases, 2 nodes a role, 8 replies": {**NODES, "bases": 2, "nodes": "per_agent", "num_generations": 8},
-    "1 base, 2 nodes a role, 8 replies": {**NODES, "bases": 1, "nodes": "per_agent", "num_generations": 8},
     "1 base, 2 nodes a role, 4 replies": {**NODES, "bases": 1, "nodes": "per_agent", "num_generations": 4},
-    "1 base, 1 node a role, 8 replies": {
-        **NODES, "bases": 1, "nodes": "per_agent", "num_nodes": 1, "num_generations": 8},
     "1 base, all nodes, 8 replies": {**NODES, "bases": 1, "nodes": "all", "num_generations": 8},
-    "1 base, all nodes, 6 replies": {**NODES, "bases": 1, "nodes": "all", "num_generations": 6},
     "1 base, all nodes, 4 replies": {**NODES, "bases": 1, "nodes": "all", "num_generations": 4},
     "1 base, all nodes, 3 replies": {**NODES, "bases": 1, "nodes": "all", "num_generations": 3},
     "1 base, all nodes, 2 replies": {**NODES, "bases": 1, "nodes": "all", "num_generations": 2},
@@ -64,34 +61,34 @@ WAYS: Mapping[str, Mapping[str, Any]] = {
 def run(say: Say) -> dict[str, Any]:
     """Measures what is missing, writes the page, and returns each way's mean cosine over all policies."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    waiting = [at for at, name in enumerate(WAYS) if not _file(name).exists()]
+    waiting = [pair for pair in range(PAIRS) if not _file(pair).exists()]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for at in pool.map(_subprocess, waiting):
-            say(f"{list(WAYS)[at]}: done")
+        for pair in pool.map(_subprocess, waiting):
+            say(f"pair {pair}: done")
     PAGE.write_text("\n".join(page()))
-    return {name: round(fmean(fmean(values) for values in _found(name)["cosines"].values()), 3) for name in WAYS}
+    return {name: round(fmean(fmean(values) for values in _cosines(name).values()), 3) for name in WAYS}
 
 
-def measure(at: int) -> None:
-    """Plays one way's pairs of halves, here, and writes what was found."""
-    name = list(WAYS)[at]
-    config = load_config({**_tables(), "algorithm": dict(WAYS[name])})
-    crew = Crew(config)
-    _, probed, _ = _half(crew, range(PROBES), 0)
-    tasks = max(2, round(REPLIES * PROBES / probed))
-    cosines: dict[str, list[float]] = {policy: [] for policy in crew.models}
-    replies: list[int] = []
-    seconds: list[float] = []
-    for pair in range(PAIRS):
+def measure(pair: int) -> None:
+    """Plays one pair of halves of every way, here, and writes what was found."""
+    found: dict[str, Any] = {}
+    for name, way in WAYS.items():
+        crew = Crew(load_config({**_tables(), "algorithm": dict(way)}))
+        _, probed, _ = _half(crew, range(PROBES), 0)
+        tasks = max(2, round(REPLIES * PROBES / probed))
         first = PROBES + 2 * pair * tasks
         halves = [_half(crew, range(first + half * tasks, first + (half + 1) * tasks), pair + 1) for half in (0, 1)]
-        for policy, mine in cosines.items():
+        cosines: dict[str, float] = {}
+        for policy in crew.models:
             left, right = (gradients[policy] for gradients, _, _ in halves)
-            mine.append(float(torch.dot(left, right) / (left.norm() * right.norm()).clamp(min=1e-30)))
-        replies += [count for _, count, _ in halves]
-        seconds += [took for *_, took in halves]
-    found = {"tasks": tasks, "cosines": cosines, "replies": fmean(replies), "seconds": median(seconds)}
-    _file(name).write_text(json.dumps(found, indent=1))
+            cosines[policy] = float(torch.dot(left, right) / (left.norm() * right.norm()).clamp(min=1e-30))
+        found[name] = {
+            "tasks": tasks,
+            "cosines": cosines,
+            "replies": fmean(count for _, count, _ in halves),
+            "seconds": fmean(took for *_, took in halves),
+        }
+    _file(pair).write_text(json.dumps(found, indent=1))
 
 
 def _half(crew: Crew, tasks: range, step: int) -> tuple[dict[str, torch.Tensor], int, float]:
@@ -123,27 +120,30 @@ def _half(crew: Crew, tasks: range, step: int) -> tuple[dict[str, torch.Tensor],
 
 def page() -> list[str]:
     """The results page, from what has been measured."""
-    policies = list(_found(next(iter(WAYS)))["cosines"])
+    policies = list(_cosines(next(iter(WAYS))))
     lines = [
         "# Results: what replies buy",
         "",
         "Written by `coterie bench allocation`. `assistants` from its starter, a policy a role. A half is as many "
         f"queries as ask about {REPLIES} replies; its gradient is compared with that of another half, of other "
         f"queries. Cosine of the two, mean over {PAIRS} pairs with a 95 % t-interval; 1 would be all signal. "
-        "`signal to noise` is c / (1 - c), the mean over policies, for 1,000 replies and for a second on one core. "
-        "leave-one-out credit and sums over tokens in every way of `joyagents`; equal replies of a node are valued "
-        "once.",
+        "`signal to noise` is c / (1 - c), the mean over policies, for 1,000 replies and for ten seconds of one core, "
+        "the ways side by side. Leave-one-out credit and sums over tokens in every way of `joyagents` but one; equal "
+        "replies of a node are valued once.",
         "",
-        f"| | queries | {' | '.join(policies)} | mean | for 1,000 replies | for a second |",
+        f"| | queries | {' | '.join(policies)} | mean | for 1,000 replies | for 10 seconds |",
         "|---|---|" + "---|" * (len(policies) + 3),
     ]
     for name in WAYS:
-        found = _found(name)
-        cells = [_interval(found["cosines"][policy]) for policy in policies]
-        ratio = fmean(_signal_to_noise(found["cosines"][policy]) for policy in policies)
-        mean = fmean(fmean(found["cosines"][policy]) for policy in policies)
-        cells += [f"{mean:.2f}", f"{1000 * ratio / found['replies']:.3f}", f"{ratio / found['seconds']:.3f}"]
-        lines.append(f"| {name} | {found['tasks']} | {' | '.join(cells)} |")
+        cosines, measured = _cosines(name), [one[name] for one in _found()]
+        cells = [_interval(cosines[policy]) for policy in policies]
+        ratio = fmean(_signal_to_noise(cosines[policy]) for policy in policies)
+        cells += [
+            f"{fmean(fmean(values) for values in cosines.values()):.2f}",
+            f"{1000 * ratio / fmean(one['replies'] for one in measured):.3f}",
+            f"{10 * ratio / median(one['seconds'] for one in measured):.3f}",
+        ]
+        lines.append(f"| {name} | {measured[0]['tasks']} | {' | '.join(cells)} |")
     return [*lines, ""]
 
 
@@ -161,16 +161,23 @@ def _tables() -> dict[str, Any]:
     return load_config(CONFIG).tables() | {"algorithm": {}}
 
 
-def _file(name: str) -> Path:
-    return FOLDER / f"{name.replace(',', '').replace(' ', '_')}.json"
+def _file(pair: int) -> Path:
+    return FOLDER / f"pair-{pair}.json"
 
 
-def _found(name: str) -> dict[str, Any]:
-    return json.loads(_file(name).read_text())
+def _found() -> list[dict[str, Any]]:
+    """Every pair that has been measured."""
+    return [json.loads(_file(pair).read_text()) for pair in range(PAIRS) if _file(pair).exists()]
 
 
-def _subprocess(at: int) -> int:
+def _cosines(name: str) -> dict[str, list[float]]:
+    """A way's cosines by policy, one a pair."""
+    found = [one[name]["cosines"] for one in _found()]
+    return {policy: [one[policy] for one in found] for policy in found[0]}
+
+
+def _subprocess(pair: int) -> int:
     code = "import sys; from coterie.bench.allocation import measure; measure(int(sys.argv[1]))"
     environ = os.environ | {"OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, "-c", code, str(at)], check=True, env=environ, stdout=subprocess.DEVNULL)
-    return at
+    subprocess.run([sys.executable, "-c", code, str(pair)], check=True, env=environ, stdout=subprocess.DEVNULL)
+    return pair

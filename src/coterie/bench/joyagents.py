@@ -12,9 +12,10 @@ from typing import Any
 
 from coterie.api import load
 from coterie.bench import Say
-from coterie.bench.rows import Row, Table
+from coterie.bench.contest import spread
+from coterie.bench.rows import Row, Table, interval
 from coterie.memory import Mode
-from coterie.run.evaluate import Evaluation, wilson
+from coterie.run.evaluate import Evaluation
 from coterie.safe import plain
 
 PAGE = Path("docs/results/joyagents.md")
@@ -71,8 +72,8 @@ def page(say: Say) -> list[str]:
         "",
         "Written by `coterie bench joyagents`. Embedded queries, from the shipped starter-assistants (0.92 million "
         "parameters), a policy a role, greedy play on 1,000 held-out queries, which training never sees; the "
-        "checkpoint is chosen by 300 validation queries (100 in the short runs). Intervals are 95 % (Wilson) over all "
-        "queries of all seeds, and know nothing of other seeds, which `by seed` shows; one thread a run, two at once. "
+        "checkpoint is chosen by 300 validation queries (100 in the short runs). Intervals are 95 % over seeds "
+        "(Student's t); one thread a run, several at once. "
         "The scripted expert solves every query.",
         "",
         "`replies a query` are what training asked of the engine for each query of a step, all roles together. "
@@ -108,20 +109,19 @@ def page(say: Say) -> list[str]:
 
 def _results() -> list[str]:
     lines = [
-        "| | start | success | interval | by seed | gap closed | replies a query | queries | minutes |",
+        "| | start | success | 95 % over seeds | by seed | gap closed | replies a query | queries | minutes |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, row in TABLE.rows.items():
         if found := TABLE.found(name):
             before, after = (fmean(one[key] for one in found) for key in ("start_success", "success"))
-            low, high = wilson(after, sum(one["tasks"] for one in found))
             runs = TABLE.runs(name)
             queries = runs[0].config.train.steps * runs[0].config.train.tasks_per_step
             cells = (
                 row.title,
                 f"{before:.3f}",
                 f"**{after:.3f}**",
-                f"{low:.3f} to {high:.3f}",
+                interval([one["success"] for one in found]),
                 ", ".join(f"{one['success']:.3f}" for one in found),
                 f"{(after - before) / (1 - before):.0%}",
                 f"{fmean(run.metrics()[-1]['budget/replies'] for run in runs) / queries:.0f}",
@@ -179,6 +179,4 @@ def _memory(say: Say) -> list[str]:
 
 
 def _interval(found: Sequence[Evaluation]) -> str:
-    success = fmean(one.success for one in found)
-    low, high = wilson(success, sum(one.tasks for one in found))
-    return f"{success:.3f} ({low:.3f} to {high:.3f})"
+    return spread([one.success for one in found])

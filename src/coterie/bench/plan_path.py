@@ -10,6 +10,8 @@ from statistics import fmean
 from typing import Any
 
 from coterie.bench import Say
+from coterie.bench.contest import Entrant, table_lines
+from coterie.bench.contest import picture as contest
 from coterie.bench.demo import CONFIG
 from coterie.bench.rows import Row, Table
 
@@ -42,28 +44,54 @@ TABLE = Table(
 )  # fmt: skip
 
 
+CONTEST = (
+    Entrant("team of two", "demo"),
+    Entrant("one agent, four turns", "solo"),
+    Entrant("one agent, one turn", "once"),
+    Entrant("one agent, four turns, 5 votes", "solo", 5),
+)
+ANSWER = [
+    "No. One agent that sees the map learns faster and ends at least as high, with half the tokens a task: what the "
+    "split takes from the planner, the proposer has to say first. A team is for where no one agent sees or may do "
+    "everything: other eyes, other tools, other models, or a part that is somebody else's. This task measures whether "
+    "such a team learns to talk at all, and what its two roles make of one budget; it is no case for two roles.",
+]
+
+
 def run(say: Say) -> dict[str, Any]:
     """Runs what is missing, writes the page, and returns success by row."""
     TABLE.make(say)
     PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(page())
+    PAGE.write_text(page(say))
+    Path("docs/results/plan_path_contest.svg").write_text(contest(TABLE, CONTEST))
     PICTURE.write_text(picture())
     return TABLE.success()
 
 
-def page() -> str:
+def page(say: Say) -> str:
     """The results page, from the figures of all finished runs."""
     lines = [
         "# Results: plan_path",
         "",
         "Written by `coterie bench plan_path`. 6 x 6 grids, split view, from the shipped starter (0.9 million "
         "parameters). Success is greedy play on the same 1,000 test tasks, which training never sees; the checkpoint "
-        "is chosen by 400 validation tasks. Intervals are 95 % (Wilson) over all tasks of all seeds. Turns count the "
+        "is chosen by 400 validation tasks. Intervals are 95 % over seeds (Student's t). Turns count the "
         "unsolved at the limit of 4. The rows of one budget have the same steps, tasks and replies a group; what "
         "that cost is counted in sampled and trained tokens (millions, a run). "
         "A run has one thread here; with two, as in `make demo`, sums in another order lead elsewhere.",
         "",
         *TABLE.lines(),
+        "",
+        "## Does the team beat one agent?",
+        "",
+        "The agent is the planner alone, with the map that the team's proposer sees, from the same starter; over four "
+        "turns it has the team's feedback (where it stands now). Votes: the most frequent of five sampled replies.",
+        "",
+        "![success against sampled tokens](plan_path_contest.svg)",
+        "",
+        *table_lines(TABLE, CONTEST, say),
+        "",
+        *ANSWER,
         "",
         "## Validation success by step",
         "",
@@ -100,6 +128,6 @@ def picture() -> str:
     for step in (0, last // 2, last):
         x = place(step, 0).split(",")[0]
         lines.append(f'<text x="{x}" y="258" text-anchor="middle" fill="#444444">{step:.0f}</text>')
-    title = "Success on validation grids, greedy, by training step: three seeds and their mean"
+    title = "Success on validation grids, greedy, by training step: five seeds and their mean"
     lines.append(f'<text x="340" y="280" text-anchor="middle" fill="#111111">{title}</text></svg>')
     return "\n".join(lines) + "\n"

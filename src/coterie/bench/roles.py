@@ -14,7 +14,8 @@ from coterie.api import load
 from coterie.bench import Say
 from coterie.bench.plan_path import TABLE
 from coterie.diagnose import history
-from coterie.run.ablation import Ablation, Change, paired
+from coterie.intervals import over_seeds
+from coterie.run.ablation import Ablation, Change
 from coterie.run.evaluate import Evaluation
 from coterie.runs import Run
 
@@ -44,7 +45,8 @@ def run(say: Say) -> dict[str, Any]:
         say(f"{row}: {', '.join(f'{before.success:.3f}' for before, _ in measured)}")
         sections += ["", f"## {title}", "", *_table(measured), "", *_warnings(runs)]
         for number, ablation in enumerate(ABLATIONS):
-            figures[f"{row}: {ablation}"] = round(_pooled(measured, number)[0], 4)
+            changes = [after[number].success - before.success for before, after in measured]
+            figures[f"{row}: {ablation}"] = round(fmean(changes), 4)
     PAGE.write_text("\n".join([*HEAD, *sections, ""]))
     return figures
 
@@ -53,15 +55,15 @@ HEAD = [
     "# Results: does each role earn its place?",
     "",
     "Written by `coterie bench roles`. plan_path on 6 x 6 grids, AT-GRPO, a policy a role, 0.9 million parameters "
-    "each, three seeds; greedy play on the same 1,000 test tasks. `mute`: the role says nothing. `swap`: each role is "
+    "each; greedy play on the same 1,000 test tasks. `mute`: the role says nothing. `swap`: each role is "
     "played by the other's policy. `replace …=base`: the role is played by the policy it started from, its partner as "
-    "trained. Changes are in points of success with paired 95 % intervals over tasks (Agresti and Min); the mean over "
-    "seeds averages each task's change first, so its interval is over tasks, not over seeds.",
+    "trained. Changes are in points of success: of a seed with the paired 95 % interval over tasks (Agresti and Min), "
+    "of the mean with the one over seeds (Student's t).",
     "",
-    "An ablation measures the team as it was trained: what it loses when a role falls silent at once, not what a team "
-    "trained without that role would reach. In the full view the planner could find the way alone; it has learned to "
+    "An ablation measures the team as it was trained, and is no test of whether a role is needed: it says what the "
+    "team loses when a role falls silent at once, not what a team trained without that role would reach. In the full view the planner could find the way alone; it has learned to "
     "follow the proposal, and loses more without it than the planner of the split view, which has learned to feel its "
-    "way. (Alone from the start, with the map: the row `grpo, solo` of [the methods](plan_path.md).)",
+    "way. (Alone from the start, with the map: [one agent does as well](plan_path.md).)",
 ]
 
 
@@ -76,15 +78,10 @@ def _table(measured: Sequence[Measured]) -> list[str]:
     for number, ablation in enumerate(ABLATIONS):
         changes = [Change.between(ablation, before, after[number]) for before, after in measured]
         cells = [_points(one.change, one.low, one.high) for one in changes]
-        lines.append(f"| {ablation} | {' | '.join(cells)} | **{_points(*_pooled(measured, number))}** |")
+        lines.append(
+            f"| {ablation} | {' | '.join(cells)} | **{_points(*over_seeds([one.change for one in changes]))}** |"
+        )
     return lines
-
-
-def _pooled(measured: Sequence[Measured], number: int) -> tuple[float, float, float]:
-    """The paired change of the tasks' means over seeds."""
-    before = [fmean(task) for task in zip(*(one.by_task for one, _ in measured), strict=True)]
-    after = [fmean(task) for task in zip(*(several[number].by_task for _, several in measured), strict=True)]
-    return paired(before, after)
 
 
 def _points(change: float, low: float, high: float) -> str:

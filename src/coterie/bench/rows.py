@@ -19,11 +19,11 @@ from typing import Any
 from coterie.bench import Say
 from coterie.bench.demo import before_and_after
 from coterie.config import Config, load_config
-from coterie.run.evaluate import wilson
+from coterie.intervals import over_seeds
 from coterie.runs import Run
 
 HEAD = [
-    "| | start | success | interval | by seed | turns | sampled | trained | live groups, last step | entropy |",
+    "| | start | success | 95 % over seeds | by seed | turns | sampled | trained | live groups, last step | entropy |",
     "|---|---|---|---|---|---|---|---|---|---|",
 ]
 
@@ -100,7 +100,6 @@ class Table:
     def _line(self, name: str) -> str:
         found = self.found(name)
         success = fmean(one["success"] for one in found)
-        low, high = wilson(success, sum(one["tasks"] for one in found))
         last = [run.metrics()[-1] for run in self.runs(name)]
         live = fmean(line["groups/live"] / line["groups/total"] for line in last)
         entropies = [value for line in last for key, value in line.items() if key.endswith("/entropy")]
@@ -108,7 +107,7 @@ class Table:
             self.rows[name].title,
             f"{fmean(one['start_success'] for one in found):.3f}",
             f"**{success:.3f}**",
-            f"{low:.3f} to {high:.3f}",
+            interval([one["success"] for one in found]),
             ", ".join(f"{one['success']:.3f}" for one in found),
             f"{fmean(one['start_turns'] for one in found):.2f} to {fmean(one['turns'] for one in found):.2f}",
             f"{fmean(line['budget/sampled_tokens'] for line in last) / 1e6:.2f}",
@@ -138,6 +137,14 @@ class Table:
         start = {key: one[key] for one in self.found(name)[:1] for key in ("start_success", "start_turns")} or None
         figures = before_and_after(self.rows[name].resolved(seed), folder, start=start)
         self._figures(name, seed).write_text(json.dumps(figures, indent=1))
+
+
+def interval(successes: Sequence[float]) -> str:
+    """The 95 % interval of a mean over seeds, cut to shares; one seed has none."""
+    if len(successes) < 2:
+        return "one seed"
+    _, low, high = over_seeds(successes)
+    return f"{max(0.0, low):.3f} to {min(1.0, high):.3f}"
 
 
 def train_one(home: str, name: str, seed: str) -> None:

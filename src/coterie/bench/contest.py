@@ -1,0 +1,113 @@
+"""Does the team beat one agent? Success against sampled tokens, for rows of a table and seeds of each.
+
+What a critic asks first: one agent alone, one with the same feedback over turns, one that goes with the majority of
+its replies, each given what the team was given. Budgets are sampled tokens, in training and at play.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+
+from coterie.api import load
+from coterie.bench import Say
+from coterie.bench.rows import Table
+from coterie.intervals import over_seeds
+
+COLOURS = ("#1f6feb", "#d1242f", "#8250df", "#1a7f37", "#bc4c00")
+WIDTH, HEIGHT, LEFT, TOP = 560, 250, 60, 30
+Curve = list[tuple[float, float]]
+"""Points of one run: millions of tokens sampled in training so far, success on validation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entrant:
+    """Who plays. row: of the table, how it was trained. votes: replies drawn at every question at play."""
+
+    title: str
+    row: str
+    votes: int = 1
+
+
+def curve_of(lines: Sequence[dict[str, float]]) -> Curve:
+    """A run's validations against what it had sampled by then."""
+    return [
+        (line.get("budget/sampled_tokens", 0.0) / 1e6, line["validation/success"])
+        for line in lines
+        if "validation/success" in line
+    ]
+
+
+def at_budget(curve: Curve, tokens: float) -> float:
+    """Success of a run when it had sampled so many million tokens, between two validations on the line."""
+    for (left, before), (right, after) in pairwise(curve):
+        if left <= tokens <= right:
+            return before + (after - before) * (tokens - left) / max(right - left, 1e-12)
+    return curve[-1][1]
+
+
+def table_lines(table: Table, entrants: Sequence[Entrant], say: Say) -> list[str]:
+    """A line an entrant: test success at its best checkpoint, at the largest budget that all have, and at what cost."""
+    curves = {one.row: [curve_of(run.metrics()) for run in table.runs(one.row)] for one in entrants}
+    common = min(curve[-1][0] for several in curves.values() for curve in several)
+    lines = [
+        f"| | test success | by seed | validation at {common:.2f} M tokens | trained on (M tokens) | tokens a task |",
+        "|---|---|---|---|---|---|",
+    ]
+    for one in entrants:
+        found = [load(run.folder).evaluate(votes=one.votes) for run in table.runs(one.row)]
+        say(f"{one.title}: played")
+        equal = [at_budget(curve, common) for curve in curves[one.row]]
+        cells = (
+            one.title,
+            f"**{spread([each.success for each in found])}**",
+            ", ".join(f"{each.success:.3f}" for each in found),
+            spread(equal) if one.votes == 1 else "",
+            f"{fmean(curve[-1][0] for curve in curves[one.row]):.2f}",
+            f"{fmean(each.tokens for each in found):.0f}",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def spread(values: Sequence[float]) -> str:
+    """A mean over seeds with its 95 % interval, of shares."""
+    mean, low, high = over_seeds(values)
+    return f"{mean:.3f}" if len(values) < 2 else f"{mean:.3f} ({max(0.0, low):.3f} to {min(1.0, high):.3f})"
+
+
+def picture(table: Table, entrants: Sequence[Entrant]) -> str:
+    """Success on validation against sampled tokens as an SVG: a thin line a seed, a thick one their mean."""
+    curves = {one.title: [curve_of(run.metrics()) for run in table.runs(one.row)] for one in entrants if one.votes == 1}
+    furthest = max(curve[-1][0] for several in curves.values() for curve in several)
+
+    def place(tokens: float, success: float) -> str:
+        return f"{LEFT + WIDTH * tokens / furthest:.1f},{TOP + HEIGHT * (1 - success):.1f}"
+
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 {TOP + HEIGHT + 50}" font-family="sans-serif" '
+        'font-size="13">',
+        f'<rect width="640" height="{TOP + HEIGHT + 50}" fill="#ffffff"/>',
+    ]
+    for success in (0.0, 0.25, 0.5, 0.75, 1.0):
+        (x, y), (right, _) = (place(tokens, success).split(",") for tokens in (0.0, furthest))
+        lines.append(f'<line x1="{x}" y1="{y}" x2="{right}" y2="{y}" stroke="#dddddd"/>')
+        lines.append(f'<text x="52" y="{float(y) + 4}" text-anchor="end" fill="#444444">{success:.0%}</text>')
+    for at in range(5):
+        x = place(furthest * at / 4, 0).split(",")[0]
+        tokens = f"{furthest * at / 4:.1f}"
+        lines.append(f'<text x="{x}" y="{TOP + HEIGHT + 18}" text-anchor="middle" fill="#444444">{tokens}</text>')
+    for number, (title, several) in enumerate(curves.items()):
+        colour = COLOURS[number]
+        mean = [tuple(map(fmean, zip(*points, strict=True))) for points in zip(*several, strict=True)]
+        thin = [(one, 'stroke-width="1" opacity="0.3"') for one in several]
+        for points, style in (*thin, (mean, 'stroke-width="3"')):
+            joined = " ".join(place(*point) for point in points)
+            lines.append(f'<polyline fill="none" stroke="{colour}" {style} points="{joined}"/>')
+        y = TOP + HEIGHT - 14 - 18 * (len(curves) - 1 - number)
+        lines.append(f'<text x="{LEFT + WIDTH - 6}" y="{y}" text-anchor="end" fill="{colour}">{title}</text>')
+    caption = "Success on validation, greedy, against tokens sampled in training (millions)"
+    lines.append(f'<text x="340" y="{TOP + HEIGHT + 40}" text-anchor="middle" fill="#111111">{caption}</text></svg>')
+    return "\n".join(lines) + "\n"
