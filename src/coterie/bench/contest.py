@@ -50,6 +50,7 @@ def at_budget(curve: Curve, tokens: float) -> float:
 
 def table_lines(table: Table, entrants: Sequence[Entrant], say: Say) -> list[str]:
     """A line an entrant: test success at its best checkpoint, at the largest budget that all have, and at what cost."""
+    entrants = [one for one in entrants if table.found(one.row)]
     curves = {one.row: [curve_of(run.metrics()) for run in table.runs(one.row)] for one in entrants}
     common = min(curve[-1][0] for several in curves.values() for curve in several)
     lines = [
@@ -80,7 +81,8 @@ def spread(values: Sequence[float]) -> str:
 
 def picture(table: Table, entrants: Sequence[Entrant]) -> str:
     """Success on validation against sampled tokens as an SVG: a thin line a seed, a thick one their mean."""
-    curves = {one.title: [curve_of(run.metrics()) for run in table.runs(one.row)] for one in entrants if one.votes == 1}
+    curves = {one.title: [curve_of(run.metrics()) for run in table.runs(one.row)] for one in entrants
+              if one.votes == 1 and table.found(one.row)}  # fmt: skip
     furthest = max(curve[-1][0] for several in curves.values() for curve in several)
 
     def place(tokens: float, success: float) -> str:
