@@ -177,6 +177,40 @@ def without_extra(found: dict[str, bytes]) -> dict[str, bytes]:
     return {name: content for name, content in found.items() if "checkpoints/" not in name or "step-00006" in name}
 
 
+@pytest.mark.slow
+def test_tools_that_crash_and_spin_cost_nothing_in_training_validation_probe_and_resume(sets, tmp_path, monkeypatch):
+    """Killed in every phase and resumed, the run is what it would have been; the metrics count what the tools did."""
+    monkeypatch.setattr("coterie.run.train.MUTE_TASKS", 4)
+    with_scripted_engine(monkeypatch)
+    small = [
+        "train.steps=4",
+        "train.eval_every=2",
+        "train.mute_every=1",
+        "train.eval_tasks=8",
+        "engine.call_timeout_s=0.3",
+    ]
+    config = load_config("tests/troubled.py:Tooled", [*sets, *small, "algorithm.num_generations=2"])
+    train(config, tmp_path / "whole")
+    lines = Run(tmp_path / "whole").metrics()
+    assert sum(line.get("call/killed/crashes", 0) for line in lines) > 20
+    assert sum(line.get("call/spin/timeouts", 0) for line in lines) > 3
+    assert "mute/a/change" in lines[2]
+    folder, stopped = tmp_path / "run", 0
+    for at in (2, 5, 9, 14, 20):
+        monkeypatch.setitem(globals(), "Scripted", lambda at=at: Signalling(signal.SIGTERM, at, 2))
+        try:
+            train(config, **({"resume": folder} if folder.exists() else {"out": folder}))
+        except Stop:
+            stopped += 1
+    monkeypatch.setitem(globals(), "Scripted", lambda: Signalling(signal.SIGTERM, 0, 0))
+    train(config, resume=folder)
+    assert stopped > 2
+    last = "step-00004"
+    mine, whole = ({name: one for name, one in contents(path).items() if "checkpoints/" not in name or last in name}
+                   for path in (folder, tmp_path / "whole"))  # fmt: skip
+    assert mine == whole
+
+
 def test_one_sigterm_with_time_enough_finishes_the_step(sets, tmp_path, monkeypatch):
     with_scripted_engine(monkeypatch)
     config = load_config("tests/toys.py:Agree", [*sets, "train.grace_s=600"])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from coterie.errors import CallError
 from coterie.scene import Scene
+from tests.outside import double, killed, spin
 from tests.toys import Agree, Number, Toy, parity
 
 
@@ -78,3 +80,20 @@ class Growing(Toy):
             said += reply.text + "some more words"
         scene.reward("a", float(len(said)))
         scene.succeed()
+
+
+class Tooled(Agree):
+    """Both use tools: one ends its process, one never comes back; play sees an error and goes on."""
+
+    async def play(self, task: Number, scene: Scene) -> None:
+        replies = []
+        for role, tool in (("a", killed), ("b", spin if task.number % 7 == 0 else double)):
+            replies.append(await scene.ask(role, f"pick {task.number % 3}", max_tokens=1))
+            try:
+                await scene.call(tool, *([1] if tool is double else []))
+            except CallError as error:
+                scene.metric(f"failed/{error.kind}", 1.0)
+        agreed = parity(replies[0].text) == parity(replies[1].text)
+        scene.team_reward(float(agreed))
+        if agreed:
+            scene.succeed()
