@@ -255,6 +255,31 @@ def test_reading_goes_on_while_checkpoints_are_replaced(model, tmp_path):
         writer.join()
 
 
+def test_a_checkpoint_that_is_replaced_is_there_at_any_moment(whole, model, tmp_path, monkeypatch):
+    """A step saved before its validation is saved again after it; killed between the two renames, it is put back."""
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    cut_back(folder, 2)
+    run = Run(folder)
+    rename, seen = Path.rename, []
+
+    def killed(path, target):
+        if seen:
+            raise KeyboardInterrupt
+        seen.append(target)
+        return rename(path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run.save_checkpoint(Progress(step=2), lambda aside: (aside / "weights").write_text("new"), keep=9)
+    assert run.checkpoints() == [0, 1]
+    train(config(model), resume=folder)
+    assert untimed(folder) == untimed(whole)
+    assert weights(folder, 4) == weights(whole, 4)
+    assert not [path for path in (folder / "checkpoints").iterdir() if path.name.startswith(".replaced")]
+
+
 def test_a_run_that_died_before_its_first_checkpoint_begins_again(whole, model, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)

@@ -47,6 +47,8 @@ EXACT = ("coterie", "torch", "transformers", "tokenizers")
 """Packages of which another version may compute something else."""
 STEP = re.compile(r"step-(\d{5,})")
 """How a checkpoint's folder and a rollout's file begin; other names there are somebody else's."""
+REPLACED = ".replaced-"
+"""How a checkpoint is called while another of the same step takes its place."""
 RETRIES = 20
 """How often a reader looks again for a checkpoint that the run has just replaced."""
 MENDS = {
@@ -268,18 +270,30 @@ class Run:
             (aside / MANIFEST).write_text(json.dumps(manifest, indent=1))
             for file in (*_files(aside), aside / MANIFEST, aside):
                 _flush(file)
-            shutil.rmtree(folder, ignore_errors=True)
+            if folder.exists():  # left before its validation: one of the two is there at any moment
+                folder.rename(folder.with_name(f"{REPLACED}{folder.name}"))
             aside.rename(folder)
             _flush(folder.parent)
+        for old in folder.parent.glob(f"{REPLACED}*"):
+            self._prune(old)
         for step in self.checkpoints()[:-keep]:
             if step not in (0, progress.best_step):
                 self._prune(self.checkpoint(step))
+
+    def recover(self) -> None:
+        """Puts a checkpoint back that was being replaced when the run was killed."""
+        for old in (self.folder / "checkpoints").glob(f"{REPLACED}*"):
+            home = old.with_name(old.name.removeprefix(REPLACED))
+            if home.exists():
+                shutil.rmtree(old)
+            else:
+                old.rename(home)
 
     def _prune(self, folder: Path) -> None:
         """Removes a checkpoint, unless somebody reads it just now: then the next save will."""
         with contextlib.suppress(BlockingIOError, FileNotFoundError), (folder / MANIFEST).open() as manifest:
             fcntl.flock(manifest, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            aside = folder.with_name(f".{folder.name}")
+            aside = folder.with_name(f".pruned-{folder.name}")
             shutil.rmtree(aside, ignore_errors=True)
             folder.rename(aside)
             shutil.rmtree(aside)

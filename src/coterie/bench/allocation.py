@@ -35,7 +35,7 @@ from coterie.team import count_tasks, route
 
 FOLDER, PAGE = Path("runs/bench-allocation"), Path("docs/results/allocation.md")
 CONFIG = "configs/assistants.toml"
-REPLIES = 1500
+REPLIES = 800
 """Of one half."""
 PAIRS, PROBES = 8, 4
 """Pairs of halves, and queries played to learn what one costs."""

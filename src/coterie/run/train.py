@@ -203,6 +203,7 @@ def _continue(folder: Path, config: Config, anyway: bool) -> Iterator[tuple[Run,
                     "a run goes on with its own config, but for train.steps: leave the setting out, or start a new run"
                 )
     with run.locked(), ExitStack() as reading:
+        run.recover()
         checkpoint, progress = reading.enter_context(run.reading()) if run.checkpoints() else (None, Progress())
         if config.train.steps < progress.step:
             raise CheckpointError(
