@@ -96,7 +96,11 @@ def test_every_metric_of_a_run_has_a_row(tmp_path):
 
 
 SMALL = {
-    "train": ["--set", "train.steps=2", "--set", "train.tasks_per_step=2", "--set", "train.eval_tasks=4"],
+    "train": [
+        word
+        for one in ("train.steps=2", "train.tasks_per_step=2", "train.eval_tasks=4", "eval.tasks=4")
+        for word in ("--set", one)
+    ],
     "eval": ["--tasks", "4"],
     "report": ["--tasks", "2"],
     "play": [],

@@ -236,7 +236,7 @@ def test_when_the_grace_time_is_over_the_step_is_given_up(sets, tmp_path, monkey
     with_scripted_engine(monkeypatch)
     config = load_config("tests/toys.py:Agree", [*sets, "train.grace_s=0.05"])
     monkeypatch.setitem(globals(), "Scripted", lambda: Slow(signal.SIGTERM, 6, 1))
-    with pytest.raises(Stop, match=r"gave up step (\d+); saved as of step \d+"):
+    with pytest.raises(Stop, match=r"stopped; saved as of step \d+"):
         train(config, tmp_path / "run")
 
 
@@ -247,7 +247,10 @@ def test_signals_that_are_ignored_stay_ignored_and_ctrl_c_answers_at_once(monkey
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
         interrupts.busy = "step 12"
         os.kill(os.getpid(), signal.SIGINT)
-        assert capfd.readouterr().err == "\ncoterie: finishing step 12, then saving; press again to stop now\n"
+        assert capfd.readouterr().err == "\ncoterie: finishing step 12, then saving; press again to give it up\n"
+        with pytest.raises(Stop, match="stopped") as caught:
+            os.kill(os.getpid(), signal.SIGINT)
+        assert caught.value.save
         with pytest.raises(Stop, match="at once") as caught:
             os.kill(os.getpid(), signal.SIGINT)
         assert not caught.value.save

@@ -19,7 +19,7 @@ from coterie.cursor import PlayBug
 from coterie.errors import CheckpointError, ConfigError, CoterieError
 from coterie.models import save_model
 from coterie.run.train import task_index
-from coterie.runs import Progress, Run, exactness
+from coterie.runs import Progress, Run, _source
 from tests.toys import Agree, Toy, tiny
 
 TINY = [
@@ -205,7 +205,7 @@ def test_a_damaged_line_of_metrics_and_a_cut_about_are_one_line(whole, model, tm
     shutil.copy(whole / "metrics.jsonl", folder)
     for text in ('{"versions": {"tor', "[]"):
         (folder / "about.json").write_text(text)
-        with pytest.raises(CheckpointError, match=r"about\.json is .*damaged"):
+        with pytest.raises(CheckpointError, match=r"about\.json is missing or damaged"):
             train(config(model), resume=folder)
 
 
@@ -344,13 +344,51 @@ def test_an_environment_or_a_model_that_has_changed_is_refused(model, tmp_path, 
         train(settings(), resume=tmp_path / "run")
 
 
+def test_what_decides_the_numbers_is_in_the_comparison(model, tmp_path, monkeypatch):
+    """An algorithm of one's own, a module that an environment imports, a line of the run's config, a model's shape."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "my_helper.py").write_text("SIGN = 1.0\n")
+    (tmp_path / "mine.py").write_text(
+        "import my_helper\nfrom tests.toys import Agree as Theirs\n\n\nclass Agree(Theirs):\n    pass\n"
+    )
+    (tmp_path / "algo.py").write_text(
+        "from coterie.algorithms.at_grpo import ATGRPO\n\n\nclass Mine(ATGRPO):\n    pass\n"
+    )
+    shutil.copytree(model, tmp_path / "m")
+    overrides = [one.replace("TINY", str(tmp_path / "m")) for one in (*TINY, "algorithm.name=algo.py:Mine")]
+
+    def go(**where) -> None:
+        train(load_config("mine.py:Agree", overrides), **where)
+
+    go(out=tmp_path / "run")
+    cut_back(tmp_path / "run", 3)
+    changes = {
+        "my_helper.py": ("SIGN = 1.0", "SIGN = -1.0", "environment"),
+        "algo.py": ("    pass", "    credit: str = 'center'", "algorithm"),
+        "m/config.json": ('"rms_norm_eps": 1e-06', '"rms_norm_eps": 1e-02', "policy x"),
+    }
+    for name, (before, after, told) in changes.items():
+        file = tmp_path / name
+        text = file.read_text()
+        assert before in text, name
+        file.write_text(text.replace(before, after))
+        with pytest.raises(CheckpointError, match=f"run with .*{told} \\w{{12}}, here"):
+            go(resume=tmp_path / "run")
+        file.write_text(text)
+    settings = tmp_path / "run/config.toml"
+    settings.write_text(settings.read_text().replace("lr = 0.01", "lr = 0.02"))
+    with pytest.raises(CheckpointError, match=r"config \w{12}, here \w{12}; restore config\.toml"):
+        train(load_config(settings), resume=tmp_path / "run")
+
+
 def test_files_that_settings_name_belong_to_the_environment(tmp_path):
     (tmp_path / "tasks.jsonl").write_text("one")
     world = Listed(tasks=str(tmp_path / "tasks.jsonl"))
-    before = exactness(world)
-    assert exactness(Listed(tasks=str(tmp_path / "tasks.jsonl"))) == before
+    before = _source(world)
+    assert _source(Listed(tasks=str(tmp_path / "tasks.jsonl"))) == before
     (tmp_path / "tasks.jsonl").write_text("two")
-    assert exactness(world)["environment"] != before["environment"]
+    assert _source(world) != before
 
 
 class Listed(Toy):

@@ -202,7 +202,8 @@ def evaluate(
     step: int | None = None,
     tasks: int | None = None,
     sampled: int = 0,
+    votes: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """What a run's team achieves on held-out tasks, greedy or sampled."""
-    return load(run, step).evaluate(split, tasks=tasks, sampled=sampled, progress=progress)
+    """What a run's team achieves on held-out tasks, greedy, sampled, or by the majority of several replies."""
+    return load(run, step).evaluate(split, tasks=tasks, sampled=sampled, votes=votes, progress=progress)

@@ -166,6 +166,7 @@ def evaluate(
             key: value for key, value in dataclasses.asdict(found).items() if key not in {"solved", "noted", "kinds"}
         }
         whole |= {
+            "votes": votes,
             "by_kind": found.by_kind,
             "noted": {name: fmean(values) for name, values in found.noted.items()},
             "pass_at": passed,

@@ -30,6 +30,8 @@ from coterie.team import Team
 from coterie.watchdog import PLAY_TIMEOUT_S, Watch
 
 S = TypeVar("S", bound=Settings)
+RECOMMENDED = {"algorithm", "team", "policies", "optimizer", "engine", "memory", "train", "eval"}
+"""Tables that an environment may recommend."""
 Device = Literal["auto", "cpu", "cuda", "mps"]
 OTHER_FORMATS = (".json", ".yaml", ".yml", ".cfg", ".ini")
 """What configs of other programs are called."""
@@ -194,7 +196,8 @@ class Source:
     def with_defaults(self, tables: Mapping[str, Mapping[str, Any]]) -> Source:
         """The same, with other settings where this one has none."""
         names = {**self.data, **tables}
-        return Source({name: {**tables.get(name, {}), **self.data.get(name, {})} for name in names}, self._places)
+        merged = {name: {**tables.get(name, {}), **self.data.get(name, {})} for name in names}
+        return Source(merged, self._places, self.folder)
 
     def place(self, path: str) -> str:
         """`file:line: ` of a dotted key, else of a key in it, else of the table around it, or nothing."""
@@ -213,7 +216,17 @@ def recommended(environment: Environment, written: Mapping[str, Any]) -> dict[st
     Returns: tables, without what the config decides: a team or policies of its own; the algorithm's settings where
         it names another; and how the starter learns where it names another model.
     """
-    tables = {name: dict(table) for name, table in environment.recommended().items()}
+    try:
+        tables = {name: dict(table) for name, table in environment.recommended().items()}
+    except Exception as error:  # a user's method may do anything
+        raise ConfigError(
+            f"{type(environment).__name__}.recommended: {said(error)}; return tables of settings"
+        ) from error
+    if unknown := tables.keys() - RECOMMENDED:
+        raise ConfigError(
+            f"{type(environment).__name__}.recommended names the table '{min(unknown)}'; it may name "
+            f"{', '.join(sorted(RECOMMENDED))}"
+        )
     policies = dict(written.get("policies", {}))
     if "team" in written or not policies.keys() <= tables.get("policies", {}).keys():
         tables = {name: table for name, table in tables.items() if name not in ("team", "policies")}

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from operator import attrgetter
@@ -47,6 +48,9 @@ from coterie.watchdog import Stuck, Watch
 Perform = Callable[[Callable[..., JSON], tuple[JSON, ...]], Awaitable[JSON]]
 """Runs a call live; raises CallError or Unavailable."""
 E = TypeVar("E", Asked, Rewarded)
+DEEPEST = 100
+"""Levels of lists and objects in what goes to a call and comes back: logs are written by recursion."""
+BRACKETS = re.compile(r"[\[\]{}]")
 VALUES = {Asked: attrgetter("prompts", "max_tokens", "stop"), Rewarded: attrgetter("role", "point", "value", "name")}
 """What says that two of the events a replay is full of are the same."""
 LARGEST_REWARD = 1e9
@@ -409,7 +413,25 @@ def _text(value: object, what: str) -> str:
 
 
 def _as_json(value: JSON, what: str) -> JSON:
+    """Plain data, the same live and replayed.
+
+    Raises: EnvError: it is none. CallError: it is data that no log can hold, which may depend on what a model wrote.
+    """
     try:
-        return json.loads(clean(json.dumps(value, ensure_ascii=False)))
-    except (TypeError, ValueError) as error:
+        written = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        if _depth(written) > DEEPEST:
+            raise ValueError(f"nested deeper than {DEEPEST}")
+        return json.loads(clean(written))
+    except TypeError as error:
         raise EnvError(f"{what} of scene.call must be JSON: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise CallError("unusable", f"{what} of scene.call: {error}") from error
+
+
+def _depth(written: str) -> int:
+    """How deep lists and objects nest in JSON; brackets within strings count too, which errs on the safe side."""
+    depth = deepest = 0
+    for char in BRACKETS.findall(written):
+        depth += 1 if char in "[{" else -1
+        deepest = max(deepest, depth)
+    return deepest

@@ -160,7 +160,7 @@ def _silent_play(steps: Sequence[Line]) -> Iterator[Concern]:
         yield Concern(
             "no_outcome", "", "play said no outcome in any episode, so every one counts as not solved",
             "success stays 0 and no checkpoint is better than another: end play with scene.succeed() or "
-            "scene.fail(reason)",
+            "scene.fail(reason); where it calls succeed alone, nobody has solved a task yet",
         )  # fmt: skip
 
 

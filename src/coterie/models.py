@@ -157,7 +157,10 @@ def fingerprint(model: Model) -> str:
     for name, weight in sorted(model.net.state_dict().items()):
         digest.update(name.encode())
         digest.update(weight.contiguous().cpu().flatten().view(torch.uint8).numpy())
-    digest.update(repr((sorted(model.tokenizer.get_vocab().items()), model.tokenizer.chat_template)).encode())
+    tokenizer = model.tokenizer
+    backend = tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else sorted(tokenizer.get_vocab().items())
+    shape = model.net.config.to_json_string(), sorted(model.stop_ids), model.vocabulary, model.context
+    digest.update(repr((backend, tokenizer.chat_template, shape)).encode())
     return digest.hexdigest()[:12]
 
 

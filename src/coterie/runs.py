@@ -7,6 +7,7 @@ There is no random state to save: every seed is derived (`seeds.py`).
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextlib
 import errno
@@ -23,18 +24,19 @@ import shutil
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from safetensors import SafetensorError
 
 from coterie.config import Config, load_config
 from coterie.cursor import Cursor
-from coterie.environment import Environment, Split
+from coterie.environment import Settings, Split
 from coterie.episode import LOGS, Log
 from coterie.errors import CheckpointError
 from coterie.group import Collected
@@ -56,6 +58,8 @@ MENDS = {
     "threads": "set OMP_NUM_THREADS to that number",
     "device": "use that device",
     "environment": "restore its files",
+    "algorithm": "restore its file",
+    "config": "restore config.toml",
     "policy": "restore that model",
 }
 """What makes a run exact again, by the first word of what differs."""
@@ -89,6 +93,14 @@ class Progress:
     best_success: float = -1.0
     budget: dict[str, int] = field(default_factory=dict[str, int])
     memory: Store = field(default_factory=Store)
+
+
+class About(BaseModel, extra="allow"):
+    """What about.json must hold for a run to go on; the rest is for people."""
+
+    exact: dict[str, str]
+    went_on_anyway: list[Any] = []
+    steps_changed: list[Any] = []
 
 
 PROGRESS: TypeAdapter[Progress] = TypeAdapter(Progress)
@@ -139,13 +151,15 @@ class Run:
         Raises: CheckpointError: something differs, or about.json is damaged.
         """
         about = self._about()
-        before = {name: str(value) for name, value in dict(about.get("exact", {})).items()}
-        differs = {name: (was, exact[name]) for name, was in before.items() if name in exact and exact[name] != was}
+        before = about["exact"]
+        names = {**before, **exact}
+        told = {name: (before.get(name, "unknown"), exact.get(name, "unknown")) for name in names}
+        differs = {name: (was, now) for name, (was, now) in told.items() if was != now}
         if differs and not anyway:
-            told = "; ".join(f"{name} {was}, here {now}" for name, (was, now) in differs.items())
+            said = "; ".join(f"{name} {was}, here {now}" for name, (was, now) in differs.items())
             mends = ", ".join(dict.fromkeys(MENDS.get(name.split()[0], "") for name in differs))
             raise CheckpointError(
-                f"{self.folder} cannot go on exactly: it was run with {told}; {mends}, or go on all the same, which "
+                f"{self.folder} cannot go on exactly: it was run with {said}; {mends}, or go on all the same, which "
                 "the run then says of itself, with --anyway"
             )
         if differs:
@@ -163,17 +177,15 @@ class Run:
         self._write("config.toml", f"# {command('train', self.folder / 'config.toml')}\n\n{config.toml()}")
 
     def _about(self) -> dict[str, Any]:
+        """What about.json says. Raises: CheckpointError: it is missing or damaged."""
         file = self.folder / "about.json"
         try:
-            about = json.loads(file.read_text())
+            return About.model_validate_json(file.read_bytes()).model_dump(exclude_unset=True)
         except (OSError, ValueError) as error:
             raise CheckpointError(
                 f"{file} is missing or damaged; put it back, or start a new run from the weights in "
                 f"{self.folder}/checkpoints"
             ) from error
-        if not isinstance(about, dict):
-            raise CheckpointError(f"{file} is damaged: it holds no table")
-        return about
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -205,7 +217,8 @@ class Run:
             if line.endswith(b"\n"):  # the last may be half written
                 try:
                     found.append(METRICS.validate_json(line))
-                except ValueError as error:
+                    found[-1]["step"]
+                except (ValueError, KeyError) as error:
                     raise CheckpointError(
                         f"{file}:{number} is damaged: it is no step's metrics; remove the line, or put the file back"
                     ) from error
@@ -224,7 +237,7 @@ class Run:
             raise CheckpointError(f"{self.folder} has no episodes of step {step}; saved: {', '.join(map(str, saved))}")
         try:
             return [PLAYED.validate_json(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
-        except (OSError, EOFError, ValueError) as error:
+        except (OSError, EOFError, ValueError, zlib.error) as error:
             raise CheckpointError(f"{file} is damaged: {str(error).splitlines()[0]}") from error
 
     def saved_episodes(self) -> list[int]:
@@ -240,8 +253,12 @@ class Run:
         file = self.folder / "bug.json"
         if not file.exists():
             raise CheckpointError(f"{self.folder} has met no bug in play (bug.json is missing)")
-        split, index, saved = json.loads(file.read_text())
-        log, environment = LOGS.validate_python(saved), self.config.environment
+        try:
+            split, index, saved = json.loads(file.read_text())
+            log = LOGS.validate_python(saved)
+        except (OSError, ValueError, TypeError) as error:
+            raise CheckpointError(f"{file} is damaged: {str(error).splitlines()[0]}") from error
+        environment = self.config.environment
         cursor = Cursor(environment, task_of(environment, split, index), log.seed, recorded=log.events)
         asyncio.run(cursor.advance())
 
@@ -448,19 +465,50 @@ def _steps(folder: Path, ending: str = "") -> dict[int, Path]:
     return {int(match[1]): path for match, path in found.items() if match}
 
 
-def exactness(environment: Environment) -> dict[str, str]:
-    """What the same numbers rest on, where no device is asked: versions, and the environment's own files.
+def exactness(config: Config) -> dict[str, str]:
+    """What the same numbers rest on, where no device is asked: versions, settings, and files.
 
-    They are those of its classes, and those that its settings name.
+    An environment's and an algorithm's files are those of their classes, the files of one's own that these import,
+    and those that settings name.
     """
-    own = [kind for kind in type(environment).__mro__ if issubclass(kind, Environment) and kind is not Environment]
-    files = {inspect.getsourcefile(kind) for kind in own}
-    named = [value for _, value in sorted(environment) if isinstance(value, str) and value]
+    tables = config.tables()
+    tables["train"] = {key: value for key, value in tables["train"].items() if key != "steps"}
+    tables["policies"] = {name: policy.template for name, policy in config.policies.items()}  # their models: by content
+    return {
+        **{name: metadata.version(name) for name in EXACT},
+        "config": hashlib.sha256(repr(sorted(tables.items())).encode()).hexdigest()[:12],
+        "environment": _source(config.environment),
+        "algorithm": _source(config.algorithm),
+    }
+
+
+def _source(settings: Settings) -> str:
+    """A digest of the files that a record of settings is made from."""
+    kinds = [kind for kind in type(settings).__mro__ if issubclass(kind, Settings) and kind is not Settings]
+    waiting = {file for kind in kinds if (file := inspect.getsourcefile(kind))}
+    files: set[str] = set()
+    while waiting:
+        file = waiting.pop()
+        files.add(file)
+        waiting |= _imported(file) - files
+    named = [value for _, value in sorted(settings) if isinstance(value, str) and value]
     digest = hashlib.sha256()
-    for file in [*sorted(file for file in files if file), *named]:
+    for file in [*sorted(files, key=lambda file: Path(file).name), *named]:
         with contextlib.suppress(OSError):  # most strings name no file
             digest.update(Path(file).read_bytes())
-    return {name: metadata.version(name) for name in EXACT} | {"environment": digest.hexdigest()[:12]}
+    return digest.hexdigest()[:12]
+
+
+def _imported(file: str) -> set[str]:
+    """Files of one's own that a file of one's own imports: nothing that is installed."""
+    library = (sys.prefix, sys.base_prefix, str(Path(__file__).parent))
+    if file.startswith(library):
+        return set()
+    tree = ast.parse(Path(file).read_bytes())
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+    homes = (getattr(sys.modules.get(name), "__file__", None) for name in names)
+    return {home for home in homes if home and not home.startswith(library)}
 
 
 def _files(folder: Path) -> list[Path]:

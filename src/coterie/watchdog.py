@@ -9,6 +9,7 @@ slow call or a person who thinks do not.
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import threading
 import traceback
@@ -27,6 +28,8 @@ OURS = (__file__, str(Path(__file__).with_name("mistakes.py")))
 """Files through which an environment's code is called."""
 LOOKS = 10
 """How often the timer looks within the limit."""
+PATIENCE = 3
+"""Limits after which a piece that goes on all the same ends the process."""
 
 
 class Stuck(EnvError):
@@ -40,12 +43,13 @@ class Late(BaseException):
 class Watch:
     """Watches pieces of an environment's code in one thread, while it is entered."""
 
-    __slots__ = ("_before", "_began", "_entered", "_fired", "_lock", "_over", "_thread", "limit_s")
+    __slots__ = ("_before", "_began", "_entered", "_fired", "_lock", "_over", "_thread", "_what", "limit_s")
 
     def __init__(self, limit_s: float = PLAY_TIMEOUT_S) -> None:
         """Args: limit_s: seconds that one piece may take; the timer is a tenth of that late at most."""
         self.limit_s = limit_s
         self._began = 0.0
+        self._what: Callable[[], str] = str
         self._fired = False
         self._entered = 0
         self._lock = threading.Lock()
@@ -60,6 +64,7 @@ class Watch:
         """
         try:
             try:
+                self._what = what
                 self._began = monotonic()
                 return function(*args)
             finally:
@@ -117,7 +122,15 @@ class Watch:
 
     def _alarm(self, signum: int, frame: FrameType | None) -> None:
         if self._late():
+            if monotonic() - self._began > PATIENCE * self.limit_s:
+                self._leave()
             raise Late
+
+    def _leave(self) -> None:
+        """Ends the process: the piece catches whatever is raised in it, Ctrl-C too, and would run for ever."""
+        text = f"\ncoterie: {self._what()} catches everything and never ends; write `except Exception`, not `except:`\n"
+        os.write(2, text.encode("ascii", "backslashreplace"))
+        os._exit(2)
 
     def _look(self, over: threading.Event) -> None:
         while not over.wait(self.limit_s / LOOKS):

@@ -87,7 +87,9 @@ class JoyAgents(NodeWise):
             )
 
     def select(self, groups: Sequence[Group], rng: Random) -> Sequence[Group]:
-        """The groups that the rule chooses."""
+        """The groups that the rule chooses; where it chooses none, flat ones stay, as zeros in the loss's mean."""
+        if self.selection == "all_live":
+            return groups
         floor = 0 if self.selection == "sample" else self.floor
         choice = Choice(self.selection, self.top_k, self.among, floor, self.noise == "last_exact")
         return select(groups, choice, rng)

@@ -35,9 +35,9 @@ from coterie.team import count_tasks, route
 
 FOLDER, PAGE = Path("runs/bench-allocation"), Path("docs/results/allocation.md")
 CONFIG = "configs/assistants.toml"
-REPLIES = 800
+REPLIES = 2000
 """Of one half."""
-PAIRS, PROBES = 8, 4
+PAIRS, PROBES = 10, 4
 """Pairs of halves, and queries played to learn what one costs."""
 SUMS: Mapping[str, Any] = {"credit": "leave_one_out", "denominator": "tasks"}
 NODES: Mapping[str, Any] = {"name": "joyagents", **SUMS}

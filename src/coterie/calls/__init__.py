@@ -127,6 +127,8 @@ class Worker:
         self.module = module
         self.socket = end
         self._unread = bytearray()
+        self.asked = 0
+        """The number of the latest call; an answer to another is a forgery, or a child's that never ended."""
 
     async def ask(self, request: bytes, limit_s: float) -> dict[str, Any] | None:
         """Its answer; None where there is none in time. Raises: Unavailable: it was lost without a word."""
@@ -173,8 +175,13 @@ class Worker:
         """The latest line, if it is whole: one that a worker's end cut short is followed by word of that end."""
         if not self._unread.endswith(b"}\n"):
             return None
-        lines, self._unread = self._unread.splitlines(), bytearray()
-        return json.loads(lines[-1])
+        line, self._unread = self._unread.splitlines()[-1], bytearray()
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            return {"ended": "it wrote to the wire of its worker"}
+        ours = isinstance(found, dict) and ("ended" in found or found.get("call", self.asked) == self.asked)
+        return found if ours else {"ended": "it answered a call that was not asked"}
 
 
 class Template:
@@ -244,10 +251,11 @@ class Pool:
         worker = self._take(place.module) or await self._started(place)
         answer: dict[str, Any] | None = None
         try:
-            request = json.dumps({"name": place.name, "args": args}).encode() + b"\n"
+            worker.asked += 1
+            request = json.dumps({"call": worker.asked, "name": place.name, "args": args}).encode() + b"\n"
             answer = await worker.ask(request, limit_s)
         finally:
-            if answer is None or "ended" in answer:
+            if answer is None or "call" not in answer:
                 self._end(worker)
             else:
                 self._keep(worker)
@@ -353,8 +361,10 @@ def _result(answer: dict[str, Any] | None, limit_s: float) -> Any:
             raise CallError(kind, message)
         case {"not_json": why}:
             raise EnvError(f"result of scene.call must be JSON: {why}")
+        case {"result": result}:
+            return result
         case _:
-            return answer["result"]
+            raise Crashed("crash", "it wrote to the wire of its worker")
 
 
 async def _in_thread(function: Callable[..., Any], args: tuple[Any, ...], limit_s: float) -> Any:

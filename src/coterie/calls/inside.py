@@ -183,23 +183,26 @@ def work(worker: socket.socket, module: str) -> None:
     with worker.makefile("rb") as requests:
         for line in requests:
             request = json.loads(line)
-            worker.sendall(answer(module, request["name"], request["args"]).encode() + b"\n")
+            found = {"call": request["call"], **answer(module, request["name"], request["args"])}
+            worker.sendall(json.dumps(found).encode() + b"\n")
 
 
-def answer(module: str, name: str, args: list[Any]) -> str:
-    """What a call came to, as a line."""
+def answer(module: str, name: str, args: list[Any]) -> dict[str, Any]:
+    """What a call came to, as plain data."""
     try:
         function: Callable[..., Any] = reduce(getattr, name.split("."), sys.modules[module])
         result = function(*args)
     except BaseException as error:  # whatever a tool raises is data, its wish to exit too
         errors: Any = sys.modules.get("coterie.errors")
         if errors and isinstance(error, errors.Unavailable):
-            return json.dumps({"unavailable": [error.stage, str(error)]})  # pyright: ignore[reportAttributeAccessIssue]
-        return json.dumps({"error": [type(error).__name__, str(error)]})
+            return {"unavailable": [error.stage, str(error)]}  # pyright: ignore[reportAttributeAccessIssue]
+        return {"error": [type(error).__name__, str(error)]}
     try:
-        return json.dumps({"result": result})
-    except (TypeError, ValueError, RecursionError) as error:
-        return json.dumps({"not_json": str(error)})
+        return {"result": json.loads(json.dumps(result))}
+    except TypeError as error:  # no data at all: a mistake of the tool
+        return {"not_json": str(error)}
+    except (ValueError, RecursionError) as error:  # data beyond all bounds, which depends on what it was given
+        return {"error": ["unusable", str(error)]}
 
 
 def say(worker: socket.socket, message: dict[str, Any]) -> None:

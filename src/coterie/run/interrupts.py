@@ -1,8 +1,8 @@
-"""Signals during a run: the first asks it to finish its step and save, another stops it sooner.
+"""Signals during a run: the first asks it to finish its step and save, another gives the step up.
 
-Ctrl-C (SIGINT) waits for the step however long it takes; a second one stops at once and loses the step.
-SIGTERM and SIGHUP come from a scheduler or a closed terminal, which will kill soon: after a grace time the
-step is given up, and the run is saved as it was after the last one.
+Ctrl-C (SIGINT) waits for the step however long it takes; a second one gives it up and saves the run as it was after
+the last one; a third stops at once, as of the last checkpoint. SIGTERM and SIGHUP come from a scheduler or a closed
+terminal, which will kill soon: after a grace time they give the step up by themselves.
 """
 
 from __future__ import annotations
@@ -29,15 +29,18 @@ class Stop(KeyboardInterrupt):
 class Interrupts:
     """Takes the signals while it is entered; outside the main thread they are not ours, and nothing is taken.
 
-    number: the signal that asked to stop, 0 if none did. busy: what the run does now, for the message.
+    number: the signal that asked to stop, 0 if none did. busy: what the run does now, for the message. whole: whether
+    what was begun in `shielded` was finished.
     """
 
     def __init__(self, grace_s: float) -> None:
         self.number = 0
         self.busy = "what it does"
+        self.whole = True
         self._grace_s = grace_s
         self._shields = 0
         self._overdue = False
+        self._given_up = False
         self._before: dict[int, object] = {}
         self._timer: threading.Timer | None = None
 
@@ -58,8 +61,10 @@ class Interrupts:
     def shielded(self) -> Iterator[None]:
         """The end of the grace time waits for what is begun here: weights move together, files are whole."""
         self._shields += 1
+        self.whole = False
         try:
             yield
+            self.whole = True
         finally:
             self._shields -= 1
         if self._overdue and not self._shields:
@@ -70,22 +75,23 @@ class Interrupts:
         if not self.number:
             self.number = number
             if number == signal.SIGINT:
-                _say(f"finishing {self.busy}, then saving; press again to stop now")
+                _say(f"finishing {self.busy}, then saving; press again to give it up")
             else:
                 _say(f"{name}: finishing {self.busy} within {self._grace_s:g} s, then saving")
                 self._timer = threading.Timer(self._grace_s, os.kill, (os.getpid(), number))
                 self._timer.daemon = True
                 self._timer.start()
-        elif number == signal.SIGINT:
+        elif number == signal.SIGINT and self._given_up:
             raise Stop("stopped at once", number, save=False)
         elif self._shields:
+            self._given_up = True
             self._overdue = True
         else:
             self._give_up()
 
     def _give_up(self) -> None:
-        self._overdue = False
-        raise Stop(f"gave up {self.busy}", self.number, save=True)
+        self._overdue, self._given_up = False, True
+        raise Stop("stopped", self.number, save=True)
 
 
 def _say(text: str) -> None:

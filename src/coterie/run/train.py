@@ -64,11 +64,21 @@ def train(
             try:
                 _steps(run, crew, progress, interrupts, watch)
             except Stop as stop:
-                if stop.save:
-                    with interrupts.shielded():
-                        _save(run, crew, progress)
+                with suppress(Stop):  # a scheduler that says it again
+                    _save_whole(run, crew, progress, interrupts, wanted=stop.save)
                 raise Stop(f"{stop}; {_how_to_go_on(run)}", stop.number, save=False) from None
+            except Exception:  # the step that failed is lost, and none before it
+                _save_whole(run, crew, progress, interrupts, wanted=progress.step > 0)
+                raise
     return run
+
+
+def _save_whole(run: Run, crew: Crew, progress: Progress, interrupts: Interrupts, *, wanted: bool) -> None:
+    """Saves the run as of its last step, unless an update or a write was cut: then the weights are of no step."""
+    there = run.checkpoints()[-1:] == [progress.step] and progress.pending is None
+    if wanted and interrupts.whole and not there:
+        with interrupts.shielded():
+            _save(run, crew, progress)
 
 
 def _how_to_go_on(run: Run) -> str:
@@ -178,7 +188,7 @@ def _begin(out: str | Path | None, config: Config) -> Iterator[tuple[Run, Crew, 
     rehearse(config.environment, play_timeout_s=config.engine.play_timeout_s)
     crew = Crew(config, training=True)
     made = [one for one in (folder, *folder.parents) if not one.exists()]
-    run, progress = Run.create(folder, config, exactness(config.environment) | crew.exactness()), Progress()
+    run, progress = Run.create(folder, config, exactness(config) | crew.exactness()), Progress()
     try:
         with run.locked():
             yield run, crew, progress
@@ -210,7 +220,7 @@ def _continue(folder: Path, config: Config, anyway: bool) -> Iterator[tuple[Run,
                 f"train.steps = {config.train.steps}, but {folder} has made {progress.step} already; set it higher"
             )
         crew = Crew(config, checkpoint, training=True)
-        run.check_exact(exactness(config.environment) | crew.exactness(), progress.step, anyway=anyway)
+        run.check_exact(exactness(config) | crew.exactness(), progress.step, anyway=anyway)
         if config.train.steps != theirs["train"]["steps"]:
             run.prolong(config, progress.step)
         crew.sync(progress.step)
