@@ -7,6 +7,7 @@ from coterie.environments.plan_path import PlanPath
 from coterie.scene import Scene
 from tests import broken_envs
 from tests.toys import Looping, Number, Sequential, Simultaneous, Tools, Toy
+from tests.troubled import Crashing
 
 BROKEN = {
     "Clock": ("a replay says the same", "not deterministic"),
@@ -78,3 +79,9 @@ def test_decentralised_execution_is_proved_or_the_words_that_leak_are_named():
     leak = {one.claim: one for one in check(PlanPath(), tasks=1, decentralised=True).findings}[claim]
     assert not leak.ok
     assert "'planner' is shown words of 'proposer'" in leak.detail
+
+
+def test_a_tool_that_ends_its_process_fails_the_check_and_not_the_checker():
+    report = check(Crashing(), tasks=1)
+    (wrong, *_) = [finding for finding in report.findings if not finding.ok]
+    assert "crash: its process was ended by SIGSEGV" in wrong.detail

@@ -113,3 +113,50 @@ def test_a_probe_that_cannot_be_made_is_refused_where_it_was_asked_for():
     config = load_config("plan_path", ["environment.solo=true"])
     assert config.mute_hindrance()
     assert MUTE_TASKS == 500
+
+
+def policy(count: int, **changed: float) -> list[dict[str, float]]:
+    """Lines of a run whose one policy is as told."""
+    told = {f"policy/p/{name}": value for name, value in {"grad_norm": 1.0, "entropy": 0.5, **changed}.items()}
+    return [line | told for line in steps(count)]
+
+
+def test_each_threshold_of_a_policy_from_both_sides():
+    assert ("spike", "p") in kinds([*policy(11), *policy(1, grad_norm=101.0)])
+    assert kinds([*policy(11), *policy(1, grad_norm=99.0)]) == []
+    assert ("stuck", "p") in kinds([*policy(3), *policy(5, grad_norm=0.0)])
+    assert kinds([*policy(3), *policy(4, grad_norm=0.0)]) == []
+    dead = [line | {"groups/live": 0} for line in policy(5, grad_norm=0.0)]
+    assert ("stuck", "p") not in kinds(dead), "a KL term alone begins at zero"
+    assert ("exploded", "p") in kinds([*policy(1), *policy(5, entropy=2.1)])
+    assert kinds([*policy(1), *policy(5, entropy=1.9)]) == []
+    assert kinds([*policy(1, entropy=0.8), *policy(5, entropy=2.3)]) == [], "not three times the first"
+    assert ("collapsed", "p") in kinds([*policy(5), *policy(1, entropy=0.019)])
+    assert kinds([*policy(5), *policy(1, entropy=0.021)]) == []
+    assert ("mismatch", "p") in kinds(policy(1, mismatch=0.11))
+    assert kinds(policy(1, mismatch=0.09)) == []
+
+
+def test_cut_and_overlong_replies_from_both_sides():
+    assert kinds(steps(5, role__a__truncated_share=0.51)) == [("cut", "a")]
+    assert kinds(steps(5, role__a__truncated_share=0.49)) == []
+    assert kinds(steps(4, role__a__truncated_share=1.0)) == []
+    assert kinds([*steps(2), *steps(3, rollout__overlong__a=1)]) == [("overlong", "a")]
+    assert kinds([*steps(3), *steps(2, rollout__overlong__a=1)]) == []
+
+
+def validated(*successes: float) -> list[dict[str, float]]:
+    return [
+        {"step": 20 * at, "validation/success": one, "validation/success_low": one - 0.05,
+         "validation/success_high": one + 0.05}
+        for at, one in enumerate(successes)
+    ]  # fmt: skip
+
+
+def test_a_curve_that_is_flat_or_falls():
+    assert kinds(validated(0.5, 0.5, 0.51, 0.49, 0.5)) == [("flat", "")]
+    assert kinds(validated(0.5, 0.5, 0.51, 0.49)) == []
+    assert kinds(validated(0.5, 0.5, 0.51, 0.49, 0.56)) == []
+    assert kinds(validated(0.95, 0.95, 0.95, 0.95, 0.95)) == []
+    assert kinds(validated(0.5, 0.8, 0.69)) == [("fallen", "")]
+    assert kinds(validated(0.5, 0.8, 0.71)) == []

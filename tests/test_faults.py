@@ -256,6 +256,59 @@ def test_signals_that_are_ignored_stay_ignored_and_ctrl_c_answers_at_once(monkey
         assert not caught.value.save
 
 
+def test_what_is_begun_behind_a_shield_is_finished_before_the_run_gives_up():
+    finished: list[bool] = []
+
+    def update(interrupts: Interrupts) -> None:
+        with interrupts.shielded():
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+            finished.append(True)
+
+    with Interrupts(60) as interrupts:
+        with pytest.raises(Stop):
+            update(interrupts)
+        assert finished
+        assert interrupts.whole
+
+
+def test_the_timer_ends_with_the_run_it_was_for():
+    heard = []
+    with Interrupts(0.05):
+        os.kill(os.getpid(), signal.SIGTERM)
+    before = signal.signal(signal.SIGTERM, lambda *_: heard.append(1))
+    try:
+        time.sleep(0.2)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert not heard
+
+
+def test_a_step_that_was_left_before_its_validation_has_one_line_however_often_it_is_resumed(
+    sets, tmp_path, monkeypatch
+):
+    with_scripted_engine(monkeypatch)
+    config = load_config("tests/toys.py:Agree", sets)
+    at = next(at for at in range(1, 99) if left_pending(config, tmp_path / f"run{at}", at, monkeypatch))
+    folder = tmp_path / f"run{at}"
+    shutil.copytree(folder, tmp_path / "copy")
+    monkeypatch.setitem(globals(), "Scripted", lambda: Signalling(signal.SIGTERM, 0, 0))
+    train(config, resume=folder)
+    shutil.rmtree(folder / "checkpoints")  # killed before its next checkpoint: the later lines are there
+    shutil.copytree(tmp_path / "copy/checkpoints", folder / "checkpoints")
+    train(config, resume=folder)
+    assert [line["step"] for line in Run(folder).metrics()] == list(range(config.train.steps + 1))
+
+
+def left_pending(config, folder: Path, at: int, monkeypatch) -> bool:
+    """Whether a run that is stopped at a wave is stopped in the validation of a step."""
+    monkeypatch.setitem(globals(), "Scripted", lambda: Signalling(signal.SIGTERM, at, 2))
+    with pytest.raises(Stop):
+        train(config, folder)
+    with Run(folder).reading() as (_, progress):
+        return progress.pending is not None and progress.step > 0
+
+
 @pytest.mark.parametrize("output", ["closed", "full", "a pipe that nobody reads"])
 def test_what_is_shown_can_never_stop_a_run(output, sets, tmp_path):
     command = [sys.executable, "-m", "coterie.cli", "train", "tests/toys.py:Agree", "--out", str(tmp_path / "run")]

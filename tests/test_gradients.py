@@ -250,7 +250,7 @@ def test_dividing_by_the_tokens_of_a_small_step_is_biased_by_exactly_what_enumer
     found: list[Counter[str]] = []
     for groups in collected(Stopping(), algorithm):
         graded = route(Team({"a": "a"}), groups, [algorithm.advantages(group) for group in groups])["a"]
-        rows = rows_of(graded, "tokens")
+        rows = rows_of(graded, "tokens", kl=True)
         pull = sum(
             row.token_weight * row.advantage * (int(one.sample.text) - p) for row, one in zip(rows, graded, strict=True)
         )

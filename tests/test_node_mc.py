@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
+from dataclasses import replace
 from random import Random
 from statistics import fmean, stdev
 from typing import ClassVar
@@ -24,6 +25,7 @@ from coterie.errors import ConfigError, Unavailable
 from coterie.group import Collected
 from coterie.play import Play
 from coterie.scene import Scene
+from coterie.selection import variation
 from coterie.team import Team
 from tests.games import Game, Tables, Tabular, close, estimate, exact, expected
 from tests.outside import double
@@ -576,7 +578,7 @@ def success(tables: Tables) -> float:
 def improvement(rule: str, useless: bool, steps: int) -> list[float]:
     """What one step along the gradient of the chosen groups adds to the exact success, many times from one start."""
     algorithm = JoyAgents.model_validate({
-        "nodes": "all", "bases": 1, "num_generations": 4, "continuations": 2, "selection": rule, "floor": 0, "top_k": 2
+        "nodes": "all", "bases": 1, "num_generations": 4, "continuations": 4, "selection": rule, "floor": 0, "top_k": 2
     })  # fmt: skip
     game, start = Decisive(useless=useless), Tables(seed=3)
     before = success(start)
@@ -596,7 +598,10 @@ def improvement(rule: str, useless: bool, steps: int) -> list[float]:
 
 @pytest.mark.slow
 def test_signal_beats_chance_and_variance_loses_to_noise():
-    """Three roles that matter and one that does not: the exact improvement of a step, mean of 400."""
+    """Three roles that matter and one that does not: the exact improvement of a step, mean of 400.
+
+    Two actions a role: four draws are two alternatives, each played four times.
+    """
     found = {rule: improvement(rule, True, 400) for rule in ("signal", "random_live", "raw_var")}
     means = {rule: fmean(values) for rule, values in found.items()}
     error = {rule: stdev(values) / 20 for rule, values in found.items()}
@@ -604,3 +609,13 @@ def test_signal_beats_chance_and_variance_loses_to_noise():
     quiet = fmean(improvement("raw_var", False, 400))
     assert means["raw_var"] < means["signal"] - 2 * (error["signal"] + error["raw_var"])
     assert means["raw_var"] < quiet, "the useless decision takes places from those that matter"
+
+
+def test_pooled_members_count_once_in_what_a_group_varies_by():
+    """Alike members share one value: as often as they were drawn they would look like as many measurements."""
+    _, found = played(Sequential(max_turns=1), counting(0, 1), num_generations=6, continuations=2)
+    for group in found.groups:
+        assert group.pooled
+        firsts = {member.samples[0].completion_ids: member for member in reversed(group.members)}
+        alone = replace(group, members=tuple(firsts.values()), committed=None, pooled=False)
+        assert variation(group) == variation(alone)

@@ -208,3 +208,10 @@ def test_a_silent_episode_is_no_member():
 def test_a_group_of_several_samples_a_member_says_what_is_wrong():
     with pytest.raises(GroupError, match="a member of scope 'prompt' is one sample"):
         group(Member((sample(), sample()), (0.0,)))
+
+
+def test_advantages_of_alike_members_cancel_up_to_rounding_whatever_their_size():
+    for scale in (1.0, 1e9):
+        same = group(*(member(0.0, sample()) for _ in range(3)))
+        routed = route(TEAM, [same], [(0.1 * scale, 0.2 * scale, -0.3 * scale)])["pa"]
+        assert {one.advantage for one in routed} == {0.0}

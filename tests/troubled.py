@@ -97,3 +97,12 @@ class Tooled(Agree):
         scene.team_reward(float(agreed))
         if agreed:
             scene.succeed()
+
+
+class Crashing(Toy):
+    """A tool that ends its process, which play does not expect."""
+
+    async def play(self, task: Number, scene: Scene) -> None:
+        await scene.ask("a", "pick", max_tokens=1)
+        await scene.call(killed)
+        scene.succeed()

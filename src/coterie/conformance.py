@@ -28,7 +28,8 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from coterie.cursor import Cursor, PlayBug
+from coterie import calls
+from coterie.cursor import Cursor, PlayBug, perform_inline
 from coterie.environment import SPLITS, Environment, Split, Task
 from coterie.episode import LOGS, Asked, Horizon, LoggedPrompt, Rewarded, check_seen, text_of
 from coterie.errors import ConfigError, EnvError, Unavailable
@@ -38,6 +39,8 @@ from coterie.scene import JSON, Reply
 from coterie.seeds import seed_of
 from coterie.watchdog import Stuck, Watch
 
+CALL_TIMEOUT_S = 10.0
+"""What one `scene.call` may take in a check."""
 LONGEST_EPISODE = 2000
 """Decision points after which an episode counts as endless."""
 PLAY_TIMEOUT_S = 10.0
@@ -260,7 +263,7 @@ def _hands(environment: Environment) -> list[Hand]:
 
 def _play(environment: Environment, task: Task, hand: Hand, watch: Watch) -> Cursor:
     """One episode; raises EnvError where play starts work of its own or never ends."""
-    cursor = Cursor(environment, task, seed_of("check", task.id), watch=watch)
+    cursor = Cursor(environment, task, seed_of("check", task.id), perform=_outside, watch=watch)
 
     async def drive() -> None:
         rng = Random(seed_of("hand", task.id))
@@ -277,6 +280,13 @@ def _play(environment: Environment, task: Task, hand: Hand, watch: Watch) -> Cur
     with watch:
         asyncio.run(drive())
     return cursor
+
+
+async def _outside(function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
+    """A call as a run makes it: what may crash does so elsewhere; a thread would look like one that play started."""
+    if isinstance(function, calls.InThread):
+        return await perform_inline(function, args)
+    return await calls.run(function, args, CALL_TIMEOUT_S)
 
 
 def _each(

@@ -204,7 +204,8 @@ def _entropy(name: str, steps: Sequence[Line], at_ceiling: bool) -> Iterator[Con
 
 def _gradient(name: str, steps: Sequence[Line]) -> Iterator[Concern]:
     norms = _series(steps, f"policy/{name}/grad_norm")
-    if len(norms) >= SOON and not any(norms[-SOON:]):
+    learning = all(line["groups/live"] for line in steps[-SOON:])  # a KL term alone begins at zero
+    if len(norms) >= SOON and not any(norms[-SOON:]) and learning:
         yield Concern(
             "stuck", name, f"policy '{name}' has a gradient of exactly zero though its groups are live",
             "its outputs are saturated, which an optimizer.lr far too high does: start again with a lower one",

@@ -114,9 +114,10 @@ def update_metrics(experience: Mapping[str, Sequence[Graded]], learned: Mapping[
     for name, sizes in (("advantage_share", advantage), ("gradient_share", gradient)):
         total = sum(sizes.values())
         line |= {f"role/{role}/{name}": size / total for role, size in sorted(sizes.items()) if total}
-    for policy in (one for one in learned.values() if len(one.roles) > 1):
+    for name, policy in learned.items():
         total = sum(one.gradient for one in policy.roles.values())
-        line |= {f"role/{role}/policy_share": one.gradient / total for role, one in policy.roles.items() if total}
+        if total and len({one.sample.role for one in experience[name]}) > 1:  # those without a live group have nothing
+            line |= {f"role/{role}/policy_share": one.gradient / total for role, one in policy.roles.items()}
     for role, one in sorted((role, one) for policy in learned.values() for role, one in policy.roles.items()):
         line[f"role/{role}/entropy"] = one.entropy
     return line

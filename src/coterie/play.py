@@ -281,7 +281,7 @@ class Play:
             zip((request.role for request in sent), await self._front.ask(sent) if sent else [], strict=True)
         )
         for role in requests.keys() - answers.keys():
-            self.budget.overlong[role] += draws
+            self.budget.overlong[role] += 1
             answers[role] = (Sample(role, self.team.roles[role], -1, (), (), (), "context", ""),) * draws
         return {role: answers[role] for role in asked}
 

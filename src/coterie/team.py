@@ -45,7 +45,7 @@ class Graded:
 
 
 CANCELS = 1e-9
-"""Advantages of equal replies cancel when their sum is below this."""
+"""Advantages of equal replies cancel when their sum is below this share of the largest."""
 
 
 def count_tasks(groups: Sequence[Group]) -> int:
@@ -71,7 +71,7 @@ def route(
     for group, earned in zip(groups, advantages, strict=True):
         if len(earned) != len(group.members):
             raise GroupError(f"group {group.key}: {len(group.members)} members, {len(earned)} advantages")
-        cancels = group.alike and abs(math.fsum(earned)) < CANCELS
+        cancels = group.alike and abs(math.fsum(earned)) <= CANCELS * max(map(abs, earned))
         for member, credit in zip(group.members, earned, strict=True):
             for sample in member.samples:
                 if team.roles.get(sample.role) != sample.policy:

@@ -53,7 +53,7 @@ class Algorithm(Settings):
     kl: float = Field(0.0, ge=0)
     """Weight of KL to the starting weights; 0 keeps no reference."""
     denominator: Denominator = "tokens"
-    """The loss is a mean over all trained tokens of a policy's step, over its sequences, or over tasks.
+    """The loss is a mean over all tokens of a policy's step, over its sequences, or over tasks.
 
     The last sums a reply's tokens: the policy gradient as it stands.
     """
