@@ -64,12 +64,19 @@ starter: setup ## rebuild the shipped starter (about 25 minutes)
 
 NOTED := --set sft.tasks_per_step=32 --set memory.mode=on --set memory.mask=0.5 --set memory.relevance=0.2
 
+define starter_assistants
+	rm -rf build/careful build/$(1)
+	$(BIN)/coterie sft assistants --out build/careful $(NOTED) $(2) --set environment.naive=0.0 --set sft.steps=900 --set 'environment.kinds=["qa","shop_call","general_call","general_call","general_call","math","math","together","together"]'
+	$(BIN)/coterie sft assistants --out build/$(1) $(NOTED) $(2) --model build/careful --set sft.steps=80 --set sft.lr=1e-3
+	rm -rf src/coterie/$(1)
+	cp -r build/$(1) src/coterie/$(1)
+endef
+
 starter-assistants: setup ## rebuild the starter of assistants (about 10 minutes)
-	rm -rf build/careful_assistants build/starter_assistants
-	$(BIN)/coterie sft assistants --out build/careful_assistants $(NOTED) --set environment.naive=0.0 --set sft.steps=900 --set 'environment.kinds=["qa","shop_call","general_call","general_call","general_call","math","math","together","together"]'
-	$(BIN)/coterie sft assistants --out build/starter_assistants $(NOTED) --model build/careful_assistants --set sft.steps=80 --set sft.lr=1e-3
-	rm -rf src/coterie/starter_assistants
-	cp -r build/starter_assistants src/coterie/starter_assistants
+	$(call starter_assistants,starter_assistants)
+
+starter-assistants-solo: setup ## the same for a master alone (about 10 minutes)
+	$(call starter_assistants,starter_assistants_solo,--set environment.solo=true)
 
 starter-code: setup ## rebuild the starter of the programming tasks (about 14 minutes)
 	rm -rf build/starter_code
@@ -87,4 +94,4 @@ docs: setup ## regenerate docs/config.md
 clean: ## remove what was built
 	rm -rf .venv build dist mutants .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo fmt lint types test test-slow test-gpu check mutants smoke bench starter starter-code starter-assistants screenshots docs clean
+.PHONY: help setup demo fmt lint types test test-slow test-gpu check mutants smoke bench starter starter-code starter-assistants starter-assistants-solo screenshots docs clean

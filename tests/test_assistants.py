@@ -326,6 +326,52 @@ def test_with_instructions_and_schemas():
     assert "qa, shop_call" in prompts(cursor)[0][1]
 
 
+# One agent alone ------------------------------------------------------------------------------------
+
+ALONE = Assistants(solo=True, naive=0.0)
+
+
+def test_a_master_alone_has_every_tool_and_nobody_to_send():
+    assert ALONE.roles == ("master",)
+    cursor = expert(ask("price of red mug + weight of blue mug"), ALONE)
+    assert cursor.log.solved
+    assert [role for role, _ in prompts(cursor)] == ["master"] * 3
+    assert noted(cursor) == {"calls": 3, "calls/master": 3}
+    sent = play(ask("price of red mug"), "delegate(shop_call, price of red mug)", f"final({ITEM.price})", env=ALONE)
+    assert "error" in prompts(sent)[1][1]
+    looked = play(ask("price of red mug"), 'tool(price, {"item": "red mug"})', f"final({ITEM.price})", env=ALONE)
+    assert looked.log.solved
+    assert f"-> {ITEM.price}" in prompts(looked)[1][1]
+
+
+def test_a_master_alone_has_the_expert_and_the_habits_of_a_team():
+    env = Assistants(solo=True, naive=0.6)
+    able = [expert(ALONE.task("validation", at), ALONE).log.solved for at in range(200)]
+    alone = [expert(env.task("validation", at), env, at).log.solved for at in range(200)]
+    team = [expert(Assistants().task("validation", at), Assistants(), at).log.solved for at in range(200)]
+    assert all(able)
+    assert abs(fmean(alone) - fmean(team)) < 0.1
+
+
+def test_a_master_alone_stops_at_an_error_follows_notes_and_keeps_what_it_did():
+    asked = "master\nquery: age of red mug"
+    task = ask("age of red mug")
+    careless = Assistants(solo=True, naive=1.0)
+    assert careless.demonstrate("master", task, asked, Random(0)) == 'tool(price, {"item": "red mug"} )'
+    advised = careless.demonstrate("master", task, f'{{"note": "tool(search); final"}}\n{asked}', Random(0))
+    assert advised == 'tool(search, {"words": "red mug age"} )'
+    failed = ALONE.demonstrate("master", task, f"{asked}\ntool(search, {{}}) -> error: no", Random(0))
+    assert failed == "final( no answer )"
+    assert ALONE.note("master", Reply("master", 'tool(search, {"words": "red mug age"})')) == "tool(search)"
+    assert not ALONE.note("master", Reply("master", 'tool(secret, {"words": "red mug age"})'))
+
+
+def test_a_master_alone_reads_the_schemas_of_all_tools():
+    cursor = expert(ask("price of red mug"), Assistants(solo=True, brief=False, naive=0.0))
+    assert all(f'"name": "{tool}"' in prompts(cursor)[0][1] for tool in ("search", "price", "buy", "distance"))
+    assert (report := check(Assistants(solo=True), tasks=2)).ok, report
+
+
 # One's own ----------------------------------------------------------------------------------------
 
 

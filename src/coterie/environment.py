@@ -18,7 +18,12 @@ from coterie.seeds import seed_of
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
-STARTERS = {"starter": "starter", "starter-code": "starter_code", "starter-assistants": "starter_assistants"}
+STARTERS = {
+    "starter": "starter",
+    "starter-code": "starter_code",
+    "starter-assistants": "starter_assistants",
+    "starter-assistants-solo": "starter_assistants_solo",
+}
 """The small models that are shipped: their names, and their folders in the package."""
 
 

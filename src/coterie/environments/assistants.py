@@ -10,10 +10,12 @@ Every call ends with one line that is exactly one action; what stands before it 
     tool(NAME, JSON)        of a specialist: one of its own tools, with arguments by name
     final(TEXT)             the answer, to who asked
 
+With `solo` the master is alone and has every tool: the single-agent baseline.
+
 Anything else is told to be an error, and may be mended `max_repair` times. A role sees its own actions and
 what they gave, and nothing of the others: a specialist its task alone. A delegation has at most
-CALLS_A_TASK calls, the master MASTER_CALLS, an episode `max_calls`, and what a role did and saw `max_transcript`
-bytes: an episode that ends there is wrong.
+CALLS_A_TASK calls, the master MASTER_CALLS (alone: all), an episode `max_calls`, and what a role did and
+saw `max_transcript` bytes: an episode that ends there is wrong.
 
 Rewards, of the team, once an episode is over; only the final answer is judged:
 
@@ -65,6 +67,7 @@ INSTRUCTIONS = {
     "general_call": "You do a task with general tools.",
     "math": "You solve a task step by step.",
 }
+ALONE = "You answer a user's query with tools, step by step."
 HOW = "End your reply with one line that is one action: tool(NAME, JSON_ARGUMENTS) or final(ANSWER). Tools: {tools}"
 
 
@@ -130,9 +133,7 @@ class Count:
 class Assistants(Environment):
     """A master and four specialists answer queries, with tools and a shop of the episode's own."""
 
-    roles: ClassVar = (MASTER, *SKILLS)
     team_reward_range: ClassVar = (-1.0, 1.0)
-    starter: ClassVar[str] = "starter-assistants"
 
     data: str = ""
     """Queries: a .jsonl file of objects with query, answer and, if any, kind; none: embedded ones."""
@@ -144,6 +145,8 @@ class Assistants(Environment):
     """Kinds of embedded queries to train on, drawn alike; one named twice comes twice as often."""
     brief: bool = True
     """Prompts for a small model that was taught the grammar; false: with instructions and the tools' schemas."""
+    solo: bool = False
+    """One role, the master, with every tool and nobody to send: the single-agent baseline."""
     max_calls: int = Field(14, ge=2)
     """Calls of one episode."""
     max_repair: int = Field(1, ge=0)
@@ -161,16 +164,30 @@ class Assistants(Environment):
     naive: float = Field(0.6, ge=0, le=1)
     """How often a demonstration follows one of the bad habits of `demonstrate`."""
 
+    @property
+    def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The master and its specialists; or the master alone."""
+        return (MASTER,) if self.solo else (MASTER, *SKILLS)
+
+    @property
+    def starter(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """One that knows the team's grammar, or the lone master's."""
+        return "starter-assistants-solo" if self.solo else "starter-assistants"
+
     def recommended(self) -> dict[str, dict[str, Any]]:
         """A policy a role, minutes on two cores; for the embedded queries, which the starter knows."""
         if self.data:
             return {}
+        train = {"steps": 30, "tasks_per_step": 64, "eval_every": 10, "eval_tasks": 300}
+        tables = {"optimizer": {"lr": 3e-4}, "train": train}
+        if self.solo:
+            return {"algorithm": {"name": "grpo", "num_generations": 8}, **tables}
         return {
             "algorithm": {"name": "joyagents"},
             "team": {role: role for role in self.roles},
             "policies": {role: {} for role in self.roles},
             "optimizer": {"lr": 3e-4},
-            "train": {"steps": 30, "tasks_per_step": 64, "eval_every": 10, "eval_tasks": 300, "mute_every": 0},
+            "train": {**train, "mute_every": 0},
         }
 
     def inert(self) -> dict[str, str]:
@@ -218,7 +235,8 @@ class Assistants(Environment):
         shop = Shop(catalogue(self.catalogue))
         tools = self.tools(shop)
         count = Count(limit=self.max_calls)
-        answer = await self._work(scene, MASTER, f"query: {one_line(task.query)}", MASTER_CALLS, tools, count)
+        limit = self.max_calls if self.solo else MASTER_CALLS
+        answer = await self._work(scene, MASTER, f"query: {one_line(task.query)}", limit, tools, count)
         right = answer is not None and plain(answer) == plain(task.answer)
         format_weight, cost_weight = (1.0, 1.0) if self.published_weights else (self.format_weight, self.cost_weight)
         scene.team_reward(float(right), "answer")
@@ -232,15 +250,15 @@ class Assistants(Environment):
         return scene.fail("no answer in time" if answer is None else "a wrong answer")
 
     def tools(self, shop: Shop) -> dict[str, Toolbox]:
-        """Each specialist's tools, over an episode's shop."""
-        knowledge = Knowledge(sentences(self.knowledge))
-        return {
-            MASTER: Toolbox(),
-            "qa": Toolbox(knowledge.search),
-            "shop_call": Toolbox(shop.price, shop.stock, shop.buy),
-            "general_call": Toolbox(assistance.convert, assistance.weekday, assistance.distance),
-            "math": Toolbox(),
+        """Each role's tools, over an episode's shop."""
+        found = {
+            "qa": (Knowledge(sentences(self.knowledge)).search,),
+            "shop_call": (shop.price, shop.stock, shop.buy),
+            "general_call": (assistance.convert, assistance.weekday, assistance.distance),
         }
+        if self.solo:
+            return {MASTER: Toolbox(*(tool for several in found.values() for tool in several))}
+        return {role: Toolbox(*found.get(role, ())) for role in self.roles}
 
     async def _work(
         self, scene: Scene, role: str, task: str, limit: int, tools: dict[str, Toolbox], count: Count
@@ -275,15 +293,18 @@ class Assistants(Environment):
         if action is None or action.kind == "final":
             return action
         if action.kind == "delegate":
-            return action if role == MASTER and action.name in SKILLS else None
-        return action if role != MASTER else None
+            return action if self._sends(role) and action.name in SKILLS else None
+        return None if self._sends(role) else action
+
+    def _sends(self, role: str) -> bool:
+        return role == MASTER and not self.solo
 
     def prompt(self, role: str, told: list[str], tools: Toolbox) -> str:
         """What a role is asked: its task, and its own actions with what they gave."""
         if self.brief:
             return "\n".join([role, *told])
-        asked = INSTRUCTIONS[role].format(agents=", ".join(SKILLS))
-        if role != MASTER:
+        asked = ALONE if self.solo else INSTRUCTIONS[role].format(agents=", ".join(SKILLS))
+        if not self._sends(role):
             asked = f"{asked} {HOW.format(tools=json.dumps(tools.schemas))}"
         return "\n".join([asked, "", *told])
 
@@ -294,8 +315,10 @@ class Assistants(Environment):
             return ""
         if action.kind == "final":
             return "final"
-        owner = MASTER if action.kind == "delegate" else assistance.TASKS.get(action.name, ("",))[0]
-        return f"{action.kind}({action.name})" if owner == role else ""
+        if action.kind == "tool":
+            owner = assistance.TASKS.get(action.name, ("",))[0]
+            return f"tool({action.name})" if owner == role or (owner and self.solo) else ""
+        return f"delegate({action.name})"
 
     def demonstrate(self, role: str, task: Query, prompt: Prompt, rng: Random) -> str:
         """An expert's action, or with probability `naive` a habit where one is known.
@@ -303,15 +326,19 @@ class Assistants(Environment):
         Habits: the master sends `age` and `maker` to the shop, the last of several errands to who did the first,
         and asks for the last one twice; qa leaves the fact out of its search for `origin` and `height`; shop_call
         looks up the price for the stock; general_call swaps the units of a conversion to a smaller one; math
-        forgets the rest of a sum after a minus. Notes in the prompt that say what to do are followed.
+        forgets the rest of a sum after a minus. A master alone has the habits of all: `price` for `age` and `maker`,
+        the last of several errands left out, the last call made twice. Notes in the prompt that say what to do are
+        followed.
         """
         if self.data:
             raise NotImplementedError("queries of one's own come without demonstrations")
         lines = [line for line in str(prompt).splitlines() if line]
         told = lines[-1 - sum(" -> " in line for line in lines) :]
         asked = told[0].partition(": ")[2]
-        habit = rng.random() < self.naive and not _advised(role, asked, lines)
+        habit = rng.random() < self.naive and not _advised(asked, lines, sends=self._sends(role))
         seen = [line.rpartition(" -> ")[2] for line in told[1:]]
+        if self.solo:
+            return _alone(asked, seen, told[1:], habit)
         if role == MASTER:
             return _master(asked, seen, told[1:], habit)
         if role == "math":
@@ -319,10 +346,10 @@ class Assistants(Environment):
         return _caller(role, asked, seen, habit)
 
 
-def _advised(role: str, asked: str, lines: list[str]) -> bool:
+def _advised(asked: str, lines: list[str], *, sends: bool) -> bool:
     """Whether the notes of a prompt say what an expert would do here."""
     notes = [line for line in lines if line.startswith('{"note": ')]
-    if role == MASTER:
+    if sends:
         return any(f'"{strategy(asked)}"' in note for note in notes)
     call = tool_call(asked)
     return call is not None and any(f"tool({call[0]})" in note for note in notes)
@@ -375,10 +402,34 @@ def _caller(role: str, asked: str, seen: list[str], habit: bool) -> str:
         return _final(NO_ANSWER)
     if seen:
         return _final(NO_ANSWER if seen[-1].startswith("error") else read(seen[-1]))
+    return _called(asked, habit)
+
+
+def _alone(asked: str, seen: list[str], told: list[str], habit: bool) -> str:
+    errands = plan(asked)
+    if not errands or (seen and seen[-1].startswith("error")):
+        return _final(NO_ANSWER)
+    values = [read(one) for one in seen]
+    left_out = habit and 0 < len(seen) == len(errands) - 1
+    if habit and seen and len(seen) >= len(errands) and told[-1] not in told[:-1]:
+        return told[-1].rpartition(" -> ")[0]
+    if left_out or len(seen) >= len(errands):
+        return _final(values[-1])
+    errand = errands[len(seen)]
+    task = errand.task.format(*values)
+    return _math(task, habit) if errand.agent == "math" else _called(task, habit, alone=True)
+
+
+def _called(task: str, habit: bool, *, alone: bool = False) -> str:
+    call = tool_call(task)
+    if call is None:
+        return _final(NO_ANSWER)
     name, arguments = call
+    if habit and alone and task.startswith(("age of", "maker of")):
+        name, arguments = "price", {"item": task.partition(" of ")[2]}
     if habit and name == "stock":
         name = "price"
-    if habit and name == "search" and asked.startswith(("origin", "height")):
+    if habit and name == "search" and task.startswith(("origin", "height")):
         arguments = {"words": " ".join(str(arguments["words"]).split()[:-1])}
     if habit and name == "convert" and (arguments["unit"], arguments["to"]) in assistance.UNITS:
         arguments = {**arguments, "unit": arguments["to"], "to": arguments["unit"]}
