@@ -153,14 +153,20 @@ MISTAKES = [
     (["train", "plan_path", "--set", "train.device=cuda"], "no such device"),
     (["train", "nowhere.toml"], "does not exist"),
     (["train", "plan_path", "--out", "EXISTS"], "EXISTS exists"),
+    (["train", "plan_path", "--out", "FILE"], "FILE exists; choose another folder with --out\n"),
     (["train", "plan_path", "--resume", "RUN"], "was run with"),
+    (["train", "--resume", "RUN", "--set", "train.lr=3", "--dry-run"], "unknown key 'train.lr'"),
+    (["train", "--resume", "RUN", "--set", "train.seed=3", "--dry-run"], "was run with train.seed = 0, not 3"),
+    (["train", "--resume", "RUN", "--set", "train.steps=1", "--dry-run"], "has made 2 already"),
     (["train", "--resume", "EXISTS"], "not a run folder"),
     (["train", "plan_path", "--resume", "RUN", "--out", "x"], "leave --out away"),
     (["train", "plan_path", "--bogus"], "no such option: --bogus"),
     (["eval", "nowhere"], "not a run folder"),
     (["eval", "RUN", "--split", "tset"], "did you mean 'test'?"),
+    (["eval", "RUN", "--votes", "0"], "'--votes'"),
+    (["play", "RUN", "--split", "tset"], "did you mean 'test'?"),
     (["eval", "RUN", "--step", "77"], "no checkpoint of step 77"),
-    (["play", "RUN", "--tree"], "say which with --step"),
+    (["play", "RUN", "--tree"], "say which with --step; there are 1, 2"),
     (["play", "RUN", "--tree", "--step", "9"], "no episodes of step 9"),
     (["play", "RUN", "--tree", "--step", "1", "--task", "99"], "--task is 0 to 1"),
     (["play", "RUN", "--as", "nobody"], "unknown role 'nobody'"),
@@ -183,7 +189,8 @@ def test_a_mistake_is_one_line_and_exit_code_2_and_writes_nothing(run, tmp_path,
             pytest.skip("there is a CUDA device here")
     exists = tmp_path / "there"
     exists.mkdir()
-    names = {"EXISTS": str(exists), "RUN": str(run)}
+    (file := tmp_path / "file").write_text("a file")
+    names = {"EXISTS": str(exists), "FILE": str(file), "RUN": str(run)}
     words = [names.get(word, word) for word in arguments]
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tests").symlink_to(ROOT / "tests")
@@ -192,7 +199,7 @@ def test_a_mistake_is_one_line_and_exit_code_2_and_writes_nothing(run, tmp_path,
     assert code == 2, err
     assert err.startswith("coterie: ")
     assert err.count("\n") == 1, err
-    assert says.replace("EXISTS", str(exists)) in err
+    assert says.replace("EXISTS", str(exists)).replace("FILE", str(file)) in err
     assert (snapshot(tmp_path), snapshot(run)) == before
 
 
@@ -204,6 +211,30 @@ def test_a_bug_keeps_its_traceback(monkeypatch):
     monkeypatch.setattr("coterie.registry.summary", lambda kind: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         call("list")
+
+
+def test_a_bug_of_play_is_shown_from_play_on(run, tmp_path):
+    world = tmp_path / "buggy.py"
+    world.write_text(
+        "from tests.toys import Agree\n\n\nclass Buggy(Agree):\n    async def play(self, task, scene):\n"
+        "        await scene.ask('a', 'pick', max_tokens=1)\n        return {}['nothing']\n"
+    )
+    model = f"policies.team.model={run.parent / 'model'}"
+    command = ["train", f"{world}:Buggy", "--out", str(tmp_path / "run"), "--set", model, "--set", "train.eval_tasks=1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "coterie.cli", *command], capture_output=True, text=True, cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.count('  File "') == 1, done.stderr
+    assert f"coterie: play of task validation-0 raised KeyError at {world}:7: 'nothing'" in done.stderr
+    assert f"coterie play {tmp_path / 'run'} --bug" in done.stderr
+
+
+def test_a_finished_run_says_how_it_is_given_more_steps(run):
+    code, out, _ = call("train", "--resume", str(run), "--no-test")
+    assert code == 0
+    assert f"it had made its 2 steps before; for more: coterie train --resume {run} --set train.steps=4" in out
 
 
 def test_output_is_plain_without_a_terminal_or_utf8(run):

@@ -13,6 +13,7 @@ from coterie.environment import Split
 from coterie.episode import Log
 from coterie.errors import ConfigError
 from coterie.memory import Mode, Recall
+from coterie.mistakes import check_split, count_of
 from coterie.play import Play, Seats, drive
 from coterie.run.ablation import BASE, Ablation, Change
 from coterie.run.evaluate import Evaluation, evaluate_team
@@ -117,13 +118,14 @@ class Loaded:
         progress: Callable[[int, int], None] | None,
         votes: int = 1,
     ) -> Evaluation:
-        settings = self.config.eval
+        check_split(split)
+        settings, there = self.config.eval, count_of(self.config.environment, split)
         return evaluate_team(
             self.config.environment,
             team,
             engine,
             split=split,
-            tasks=tasks or min(settings.tasks, self.config.environment.count(split) or settings.tasks),
+            tasks=min(settings.tasks, there or settings.tasks) if tasks is None else tasks,
             sampled=sampled,
             sampling=self.crew.sampling(settings.temperature, settings.top_p),
             seed=self.config.train.seed,
@@ -146,6 +148,7 @@ class Loaded:
         Args: temperature: 0 is greedy. seats: roles played by a function of the prompt, a person's say.
         Raises: ConfigError: a seat is no role, or the split has no such task.
         """
+        check_split(split)
         count = self.config.environment.count(split)
         if count is not None and index >= count:
             raise ConfigError(f"there is no {split} task {index}: there are {count}, from 0")

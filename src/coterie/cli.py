@@ -72,16 +72,18 @@ def train(
         raise ConfigError("--resume goes on in its own folder; leave --out away")
     if anyway and resume is None:
         raise ConfigError("--anyway has no effect without --resume; leave it away")
-    if resume is not None and config is None:
-        from coterie.runs import Run
+    from coterie.runs import Run
 
-        Run.open(resume)
-        config = str(resume / "config.toml")
+    old = None if resume is None else Run.open(resume)
+    config = str(resume / "config.toml") if resume and config is None else config
     resolved = load_config(str(config), sets or ())
+    finished = old.checkpoints()[-1] if old and resolved.train.steps in old.checkpoints() else 0
     if dry_run:
         from coterie.conformance import rehearse
         from coterie.models import memory_text
 
+        if old:
+            old.check_goes_on(resolved)
         rehearse(resolved.environment, play_timeout_s=resolved.engine.play_timeout_s)
         say(resolved.toml() + memory_text({name: policy.model for name, policy in resolved.policies.items()}))
         return
@@ -98,6 +100,8 @@ def train(
     except Stop as stopped:  # typer would drop the message
         _interrupted(str(stopped), 128 + stopped.number)
     say(f"done: {run.folder}")
+    if finished:
+        say(f"it had made its {finished} steps before; for more: {run.resume_command} --set train.steps={2 * finished}")
     if test:
         with _console(stderr=True).status("playing test tasks, at the start and at the best checkpoint"):
             found = headline(run)
@@ -131,12 +135,10 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Measure a run's team on held-out tasks, without a tree: coterie eval RUN --mute proposer"""
-    from coterie.environment import SPLITS
     from coterie.errors import ConfigError
-    from coterie.registry import nearest
+    from coterie.mistakes import check_split, nearest
 
-    if split not in SPLITS:
-        raise ConfigError(f"--split {split}: unknown{nearest(split, SPLITS)}; the splits are {', '.join(SPLITS)}")
+    check_split(split, "--split")
     from coterie.run.ablation import Ablation
 
     wanted = {"mute": mute, "swap": swap, "replace": replace}
@@ -212,16 +214,19 @@ def play(
 ) -> None:
     """Watch one episode, or a training tree: coterie play RUN --step 40 --tree"""
     from coterie.errors import ConfigError
+    from coterie.mistakes import check_split
     from coterie.runs import Run
     from coterie.trees import log_text, tree_text
 
+    check_split(split, "--split")
     if bug:
         Run.open(run).replay_bug()
         raise ConfigError(f"the episode in {run / 'bug.json'} plays without an exception now")
     if tree:
         opened = Run.open(run)
         if step is None:
-            raise ConfigError("--tree shows a saved rollout: say which with --step; metrics.jsonl has the steps")
+            saved = ", ".join(map(str, opened.saved_episodes())) or "none yet"
+            raise ConfigError(f"--tree shows a saved rollout: say which with --step; there are {saved}")
         played = opened.episodes(step)
         if task >= len(played):
             raise ConfigError(f"step {step} played {len(played)} tasks; --task is 0 to {len(played) - 1}")
@@ -409,8 +414,17 @@ def _interrupted(message: str = "", code: int = INTERRUPTED) -> NoReturn:
 
 
 def _show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """A bug keeps its traceback; what it quotes of tasks and replies is made safe."""
-    sys.stderr.write(plain("".join(traceback.format_exception(kind, error, trace))))
+    """A bug keeps its traceback, one of `play` from `play` on; what it quotes of tasks and replies is made safe."""
+    from coterie.cursor import PlayBug
+
+    if not isinstance(error, PlayBug) or (cause := error.__cause__) is None:
+        sys.stderr.write(plain("".join(traceback.format_exception(kind, error, trace))))
+        return
+    trace = cause.__traceback__
+    while trace and trace.tb_next and Path(__file__).parent in Path(trace.tb_frame.f_code.co_filename).parents:
+        trace = trace.tb_next
+    sys.stderr.write(plain("".join(traceback.format_exception(type(cause), cause, trace))))
+    sys.stderr.write(plain("\n".join(["", f"coterie: {error}", *getattr(error, "__notes__", ()), ""])))
 
 
 def _prepare_streams() -> None:
@@ -434,7 +448,7 @@ def main() -> None:
         say(f"coterie: {one_line(str(error))}", err=True)
         sys.exit(2)
     except USAGE_ERRORS as error:  # pyright: ignore[reportGeneralTypeIssues]
-        message = one_line(str(error)).rstrip(".")
+        message = one_line(error.format_message()).rstrip(".")
         say(f"coterie: {message[:1].lower()}{message[1:]}; see coterie --help", err=True)
         sys.exit(2)
     except BrokenPipeError:  # whoever read has gone, as `| head` does

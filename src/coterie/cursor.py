@@ -41,6 +41,7 @@ from coterie.episode import (
 )
 from coterie.errors import CallError, EnvError, ExternalEffect, Unavailable
 from coterie.mistakes import place_in_code, recognised
+from coterie.safe import one_line
 from coterie.scene import JSON, Effect, Prompt, Reply, Scene
 from coterie.seeds import seed_of
 from coterie.watchdog import Stuck, Watch
@@ -250,7 +251,8 @@ class Cursor:
         if mistake := recognised(error, self.environment):
             return EnvError(f"{play}: {mistake}")
         whole = Log(self.id, self.task.id, self.seed, self.events)
-        return PlayBug(f"{play} raised {type(error).__name__}: {error}", whole)
+        place = place_in_code(error, self.environment)
+        return PlayBug(f"{play} raised {type(error).__name__} at {place}: {error}", whole)
 
     # What the scene calls.
 
@@ -307,7 +309,7 @@ class Cursor:
         self._say(again or Rewarded(role, point, value, name))
 
     def outcome(self, solved: bool, reason: str) -> None:
-        reason = _text(reason, "the reason of scene.fail")
+        reason = one_line(_text(reason, "the reason of scene.fail"))
         self._say(Ended(False, self._overlong) if self._overlong else Ended(solved, reason))
         self._ended = True
 

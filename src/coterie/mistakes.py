@@ -12,9 +12,9 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from coterie.environment import Environment, Split, Task
+from coterie.environment import SPLITS, Environment, Split, Task
 from coterie.episode import clean
-from coterie.errors import CoterieError, EnvError, Unavailable
+from coterie.errors import ConfigError, CoterieError, EnvError, Unavailable
 from coterie.safe import one_line
 from coterie.scene import Reply, Scene
 
@@ -60,6 +60,12 @@ def _check_roles(environment: Environment, where: str) -> None:
             raise EnvError(f"{where}: the role {role!r} is no name; {advice}")
     if len(set(found)) < len(found):
         raise EnvError(f"{where}: roles = {tuple(found)!r} names a role twice; each role needs a name of its own")
+
+
+def check_split(split: str, where: str = "split") -> None:
+    """Raises ConfigError: a person named a split that there is not. where: how they said it."""
+    if split not in SPLITS:
+        raise ConfigError(f"{where} {split}: unknown{nearest(split, SPLITS)}; the splits are {', '.join(SPLITS)}")
 
 
 def count_of(environment: Environment, split: Split) -> int | None:

@@ -244,6 +244,23 @@ class Run:
         """Steps whose rollout was saved, in order."""
         return sorted(_steps(self.folder / "episodes", ".jsonl.gz"))
 
+    def check_goes_on(self, config: Config) -> None:
+        """Raises CheckpointError: the run was made with other settings, or has made more steps than are asked for."""
+        theirs, ours = self.config.tables(), config.tables()
+        for table in theirs:
+            for key in {**theirs[table], **ours[table]}:
+                was, now = theirs[table].get(key), ours[table].get(key)
+                if (table, key) != ("train", "steps") and was != now:
+                    raise CheckpointError(
+                        f"{self.folder} was run with {table}.{key} = {was!r}, not {now!r}; a run goes on with its own "
+                        "config, but for train.steps: leave the setting out, or start a new run"
+                    )
+        made = max(self.checkpoints(), default=0)
+        if config.train.steps < made:
+            raise CheckpointError(
+                f"train.steps = {config.train.steps}, but {self.folder} has made {made} already; set it higher"
+            )
+
     def save_bug(self, split: Split, index: int, log: Log) -> None:
         """Keeps what led to an exception out of `play`, for `replay_bug`."""
         self._write("bug.json", json.dumps([split, index, LOGS.dump_python(log, mode="json")]))
@@ -455,8 +472,8 @@ def _is_full(error: Exception) -> bool:
 def check_free(folder: Path) -> None:
     """Raises CheckpointError: a run is to be made where something is."""
     if folder.exists():
-        go_on = command("train", "--resume", folder)
-        raise CheckpointError(f"{folder} exists; choose another folder with --out, or go on with: {go_on}")
+        go_on = f", or go on with: {command('train', '--resume', folder)}" if (folder / "config.toml").exists() else ""
+        raise CheckpointError(f"{folder} exists; choose another folder with --out{go_on}")
 
 
 def _steps(folder: Path, ending: str = "") -> dict[int, Path]:

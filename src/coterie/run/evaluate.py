@@ -108,8 +108,10 @@ def evaluate_team(
         seats: roles that no policy plays. recall: memory, which playing does not change. votes: replies drawn at every
         question, at the sampling's temperature; what most of them say is the answer. progress: called with (tasks
         done, tasks).
-    Raises: ConfigError: the split has fewer tasks.
+    Raises: ConfigError: the split has fewer tasks, or none are asked for.
     """
+    if tasks < 1:
+        raise ConfigError(f"tasks = {tasks}; ask for at least one")
     count = environment.count(split)
     if count is not None and count < tasks:
         raise ConfigError(f"the {split} split has {count} tasks, not {tasks}; ask for fewer")

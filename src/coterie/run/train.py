@@ -17,7 +17,7 @@ from coterie.conformance import rehearse
 from coterie.crew import Crew
 from coterie.cursor import PlayBug
 from coterie.environment import Environment, Split
-from coterie.errors import CheckpointError, ConfigError, EnvError, RolloutError, Unavailable
+from coterie.errors import ConfigError, EnvError, RolloutError, Unavailable
 from coterie.group import Group
 from coterie.memory import Recall, evolve, told_by
 from coterie.metrics import (
@@ -53,11 +53,13 @@ def train(
     """Trains a team; returns its run folder.
 
     Args: config: settings, or what `load_config` takes. out: a folder that does not exist; None:
-        under runs/. resume: a run folder to go on with; its config must be this one, but for the number
-        of steps. anyway: go on though it cannot be exact, and write so into the run.
+        under runs/. resume: a run folder to go on with, in place of out; its config must be this one, but for the
+        number of steps. anyway: go on though it cannot be exact, and write so into the run.
     Raises: CoterieError: one line that says what to do. KeyboardInterrupt: stopped by a signal, after saving.
     """
     config = config if isinstance(config, Config) else load_config(config)
+    if resume and out:
+        raise ConfigError("a run goes on in its own folder; give resume or out, not both")
     with Interrupts(config.train.grace_s) as interrupts:
         opened = _continue(Path(resume), config, anyway) if resume else _begin(out, config)
         with opened as (run, crew, progress), light_collection():
@@ -204,24 +206,13 @@ def _begin(out: str | Path | None, config: Config) -> Iterator[tuple[Run, Crew, 
 @contextmanager
 def _continue(folder: Path, config: Config, anyway: bool) -> Iterator[tuple[Run, Crew, Progress]]:
     run = Run.open(folder)
-    theirs, ours = run.config.tables(), config.tables()
-    for table in theirs:
-        for key in {**theirs[table], **ours[table]}:
-            if (table, key) != ("train", "steps") and theirs[table].get(key) != ours[table].get(key):
-                raise CheckpointError(
-                    f"{folder} was run with {table}.{key} = {theirs[table].get(key)!r}, not {ours[table].get(key)!r}; "
-                    "a run goes on with its own config, but for train.steps: leave the setting out, or start a new run"
-                )
+    run.check_goes_on(config)
     with run.locked(), ExitStack() as reading:
         run.recover()
         checkpoint, progress = reading.enter_context(run.reading()) if run.checkpoints() else (None, Progress())
-        if config.train.steps < progress.step:
-            raise CheckpointError(
-                f"train.steps = {config.train.steps}, but {folder} has made {progress.step} already; set it higher"
-            )
         crew = Crew(config, checkpoint, training=True)
         run.check_exact(exactness(config) | crew.exactness(), progress.step, anyway=anyway)
-        if config.train.steps != theirs["train"]["steps"]:
+        if config.train.steps != run.config.train.steps:
             run.prolong(config, progress.step)
         crew.sync(progress.step)
         run.rewind(progress.step, lines_to=progress.step if progress.pending is None else progress.step - 1)
