@@ -154,9 +154,13 @@ def test_an_environment_by_its_name_is_its_config_written_out(name):
     assert load_config(name).tables() == load_config(f"configs/{name}.toml").tables()
 
 
-def test_the_solo_config_is_what_a_solo_environment_recommends():
-    alone = load_config("code_pair", ["environment.solo=true"])
-    assert alone.tables() == load_config("configs/code_pair_solo.toml").tables()
+@pytest.mark.parametrize("name", ["code_pair", "assistants"])
+def test_the_solo_config_is_what_a_solo_environment_recommends(name):
+    alone = load_config(name, ["environment.solo=true"])
+    assert alone.tables() == load_config(f"configs/{name}_solo.toml").tables()
+
+
+def test_plan_path_alone_is_trained_with_grpo():
     assert load_config("plan_path", ["environment.solo=true"]).names["algorithm"] == "grpo"
 
 

@@ -12,14 +12,15 @@ from typing import Any
 
 from coterie.api import load
 from coterie.bench import Say
-from coterie.bench.contest import spread
+from coterie.bench.contest import Entrant, picture, spread, table_lines
 from coterie.bench.rows import Row, Table, interval
 from coterie.memory import Mode
 from coterie.run.evaluate import Evaluation
 from coterie.safe import plain
 
 PAGE = Path("docs/results/joyagents.md")
-CONFIG = "configs/assistants.toml"
+PICTURE = Path("docs/results/joyagents_contest.svg")
+CONFIG, SOLO = "configs/assistants.toml", "configs/assistants_solo.toml"
 RULES = ("all_live", "random_live", "raw_var", "signal", "shrunk")
 NOTES = {
     "off": (),
@@ -43,7 +44,14 @@ METHODS = {
     "drmas": Row("drmas, 8 episodes", CONFIG, {"name": "drmas", **WHOLE}, MATCHED, FIVE),
     "mas_grpo": Row("mas_grpo, 8 episodes", CONFIG, {"name": "mas_grpo", **WHOLE}, MATCHED, FIVE),
     "paper": Row("joyagents_paper, our rewards", CONFIG, {"name": "joyagents_paper"}, seeds=FIVE),
+    "solo": Row("one agent with every tool, grpo", SOLO, seeds=FIVE),
 }
+CONTEST = (
+    Entrant("team of five, joyagents", "joyagents"),
+    Entrant("team of five, mas_grpo", "mas_grpo"),
+    Entrant("one agent with every tool", "solo"),
+    Entrant("one agent with every tool, 5 votes", "solo", 5),
+)
 CELLS = {
     f"{rule}_{mode}": Row(
         f"12 steps, {rule}, notes {mode}",
@@ -62,6 +70,7 @@ def run(say: Say) -> dict[str, Any]:
     TABLE.make(say, list(METHODS))
     TABLE.make(say)
     PAGE.write_text(plain("\n".join(page(say))))
+    PICTURE.write_text(picture(TABLE, CONTEST))
     return TABLE.success()
 
 
@@ -80,6 +89,15 @@ def page(say: Say) -> list[str]:
         "Every row has the seeds that `by seed` shows, from 0.",
         "",
         *_results(),
+        "",
+        "## Does the team beat one agent?",
+        "",
+        "The agent is the master alone, with the tools of all, from a starter made in the same way; its calls to tools "
+        "are its turns. Votes: the most frequent of five sampled replies at every call.",
+        "",
+        "![success against sampled tokens](joyagents_contest.svg)",
+        "",
+        *table_lines(TABLE, CONTEST, say),
         "",
         "## Selection and memory",
         "",

@@ -102,7 +102,12 @@ class Table:
         success = fmean(one["success"] for one in found)
         last = [run.metrics()[-1] for run in self.runs(name)]
         live = fmean(line["groups/live"] / line["groups/total"] for line in last)
-        entropies = [value for line in last for key, value in line.items() if key.endswith("/entropy")]
+        entropies = [
+            value
+            for line in last
+            for key, value in line.items()
+            if key.startswith("policy/") and key.endswith("/entropy")
+        ]
         cells = (
             self.rows[name].title,
             f"{fmean(one['start_success'] for one in found):.3f}",

@@ -181,7 +181,7 @@ class Assistants(Environment):
         train = {"steps": 30, "tasks_per_step": 64, "eval_every": 10, "eval_tasks": 300}
         tables = {"optimizer": {"lr": 3e-4}, "train": train}
         if self.solo:
-            return {"algorithm": {"name": "grpo", "num_generations": 8}, **tables}
+            return {"algorithm": {"name": "grpo", "num_generations": 8, "denominator": "tasks"}, **tables}
         return {
             "algorithm": {"name": "joyagents"},
             "team": {role: role for role in self.roles},
