@@ -38,7 +38,7 @@ test: setup ## the tests: CPU, offline, about two minutes
 	@touch $@
 
 test-slow: .venv/oracles ## the claims that take longer: exact gradients, TRL, SIGKILL, a browser, the demo's numbers
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m slow -n 2 --dist loadfile --no-loadscope-reorder
 
 test-gpu: setup ## what needs a CUDA device
 	$(BIN)/pytest -m gpu

@@ -522,7 +522,7 @@ def test_a_bug_in_play_stops_the_run_and_can_be_played_again(model, tmp_path):
     with pytest.raises(PlayBug, match=r"LookupError at .*test_runs.py:\d+: by design") as caught:
         train(load_config("tests/test_runs.py:Buggy", overrides), tmp_path / "run")
     assert f"coterie play {tmp_path / 'run'} --bug" in caught.value.__notes__[0]
-    with pytest.raises(PlayBug, match="LookupError at .*by design"):
+    with pytest.raises(PlayBug, match=r"LookupError at .*by design"):
         Run(tmp_path / "run").replay_bug()
 
 
