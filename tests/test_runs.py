@@ -17,9 +17,10 @@ from coterie import load, load_config, train
 from coterie.config import Config
 from coterie.cursor import PlayBug
 from coterie.errors import CheckpointError, ConfigError, CoterieError
+from coterie.exactness import _source
 from coterie.models import save_model
 from coterie.run.train import task_index
-from coterie.runs import Progress, Run, _source
+from coterie.runs import Progress, Run
 from tests.toys import Agree, Toy, tiny
 
 TINY = [

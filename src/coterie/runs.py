@@ -7,14 +7,12 @@ There is no random state to save: every seed is derived (`seeds.py`).
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import contextlib
 import errno
 import fcntl
 import gzip
 import hashlib
-import inspect
 import json
 import os
 import platform
@@ -36,33 +34,22 @@ from safetensors import SafetensorError
 
 from coterie.config import Config, load_config
 from coterie.cursor import Cursor
-from coterie.environment import Settings, Split
+from coterie.environment import Split
 from coterie.episode import LOGS, Log
 from coterie.errors import CheckpointError
+from coterie.exactness import MENDS
 from coterie.group import Collected
 from coterie.memory import Store
 from coterie.mistakes import task_of
 from coterie.safe import command
 
 MANIFEST = "manifest.json"
-EXACT = ("coterie", "torch", "transformers", "tokenizers")
-"""Packages of which another version may compute something else."""
 STEP = re.compile(r"step-(\d{5,})")
 """How a checkpoint's folder and a rollout's file begin; other names there are somebody else's."""
 REPLACED = ".replaced-"
 """How a checkpoint is called while another of the same step takes its place."""
 RETRIES = 20
 """How often a reader looks again for a checkpoint that the run has just replaced."""
-MENDS = {
-    **{name: f"install that version of {name}" for name in EXACT},
-    "threads": "set OMP_NUM_THREADS to that number",
-    "device": "use that device",
-    "environment": "restore its files",
-    "algorithm": "restore its file",
-    "config": "restore config.toml",
-    "policy": "restore that model",
-}
-"""What makes a run exact again, by the first word of what differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -480,52 +467,6 @@ def _steps(folder: Path, ending: str = "") -> dict[int, Path]:
     """What lies there under a step's name, by its number."""
     found = {STEP.fullmatch(path.name.removesuffix(ending)): path for path in folder.glob(f"step-*{ending}")}
     return {int(match[1]): path for match, path in found.items() if match}
-
-
-def exactness(config: Config) -> dict[str, str]:
-    """What the same numbers rest on, where no device is asked: versions, settings, and files.
-
-    An environment's and an algorithm's files are those of their classes, the files of one's own that these import,
-    and those that settings name.
-    """
-    tables = config.tables()
-    tables["train"] = {key: value for key, value in tables["train"].items() if key != "steps"}
-    tables["policies"] = {name: policy.template for name, policy in config.policies.items()}  # their models: by content
-    return {
-        **{name: metadata.version(name) for name in EXACT},
-        "config": hashlib.sha256(repr(sorted(tables.items())).encode()).hexdigest()[:12],
-        "environment": _source(config.environment),
-        "algorithm": _source(config.algorithm),
-    }
-
-
-def _source(settings: Settings) -> str:
-    """A digest of the files that a record of settings is made from."""
-    kinds = [kind for kind in type(settings).__mro__ if issubclass(kind, Settings) and kind is not Settings]
-    waiting = {file for kind in kinds if (file := inspect.getsourcefile(kind))}
-    files: set[str] = set()
-    while waiting:
-        file = waiting.pop()
-        files.add(file)
-        waiting |= _imported(file) - files
-    named = [value for _, value in sorted(settings) if isinstance(value, str) and value]
-    digest = hashlib.sha256()
-    for file in [*sorted(files, key=lambda file: Path(file).name), *named]:
-        with contextlib.suppress(OSError):  # most strings name no file
-            digest.update(Path(file).read_bytes())
-    return digest.hexdigest()[:12]
-
-
-def _imported(file: str) -> set[str]:
-    """Files of one's own that a file of one's own imports: nothing that is installed."""
-    library = (sys.prefix, sys.base_prefix, str(Path(__file__).parent))
-    if file.startswith(library):
-        return set()
-    tree = ast.parse(Path(file).read_bytes())
-    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
-    homes = (getattr(sys.modules.get(name), "__file__", None) for name in names)
-    return {home for home in homes if home and not home.startswith(library)}
 
 
 def _files(folder: Path) -> list[Path]:

@@ -18,6 +18,7 @@ from coterie.crew import Crew
 from coterie.cursor import PlayBug
 from coterie.environment import Environment, Split
 from coterie.errors import ConfigError, EnvError, RolloutError, Unavailable
+from coterie.exactness import exactness
 from coterie.group import Group
 from coterie.memory import Recall, evolve, told_by
 from coterie.metrics import (
@@ -33,7 +34,7 @@ from coterie.play import Play, drive
 from coterie.run.ablation import Ablation, Change
 from coterie.run.evaluate import evaluate_team
 from coterie.run.interrupts import Interrupts, Stop
-from coterie.runs import Played, Progress, Run, check_free, exactness, new_folder
+from coterie.runs import Played, Progress, Run, check_free, new_folder
 from coterie.safe import command
 from coterie.seeds import seed_of
 from coterie.team import count_tasks, route
