@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from coterie.api import Loaded
 from coterie.cli import app, main
 from coterie.models import save_model
 from coterie.registry import ALGORITHMS
@@ -102,6 +103,7 @@ def test_eval_for_people_names_the_interval(run):
 def test_play_shows_an_episode_and_a_tree(run):
     code, out, _ = call("play", str(run), "--task", "1")
     assert code == 0
+    assert out.startswith("validation task 1, played by the checkpoint of step ")
     assert "a is asked" in out
     code, out, _ = call("play", str(run), "--step", "1", "--task", "1", "--tree")
     assert code == 0
@@ -115,6 +117,10 @@ def test_a_person_may_take_a_role(run, monkeypatch):
     code, out, _ = call("play", str(run), "--as", "a")
     assert code == 0
     assert "  a: b" in out
+    assert "never asked" not in out
+    plays = Loaded.play
+    monkeypatch.setattr(Loaded, "play", lambda self, split, task, **more: plays(self, split, task))
+    assert call("play", str(run), "--as", "a")[1].endswith("a was never asked in this episode\n")
 
 
 def test_what_a_model_wrote_is_shown_as_text():

@@ -234,13 +234,19 @@ def play(
         return
     from coterie.api import load
 
+    asked: list[str] = []
+
     def ask(prompt: str) -> str:
+        asked.append(prompt)
         say(prompt)
         return typer.prompt(plain(f"{seat}"), default="", show_default=False)
 
     loaded = load(run, step)
+    say(f"{split} task {task}, played by the checkpoint of step {loaded.progress.step}")
     log = loaded.play(split, task, temperature=temperature, seats={seat: ask} if seat else None)  # pyright: ignore[reportArgumentType]
     say(log_text(log))
+    if seat and not asked:
+        say(f"{seat} was never asked in this episode")
 
 
 @app.command()
