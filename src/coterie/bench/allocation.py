@@ -3,7 +3,8 @@
 Two halves of a batch are played and their gradients compared, policy by policy: the cosine of two independent
 estimates says how much of one is signal. Every way is given about the same replies a half, so that its cosine
 is what the replies bought. A process plays one pair of halves of every way, one way after the other, so that
-seconds are compared side by side. Writes docs/results/allocation.md.
+seconds are compared side by side: from the starter, and two of the ways from a team that `coterie bench joyagents`
+has trained. Writes docs/results/allocation.md.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 import torch
 
 from coterie.bench import Say
+from coterie.bench.joyagents import CONFIG, TABLE
 from coterie.config import load_config
 from coterie.crew import Crew
 from coterie.errors import Unavailable
@@ -34,11 +36,12 @@ from coterie.seeds import seed_of
 from coterie.team import count_tasks, route
 
 FOLDER, PAGE = Path("runs/bench-allocation"), Path("docs/results/allocation.md")
-CONFIG = "configs/assistants.toml"
 REPLIES = 2000
 """Of one half."""
 PAIRS, PROBES = 10, 4
 """Pairs of halves, and queries played to learn what one costs."""
+LAST = 30
+"""The step of the trained team."""
 SUMS: Mapping[str, Any] = {"credit": "leave_one_out", "denominator": "tasks"}
 NODES: Mapping[str, Any] = {"name": "joyagents", **SUMS}
 WAYS: Mapping[str, Mapping[str, Any]] = {
@@ -56,24 +59,34 @@ WAYS: Mapping[str, Mapping[str, Any]] = {
     "mas_grpo, 8 episodes": {"name": "mas_grpo", "denominator": "tasks", "num_generations": 8},
     "drmas, 8 episodes": {"name": "drmas", "denominator": "tasks", "num_generations": 8},
 }  # fmt: skip
+STARTS: Mapping[str, Sequence[str]] = {
+    "starter": tuple(WAYS),
+    "trained": ("1 base, all nodes, 4 replies", "mas_grpo, 8 episodes"),
+}
+"""Ways that are measured by where the team stands."""
 
 
 def run(say: Say) -> dict[str, Any]:
     """Measures what is missing, writes the page, and returns each way's mean cosine over all policies."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    waiting = [pair for pair in range(PAIRS) if not _file(pair).exists()]
+    TABLE.make(say, ["joyagents"])
+    jobs = [(start, pair) for start in STARTS for pair in range(PAIRS) if not _file(start, pair).exists()]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for pair in pool.map(_subprocess, waiting):
-            say(f"pair {pair}: done")
+        for start, pair in pool.map(_subprocess, jobs):
+            say(f"{start}, pair {pair}: done")
     PAGE.write_text("\n".join(page()))
-    return {name: round(fmean(fmean(values) for values in _cosines(name).values()), 3) for name in WAYS}
+    return {name: round(fmean(fmean(values) for values in _cosines("starter", name).values()), 3) for name in WAYS}
 
 
-def measure(pair: int) -> None:
-    """Plays one pair of halves of every way, here, and writes what was found."""
+def measure(start: str, pair: int) -> None:
+    """Plays one pair of halves of every way from a start, here, and writes what was found."""
     found: dict[str, Any] = {}
-    for name, way in WAYS.items():
-        crew = Crew(load_config({**_tables(), "algorithm": dict(way)}))
+    tables = load_config(CONFIG).tables() | {"algorithm": {}}
+    if start == "trained":
+        policies = TABLE.runs("joyagents")[0].checkpoint(LAST) / "policies"
+        tables["policies"] = {name: {"model": str(policies / name)} for name in tables["policies"]}
+    for name in STARTS[start]:
+        crew = Crew(load_config({**tables, "algorithm": dict(WAYS[name])}))
         _, probed, _ = _half(crew, range(PROBES), 0)
         tasks = max(2, round(REPLIES * PROBES / probed))
         first = PROBES + 2 * pair * tasks
@@ -88,7 +101,7 @@ def measure(pair: int) -> None:
             "replies": fmean(count for _, count, _ in halves),
             "seconds": fmean(took for *_, took in halves),
         }
-    _file(pair).write_text(json.dumps(found, indent=1))
+    _file(start, pair).write_text(json.dumps(found, indent=1))
 
 
 def _half(crew: Crew, tasks: range, step: int) -> tuple[dict[str, torch.Tensor], int, float]:
@@ -120,8 +133,7 @@ def _half(crew: Crew, tasks: range, step: int) -> tuple[dict[str, torch.Tensor],
 
 def page() -> list[str]:
     """The results page, from what has been measured."""
-    policies = list(_cosines(next(iter(WAYS))))
-    lines = [
+    return [
         "# Results: what replies buy",
         "",
         "Written by `coterie bench allocation`. `assistants` from its starter, a policy a role. A half is as many "
@@ -131,11 +143,27 @@ def page() -> list[str]:
         "the ways side by side. Leave-one-out credit and sums over tokens in every way of `joyagents` but one; equal "
         "replies of a node are valued once.",
         "",
+        *_table("starter"),
+        "",
+        "## Once the team has learned",
+        "",
+        f"The same, from the team of seed 0 that `coterie bench joyagents` trained, at step {LAST}. Most alternatives "
+        "of a decision are alike by then: a node of four rarely differs in value, while of eight whole episodes one "
+        "that went wrong anywhere makes the group count, and every reply of it is trained.",
+        "",
+        *_table("trained"),
+        "",
+    ]
+
+
+def _table(start: str) -> list[str]:
+    policies = list(_cosines(start, STARTS[start][0]))
+    lines = [
         f"| | queries | {' | '.join(policies)} | mean | for 1,000 replies | for 10 seconds |",
         "|---|---|" + "---|" * (len(policies) + 3),
     ]
-    for name in WAYS:
-        cosines, measured = _cosines(name), [one[name] for one in _found()]
+    for name in STARTS[start]:
+        cosines, measured = _cosines(start, name), [one[name] for one in _found(start)]
         cells = [_interval(cosines[policy]) for policy in policies]
         ratio = fmean(_signal_to_noise(cosines[policy]) for policy in policies)
         cells += [
@@ -144,7 +172,7 @@ def page() -> list[str]:
             f"{10 * ratio / median(one['seconds'] for one in measured):.3f}",
         ]
         lines.append(f"| {name} | {measured[0]['tasks']} | {' | '.join(cells)} |")
-    return [*lines, ""]
+    return lines
 
 
 def _signal_to_noise(cosines: Sequence[float]) -> float:
@@ -157,27 +185,24 @@ def _interval(values: Sequence[float]) -> str:
     return f"{mean:.2f} ({low:.2f} to {high:.2f})"
 
 
-def _tables() -> dict[str, Any]:
-    return load_config(CONFIG).tables() | {"algorithm": {}}
+def _file(start: str, pair: int) -> Path:
+    return FOLDER / f"{start}-{pair}.json"
 
 
-def _file(pair: int) -> Path:
-    return FOLDER / f"pair-{pair}.json"
+def _found(start: str) -> list[dict[str, Any]]:
+    """Every pair that has been measured from a start."""
+    return [json.loads(_file(start, pair).read_text()) for pair in range(PAIRS) if _file(start, pair).exists()]
 
 
-def _found() -> list[dict[str, Any]]:
-    """Every pair that has been measured."""
-    return [json.loads(_file(pair).read_text()) for pair in range(PAIRS) if _file(pair).exists()]
-
-
-def _cosines(name: str) -> dict[str, list[float]]:
+def _cosines(start: str, name: str) -> dict[str, list[float]]:
     """A way's cosines by policy, one a pair."""
-    found = [one[name]["cosines"] for one in _found()]
+    found = [one[name]["cosines"] for one in _found(start)]
     return {policy: [one[policy] for one in found] for policy in found[0]}
 
 
-def _subprocess(pair: int) -> int:
-    code = "import sys; from coterie.bench.allocation import measure; measure(int(sys.argv[1]))"
+def _subprocess(job: tuple[str, int]) -> tuple[str, int]:
+    code = "import sys; from coterie.bench.allocation import measure; measure(sys.argv[1], int(sys.argv[2]))"
     environ = os.environ | {"OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, "-c", code, str(pair)], check=True, env=environ, stdout=subprocess.DEVNULL)
-    return pair
+    command = [sys.executable, "-c", code, *map(str, job)]
+    subprocess.run(command, check=True, env=environ, stdout=subprocess.DEVNULL)
+    return job

@@ -29,7 +29,7 @@ NOTES = {
 }
 WHOLE = {"denominator": "tasks", "num_generations": 8}
 """Whole episodes: the number of a task that bought the best gradient."""
-MATCHED = ("train.tasks_per_step=48",)
+MATCHED = ("train.tasks_per_step=40",)
 """Queries of a step whose whole episodes ask as many replies as 64 of joyagents."""
 TWICE = ("train.tasks_per_step=46",)
 """The same, of alternatives that are played twice."""
