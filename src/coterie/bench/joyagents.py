@@ -1,4 +1,4 @@
-"""The results of `assistants`: node-wise training against its neighbours, selection, and memory.
+"""The results of `assistants`: node-wise training against its neighbours, and against one agent.
 
 Writes docs/results/joyagents.md.
 """
@@ -12,33 +12,23 @@ from typing import Any
 
 from coterie.api import load
 from coterie.bench import Say
-from coterie.bench.contest import Entrant, picture, spread, table_lines
+from coterie.bench.contest import Entrant, picture, table_lines
 from coterie.bench.rows import Row, Table, interval
-from coterie.memory import Mode
 from coterie.run.evaluate import Evaluation
+from coterie.runs import Run
 from coterie.safe import plain
 
 PAGE = Path("docs/results/joyagents.md")
 PICTURE = Path("docs/results/joyagents_contest.svg")
 CONFIG, SOLO = "configs/assistants.toml", "configs/assistants_solo.toml"
-RULES = ("all_live", "random_live", "raw_var", "signal", "shrunk")
-NOTES = {
-    "off": (),
-    "on": ("memory.mode=on", "memory.relevance=0.2"),
-    "placebo": ("memory.mode=placebo", "memory.relevance=0.2"),
-}
 WHOLE = {"denominator": "tasks", "num_generations": 8}
 """Whole episodes: the number of a task that bought the best gradient."""
 MATCHED = ("train.tasks_per_step=40",)
 """Queries of a step whose whole episodes ask as many replies as 64 of joyagents."""
 TWICE = ("train.tasks_per_step=46",)
 """The same, of alternatives that are played twice."""
-PAIRS = ("algorithm.continuations=2", "train.tasks_per_step=16")
-"""What the rules that measure chance need."""
-SHORT = ("train.steps=12", "train.eval_every=12", "train.eval_tasks=100")
-"""A budget at which every rule can be compared with every kind of notes."""
 FIVE = (0, 1, 2, 3, 4)
-METHODS = {
+ROWS = {
     "joyagents": Row("joyagents", CONFIG, seeds=FIVE),
     "c3": Row("c3, played twice", CONFIG, {"name": "c3"}, TWICE, FIVE),
     "drmas": Row("drmas, 8 episodes", CONFIG, {"name": "drmas", **WHOLE}, MATCHED, FIVE),
@@ -52,22 +42,12 @@ CONTEST = (
     Entrant("one agent with every tool", "solo"),
     Entrant("one agent with every tool, 5 votes", "solo", 5),
 )
-CELLS = {
-    f"{rule}_{mode}": Row(
-        f"12 steps, {rule}, notes {mode}",
-        CONFIG,
-        overrides=(*SHORT, *PAIRS, f"algorithm.selection={rule}", *notes),
-    )
-    for mode, notes in NOTES.items()
-    for rule in RULES
-}
-TABLE = Table(Path("runs/bench-joyagents"), "coterie.bench.joyagents", METHODS | CELLS)
+TABLE = Table(Path("runs/bench-joyagents"), "coterie.bench.joyagents", ROWS)
 STEPS = (0, 10, 20, 30)
 
 
 def run(say: Say) -> dict[str, Any]:
     """Runs what is missing, writes the page, and returns success by row."""
-    TABLE.make(say, list(METHODS))
     TABLE.make(say)
     PAGE.write_text(plain("\n".join(page(say))))
     PICTURE.write_text(picture(TABLE, CONTEST))
@@ -81,12 +61,13 @@ def page(say: Say) -> list[str]:
         "",
         "Written by `coterie bench joyagents`. Embedded queries, from the shipped starter-assistants (0.92 million "
         "parameters), a policy a role, greedy play on 1,000 held-out queries, which training never sees; the "
-        "checkpoint is chosen by 300 validation queries (100 in the short runs). Intervals are 95 % over seeds "
+        "checkpoint is chosen by 300 validation queries. Intervals are 95 % over seeds "
         "(Student's t); one thread a run, several at once. "
         "The scripted expert solves every query.",
         "",
-        "`replies a query` are what training asked of the engine for each query of a step, all roles together. "
-        "Every row has the seeds that `by seed` shows, from 0.",
+        "`replies` are what training asked of the engine, all roles together, in thousands; the rows are given about "
+        "as many, but for joyagents_paper and the lone agent; `trained` those that a gradient was taken of. Every row has "
+        "the seeds that `by seed` shows, from 0.",
         "",
         *_results(),
         "",
@@ -99,15 +80,9 @@ def page(say: Say) -> list[str]:
         "",
         *table_lines(TABLE, CONTEST, say),
         "",
-        "## Selection and memory",
-        "",
-        "12 steps of 16 queries, 4 alternatives played twice. Success, mean over seeds, in brackets by seed.",
-        "",
-        *_cells(),
-        "",
         "## Validation success by step",
         "",
-        *TABLE.curves(STEPS, names=list(METHODS)),
+        *TABLE.curves(STEPS),
         "",
         "## By skill, and calls a query",
         "",
@@ -115,20 +90,13 @@ def page(say: Say) -> list[str]:
         "",
         *_kinds(say),
         "",
-        "## With and without notes",
-        "",
-        "The teams of all_live that were trained with notes, played without, with them, and with each note another's; "
-        "mean over seeds.",
-        "",
-        *_memory(say),
-        "",
     ]
 
 
 def _results() -> list[str]:
     lines = [
-        "| | start | success | 95 % over seeds | by seed | gap closed | replies a query | queries | minutes |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| | start | success | 95 % over seeds | by seed | gap closed | queries | replies | trained | minutes |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, row in TABLE.rows.items():
         if found := TABLE.found(name):
@@ -142,26 +110,23 @@ def _results() -> list[str]:
                 interval([one["success"] for one in found]),
                 ", ".join(f"{one['success']:.3f}" for one in found),
                 f"{(after - before) / (1 - before):.0%}",
-                f"{fmean(run.metrics()[-1]['budget/replies'] for run in runs) / queries:.0f}",
                 f"{queries}",
+                f"{fmean(run.metrics()[-1]['budget/replies'] for run in runs) / 1000:.1f}",
+                f"{fmean(_trained(run) for run in runs) / 1000:.1f}",
                 f"{fmean(one['training_minutes'] for one in found):.1f}",
             )
             lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
-def _cells() -> list[str]:
-    lines = [f"| | {' | '.join(f'notes {mode}' for mode in NOTES)} |", "|---|" + "---|" * len(NOTES)]
-    for rule in RULES:
-        found = [[one["success"] for one in TABLE.found(f"{rule}_{mode}")] for mode in NOTES]
-        cells = [f"{fmean(one):.3f} ({', '.join(f'{x:.3f}' for x in one)})" if one else "" for one in found]
-        lines.append(f"| {rule} | {' | '.join(cells)} |")
-    return lines
+def _trained(run: Run) -> float:
+    """How many replies a gradient was taken of."""
+    return sum(value for line in run.metrics() for key, value in line.items() if key.endswith("/trained_sequences"))
 
 
 def _kinds(say: Say) -> list[str]:
     lines: list[str] = []
-    for heading, name, step in (("start", "joyagents", 0), *((row.title, name, None) for name, row in METHODS.items())):
+    for heading, name, step in (("start", "joyagents", 0), *((row.title, name, None) for name, row in ROWS.items())):
         runs = TABLE.runs(name)[: 1 if step == 0 else None]
         if found := [load(run.folder, step).evaluate() for run in runs]:
             say(f"by skill, {heading}: done")
@@ -179,22 +144,3 @@ def _kinds(say: Say) -> list[str]:
 
 def _calls(found: Evaluation, kind: str) -> Sequence[float]:
     return [count for count, one in zip(found.noted["calls"], found.kinds, strict=True) if one == kind]
-
-
-def _memory(say: Say) -> list[str]:
-    found: dict[Mode, list[Evaluation]] = {"off": [], "on": [], "placebo": []}
-    for run in TABLE.runs("all_live_on"):
-        loaded = load(run.folder)
-        for mode, evaluations in found.items():
-            loaded.remember(mode)
-            evaluations.append(loaded.evaluate())
-            say(f"notes, {run.folder.name}, {mode}: done")
-    return [
-        f"| notes {' | notes '.join(found)} |",
-        "|---|---|---|",
-        f"| {' | '.join(map(_interval, found.values()))} |",
-    ]
-
-
-def _interval(found: Sequence[Evaluation]) -> str:
-    return spread([one.success for one in found])

@@ -1,0 +1,88 @@
+"""Selection rules with and without notes: short trainings of `assistants`, five rules by three kinds of memory.
+
+Writes docs/results/notes.md.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from coterie.api import load
+from coterie.bench import Say
+from coterie.bench.contest import spread
+from coterie.bench.joyagents import CONFIG
+from coterie.bench.rows import Row, Table
+from coterie.memory import Mode
+from coterie.run.evaluate import Evaluation
+
+PAGE = Path("docs/results/notes.md")
+RULES = ("all_live", "random_live", "raw_var", "signal", "shrunk")
+NOTES = {
+    "off": (),
+    "on": ("memory.mode=on", "memory.relevance=0.2"),
+    "placebo": ("memory.mode=placebo", "memory.relevance=0.2"),
+}
+PAIRS = ("algorithm.continuations=2", "train.tasks_per_step=16")
+"""What the rules that measure chance need."""
+SHORT = ("train.steps=12", "train.eval_every=12", "train.eval_tasks=100")
+"""A budget at which every rule can be compared with every kind of notes."""
+TABLE = Table(
+    Path("runs/bench-notes"),
+    "coterie.bench.notes",
+    {
+        f"{rule}_{mode}": Row(
+            f"{rule}, notes {mode}", CONFIG, overrides=(*SHORT, *PAIRS, f"algorithm.selection={rule}", *notes)
+        )
+        for mode, notes in NOTES.items()
+        for rule in RULES
+    },
+)
+
+
+def run(say: Say) -> dict[str, Any]:
+    """Runs what is missing, writes the page, and returns success by row."""
+    TABLE.make(say)
+    PAGE.write_text("\n".join(page(say)))
+    return TABLE.success()
+
+
+def page(say: Say) -> list[str]:
+    """The results page, from all finished runs."""
+    return [
+        "# Results: selection rules, and notes",
+        "",
+        "Written by `coterie bench notes`. `assistants` from its starter, joyagents, 12 steps of 16 queries, 4 "
+        "alternatives played twice; greedy play on 1,000 held-out queries. Success, mean over seeds, in brackets by "
+        "seed; `placebo` shows each query another's note.",
+        "",
+        *_cells(),
+        "",
+        "The teams of all_live that were trained with notes, played without, with them, and with each note another's; "
+        "mean over seeds with its 95 % interval (Student's t).",
+        "",
+        *_played(say),
+        "",
+    ]
+
+
+def _cells() -> list[str]:
+    lines = [f"| | {' | '.join(f'notes {mode}' for mode in NOTES)} |", "|---|" + "---|" * len(NOTES)]
+    for rule in RULES:
+        found = [[one["success"] for one in TABLE.found(f"{rule}_{mode}")] for mode in NOTES]
+        cells = [f"{fmean(one):.3f} ({', '.join(f'{x:.3f}' for x in one)})" for one in found]
+        lines.append(f"| {rule} | {' | '.join(cells)} |")
+    return lines
+
+
+def _played(say: Say) -> list[str]:
+    found: dict[Mode, list[Evaluation]] = {"off": [], "on": [], "placebo": []}
+    for run in TABLE.runs("all_live_on"):
+        loaded = load(run.folder)
+        for mode, evaluations in found.items():
+            loaded.remember(mode)
+            evaluations.append(loaded.evaluate())
+            say(f"notes, {run.folder.name}, {mode}: done")
+    means = (spread([one.success for one in evaluations]) for evaluations in found.values())
+    return [f"| notes {' | notes '.join(found)} |", "|---|---|---|", f"| {' | '.join(means)} |"]
