@@ -42,6 +42,19 @@ CONTEST = (
     Entrant("one agent with every tool", "solo"),
     Entrant("one agent with every tool, 5 votes", "solo", 5),
 )
+WHY = [
+    "Why whole episodes (`mas_grpo`) end as high as alternatives of single decisions, or higher: most replies of "
+    "joyagents continue an alternative and train nothing, so that it takes a gradient of a fraction of what it pays "
+    "for; and once the team is sure of itself the four alternatives of a decision are mostly alike, while among eight "
+    "whole episodes one that goes wrong anywhere makes the group count. At the start a reply of joyagents buys more; "
+    "[what replies buy](allocation.md) measures both.",
+]
+ANSWER = [
+    "No. One agent that holds every tool learns faster and ends higher, with a fraction of the tokens: it passes nothing "
+    "on, so that there are fewer decisions to get wrong. It starts higher too, for the same reason. A team is for where "
+    "one agent may not hold every tool, or cannot: other models, other permissions, prompts that do not fit together, "
+    "or parts that are somebody else's.",
+]
 TABLE = Table(Path("runs/bench-joyagents"), "coterie.bench.joyagents", ROWS)
 STEPS = (0, 10, 20, 30)
 
@@ -66,10 +79,12 @@ def page(say: Say) -> list[str]:
         "The scripted expert solves every query.",
         "",
         "`replies` are what training asked of the engine, all roles together, in thousands; the rows are given about "
-        "as many, but for joyagents_paper and the lone agent; `trained` those that a gradient was taken of. Every row has "
-        "the seeds that `by seed` shows, from 0.",
+        "as many, but for joyagents_paper and the lone agent; `trained` those that a gradient was taken of. Every row "
+        "has the seeds that `by seed` shows, from 0.",
         "",
         *_results(),
+        "",
+        *WHY,
         "",
         "## Does the team beat one agent?",
         "",
@@ -79,6 +94,8 @@ def page(say: Say) -> list[str]:
         "![success against sampled tokens](joyagents_contest.svg)",
         "",
         *table_lines(TABLE, CONTEST, say),
+        "",
+        *ANSWER,
         "",
         "## Validation success by step",
         "",
