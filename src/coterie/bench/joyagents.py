@@ -50,10 +50,10 @@ WHY = [
     "[what replies buy](allocation.md) measures both.",
 ]
 ANSWER = [
-    "No. One agent that holds every tool learns faster and ends higher, with a fraction of the tokens: it passes nothing "
-    "on, so that there are fewer decisions to get wrong. It starts higher too, for the same reason. A team is for where "
-    "one agent may not hold every tool, or cannot: other models, other permissions, prompts that do not fit together, "
-    "or parts that are somebody else's.",
+    "No. One agent that holds every tool learns faster and ends higher, with a fraction of the tokens: it passes "
+    "nothing on, so that there are fewer decisions to get wrong. It starts higher too, for the same reason. A team is "
+    "for where one agent may not hold every tool, or cannot: other models, other permissions, prompts that do not fit "
+    "together, or parts that are somebody else's.",
 ]
 TABLE = Table(Path("runs/bench-joyagents"), "coterie.bench.joyagents", ROWS)
 STEPS = (0, 10, 20, 30)
