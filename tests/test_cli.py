@@ -233,7 +233,7 @@ def test_a_bug_of_play_is_shown_from_play_on(run, tmp_path):
     )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr.count('  File "') == 1, done.stderr
-    assert f"coterie: play of task validation-0 raised KeyError at {world}:7: 'nothing'" in done.stderr
+    assert f"coterie: play of task validation-0 raised KeyError: 'nothing' ({world}:7)" in done.stderr
     assert f"coterie play {tmp_path / 'run'} --bug" in done.stderr
 
 

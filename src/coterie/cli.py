@@ -398,9 +398,19 @@ def bench(
     say(json.dumps(figures) if as_json else "\n".join(f"{key}: {value}" for key, value in figures.items()))
 
 
+class Unheard(Exception):
+    """Whoever read the output has gone."""
+
+
 def say(text: str, err: bool = False) -> None:
     """Prints for people and machines alike: the one way out of a command, and it is safe."""
-    typer.echo(plain(text), err=err)
+    try:
+        typer.echo(plain(text), err=err)
+    except BrokenPipeError as error:  # typer would take it for a failure
+        raise Unheard from error
+    except OSError as error:
+        told = f"the output could not be written: {error.strerror}; make room, or send it elsewhere"
+        raise CoterieError(told) from error
 
 
 def _kept_for_json(as_json: bool) -> AbstractContextManager[object]:
@@ -430,7 +440,8 @@ def _show_bug(kind: type[BaseException], error: BaseException, trace: TracebackT
     while trace and trace.tb_next and Path(__file__).parent in Path(trace.tb_frame.f_code.co_filename).parents:
         trace = trace.tb_next
     sys.stderr.write(plain("".join(traceback.format_exception(type(cause), cause, trace))))
-    sys.stderr.write(plain("\n".join(["", f"coterie: {error}", *getattr(error, "__notes__", ()), ""])))
+    said = [f"coterie: {error}", *getattr(error, "__notes__", ())]
+    sys.stderr.write("\n" + "".join(f"{one_line(line)}\n" for line in said))
 
 
 def _prepare_streams() -> None:
@@ -457,7 +468,7 @@ def main() -> None:
         message = one_line(error.format_message()).rstrip(".")
         say(f"coterie: {message[:1].lower()}{message[1:]}; see coterie --help", err=True)
         sys.exit(2)
-    except BrokenPipeError:  # whoever read has gone, as `| head` does
+    except (BrokenPipeError, Unheard):  # whoever read has gone, as `| head` does
         from coterie.terminal import drop
 
         drop(sys.stdout)

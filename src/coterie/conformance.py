@@ -41,8 +41,6 @@ from coterie.watchdog import Stuck, Watch
 
 CALL_TIMEOUT_S = 10.0
 """What one `scene.call` may take in a check."""
-LONGEST_EPISODE = 2000
-"""Decision points after which an episode counts as endless."""
 PLAY_TIMEOUT_S = 10.0
 """Seconds that an environment's own code may take from an answer to its next question."""
 HOSTILE = (
@@ -163,12 +161,8 @@ def rehearse(environment: Environment, *, play_timeout_s: float) -> None:
 
 
 async def _rehearsed(cursor: Cursor) -> None:
-    for _ in range(LONGEST_EPISODE):
-        point = await cursor.advance()
-        if point is None:
-            return
+    while (point := await cursor.advance()) is not None:
         cursor.answer({role: Reply(role, "", "length") for role in point.roles})
-    raise EnvError(f"an episode has more than {LONGEST_EPISODE} decision points; bound its loops")
 
 
 async def _no_call(function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
@@ -267,7 +261,7 @@ def _play(environment: Environment, task: Task, hand: Hand, watch: Watch) -> Cur
 
     async def drive() -> None:
         rng = Random(seed_of("hand", task.id))
-        for _ in range(LONGEST_EPISODE):
+        while True:
             threads = threading.active_count()
             point = await cursor.advance()
             if len(asyncio.all_tasks()) > 1 or threading.active_count() > threads:
@@ -275,7 +269,6 @@ def _play(environment: Environment, task: Task, hand: Hand, watch: Watch) -> Cur
             if point is None:
                 return
             cursor.answer({role: hand(role, task, prompt, rng) for role, prompt in point.asked.prompts.items()})
-        raise EnvError(f"an episode has more than {LONGEST_EPISODE} decision points; bound its loops")
 
     with watch:
         asyncio.run(drive())

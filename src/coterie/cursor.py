@@ -40,7 +40,7 @@ from coterie.episode import (
     logged,
 )
 from coterie.errors import CallError, EnvError, ExternalEffect, Unavailable
-from coterie.mistakes import place_in_code, recognised
+from coterie.mistakes import BUGS, place_in_code, recognised, said
 from coterie.safe import one_line
 from coterie.scene import JSON, Effect, Prompt, Reply, Scene
 from coterie.seeds import seed_of
@@ -59,6 +59,8 @@ LARGEST_REWARD = 1e9
 over a billion weights, is 1e27, well below where float32 ends."""
 LARGEST_METRIC = 2.0**53
 """Of one metric: the last whole number that every smaller one can be told from; means never overflow."""
+LONGEST_EPISODE = 2000
+"""Decision points of an episode: more is a loop that a model's words keep going."""
 NEVER_AWAITED = "what {} makes was never awaited, so nobody was asked; write `reply = await scene.ask(…)`"
 
 
@@ -164,23 +166,23 @@ class Cursor:
         while True:
             try:
                 resume = coroutine.throw if failure else coroutine.send
-                said = self._watch.over(self._whereabouts, resume, failure or given)
+                event = self._watch.over(self._whereabouts, resume, failure or given)
             except StopIteration as end:
                 return self._finish(end.value)
             except (Stuck, Unavailable):
                 raise
-            except Exception as error:
+            except BUGS as error:
                 raise self._told(error) from error
             given = failure = None
-            if isinstance(said, Asked):
-                self._open = Point(self._asked, self._turn, f"{self.id}@{self._asked}", said, self._external)
+            if isinstance(event, Asked):
+                self._open = Point(self._asked, self._turn, f"{self.id}@{self._asked}", event, self._external)
                 return self._open
-            if not isinstance(said, Called):
+            if not isinstance(event, Called):
                 raise EnvError(
                     f"play of task {self.task.id} awaited something that is not the scene's; "
                     "it may await scene.ask, scene.ask_all and scene.call only"
                 )
-            returned = await self._run_call(said)
+            returned = await self._run_call(event)
             self._events.append(returned)
             if returned.error is None:
                 given = returned.value
@@ -233,7 +235,7 @@ class Cursor:
         """A new `play`. Raises: EnvError: it is no coroutine."""
         try:
             coroutine: object = self.environment.play(self.task, self._scene)
-        except Exception as error:
+        except BUGS as error:
             raise self._told(error) from error
         if not isinstance(coroutine, Coroutine):
             self._scene.never_awaited()
@@ -241,7 +243,7 @@ class Cursor:
         self._coroutine = coroutine
         return coroutine
 
-    def _told(self, error: Exception) -> EnvError | PlayBug:
+    def _told(self, error: BaseException) -> EnvError | PlayBug:
         """What `play` raised: a mistake that is recognised, or a bug, which stops the run with what led to it."""
         play = f"play of task {self.task.id}"
         if place := self._scene.never_awaited():
@@ -251,8 +253,7 @@ class Cursor:
         if mistake := recognised(error, self.environment):
             return EnvError(f"{play}: {mistake}")
         whole = Log(self.id, self.task.id, self.seed, self.events)
-        place = place_in_code(error, self.environment)
-        return PlayBug(f"{play} raised {type(error).__name__} at {place}: {error}", whole)
+        return PlayBug(f"{play} raised {said(error)} ({place_in_code(error, self.environment)})", whole)
 
     # What the scene calls.
 
@@ -261,6 +262,10 @@ class Cursor:
     ) -> Mapping[str, Reply]:
         if not prompts or not self._roles.issuperset(prompts):
             raise EnvError(f"play asked {sorted(prompts)}; the roles are {sorted(self._roles)}")
+        if len(self._points) >= LONGEST_EPISODE:
+            raise EnvError(
+                f"play of task {self.task.id} has more than {LONGEST_EPISODE} decision points; bound its loops"
+            )
         stop = tuple(_text(one, "a stop string") for one in stop)
         if (max_tokens is not None and max_tokens < 1) or not all(stop):
             raise EnvError(
@@ -301,7 +306,7 @@ class Cursor:
 
     def reward(self, role: str | None, value: float, name: str) -> None:
         value = _number(value, f"the reward '{name}' of {role or 'the team'}", LARGEST_REWARD)
-        name = _text(name, "a reward's name")
+        name = one_line(_text(name, "a reward's name"))
         if role is not None and role not in self._spoke:
             raise EnvError(f"the reward '{name}' is for role '{role}', which has not spoken")
         point = None if role is None else self._spoke[role]
@@ -315,7 +320,7 @@ class Cursor:
 
     def metric(self, name: str, value: float) -> None:
         value = _number(value, f"the metric '{name}'", LARGEST_METRIC)
-        self._say(Noted(_text(name, "a metric's name"), value))
+        self._say(Noted(one_line(_text(name, "a metric's name")), value))
 
     # Behind them.
 

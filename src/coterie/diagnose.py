@@ -156,7 +156,9 @@ def _silent_play(steps: Sequence[Line]) -> Iterator[Concern]:
             "no_reward", "", "play gave no reward in any episode",
             "nothing can be learned: call scene.reward(role, value) or scene.team_reward(value) in play",
         )  # fmt: skip
-    if steps[-1].get("rollout/no_outcome", 0) == 1:
+    solved = any(line.get("validation/success", 0) > 0 for line in steps)
+    said = [line["rollout/no_outcome"] for line in steps if "rollout/no_outcome" in line]
+    if not solved and said and min(said) == 1:
         yield Concern(
             "no_outcome", "", "play said no outcome in any episode, so every one counts as not solved",
             "success stays 0 and no checkpoint is better than another: end play with scene.succeed() or "

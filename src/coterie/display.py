@@ -105,7 +105,7 @@ class TrainingDisplay:
             if f"reward/{role}" in line:
                 entropy = line.get(f"policy/{policy}/entropy")
                 more = "" if entropy is None else f", entropy {entropy:.2f}"
-                table.add_row(role, f"reward {line[f'reward/{role}']:+.3f}{more} [dim]({policy})[/]")
+                table.add_row(escape(role), f"reward {line[f'reward/{role}']:+.3f}{more} [dim]({escape(policy)})[/]")
         if "time/tokens_per_s" in line:
             table.add_row("speed", f"{line['time/tokens_per_s']:.0f} tokens/s, {line['time/step']:.1f} s a step")
         table.add_row("time", f"{clock(time.monotonic() - self._began)}, {clock(time_left(self._lines, config))} left")

@@ -63,11 +63,21 @@ def _source(settings: Settings) -> str:
 
 def _imported(file: str) -> set[str]:
     """Files of one's own that a file of one's own imports: nothing that is installed."""
-    library = (sys.prefix, sys.base_prefix, str(Path(__file__).parent))
-    if file.startswith(library):
+    if _installed(file) or not file.endswith(".py"):  # what is compiled is read whole, and imports unseen
         return set()
-    tree = ast.parse(Path(file).read_bytes())
-    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+    package = next((one.__package__ for one in list(sys.modules.values()) if getattr(one, "__file__", 0) == file), "")
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(Path(file).read_bytes())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = (package or "").split(".")[: len((package or "").split(".")) - node.level + 1] if node.level else []
+            home = ".".join([*above, *filter(None, [node.module])])
+            names |= {home, *(f"{home}.{alias.name}" for alias in node.names)}  # a name may be a module
+    names |= {name.rpartition(".")[0] for name in names}
     homes = (getattr(sys.modules.get(name), "__file__", None) for name in names)
-    return {home for home in homes if home and not home.startswith(library)}
+    return {home for home in homes if home and not _installed(home)}
+
+
+def _installed(file: str) -> bool:
+    return any(map(Path(file).is_relative_to, (sys.prefix, sys.base_prefix, Path(__file__).parent)))

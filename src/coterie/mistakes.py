@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import inspect
 import traceback
@@ -18,8 +19,12 @@ from coterie.errors import ConfigError, CoterieError, EnvError, Unavailable
 from coterie.safe import one_line
 from coterie.scene import Reply, Scene
 
+BUGS = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
+"""What a person's code may raise by mistake: `exit()` in it ends no run. Ctrl-C is somebody's wish."""
 AWAITED = ("'coroutine'", "'Reply'")
 """What a TypeError names when a question was not awaited, or a reply was taken for its text."""
+TEAM = "team"
+"""Under which metrics count what the team is paid: no role's name."""
 METHODS = tuple(name for name in vars(Scene) if not name.startswith("_") and name != "never_awaited")
 """What `play` may ask of the scene."""
 
@@ -58,6 +63,8 @@ def _check_roles(environment: Environment, where: str) -> None:
     for role in found:
         if not isinstance(role, str) or not role.strip() or not role.isprintable():
             raise EnvError(f"{where}: the role {role!r} is no name; {advice}")
+        if role == TEAM:
+            raise EnvError(f"{where}: the role '{TEAM}' is what metrics call the team; give it another name")
     if len(set(found)) < len(found):
         raise EnvError(f"{where}: roles = {tuple(found)!r} names a role twice; each role needs a name of its own")
 
@@ -90,6 +97,8 @@ def task_of(environment: Environment, split: Split, index: int) -> Task:
         raise EnvError(f"{place} returned {_short(task)}, which is no coterie.Task; return one")
     for name in ("id", "query", "answer", "kind"):
         text: object = getattr(task, name)
+        if name in {"id", "kind"} and "\n" in str(text):
+            raise EnvError(f"{place} returned a task whose {name} is {_short(text)}; give it one line")
         if not isinstance(text, str) or (name == "id" and not text):
             raise EnvError(f"{place} returned a task whose {name} is {_short(text)}; give it a string")
         if clean(text) != text:
@@ -107,7 +116,7 @@ def blaming(environment: Environment, what: str) -> Iterator[None]:
         yield
     except (CoterieError, Unavailable):
         raise
-    except Exception as error:  # a person's code may raise anything
+    except BUGS as error:
         raise EnvError(
             f"{what} raised {said(error)} ({raised_at(error, _file(environment))}); mend it there"
         ) from error
@@ -131,7 +140,7 @@ def place_in_code(error: BaseException, environment: Environment) -> str:
     return raised_at(error, _file(environment))
 
 
-def recognised(error: Exception, environment: Environment) -> str:
+def recognised(error: BaseException, environment: Environment) -> str:
     """What a mistake in `play` is and how it is mended, or nothing where the exception is a bug like any other."""
     hint = _of_attribute(error) if isinstance(error, AttributeError) else ""
     if isinstance(error, TypeError):

@@ -48,6 +48,8 @@ STEP = re.compile(r"step-(\d{5,})")
 """How a checkpoint's folder and a rollout's file begin; other names there are somebody else's."""
 REPLACED = ".replaced-"
 """How a checkpoint is called while another of the same step takes its place."""
+PRUNED = ".pruned-"
+"""How it is called while it is being removed."""
 RETRIES = 20
 """How often a reader looks again for a checkpoint that the run has just replaced."""
 
@@ -137,7 +139,7 @@ class Run:
             about.json instead of refused.
         Raises: CheckpointError: something differs, or about.json is damaged.
         """
-        about = self._about()
+        about = self.about()
         before = about["exact"]
         names = {**before, **exact}
         told = {name: (before.get(name, "unknown"), exact.get(name, "unknown")) for name in names}
@@ -156,14 +158,14 @@ class Run:
 
     def prolong(self, config: Config, step: int) -> None:
         """Gives the run another number of steps: writes the config, and into about.json what it was."""
-        about = self._about()
+        about = self.about()
         about.setdefault("steps_changed", []).append(
             {"step": step, "from": self.config.train.steps, "to": config.train.steps}
         )
         self._write("about.json", json.dumps(about, indent=1))
         self._write("config.toml", f"# {command('train', self.folder / 'config.toml')}\n\n{config.toml()}")
 
-    def _about(self) -> dict[str, Any]:
+    def about(self) -> dict[str, Any]:
         """What about.json says. Raises: CheckpointError: it is missing or damaged."""
         file = self.folder / "about.json"
         try:
@@ -194,11 +196,16 @@ class Run:
         self._check_there()
         with _whole(self.folder / "metrics.jsonl", self._go_on), (self.folder / "metrics.jsonl").open("a") as file:
             file.write(json.dumps(metrics) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
 
     def metrics(self) -> list[dict[str, float]]:
         """Every whole line of metrics.jsonl. Raises: CheckpointError: one of them is damaged."""
         file = self.folder / "metrics.jsonl"
-        lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+        try:
+            lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+        except OSError as error:
+            raise CheckpointError(f"{file} {_unread(error)}; put it back") from error
         found: list[dict[str, float]] = []
         for number, line in enumerate(lines, 1):
             if line.endswith(b"\n"):  # the last may be half written
@@ -302,7 +309,9 @@ class Run:
                 self._prune(self.checkpoint(step))
 
     def recover(self) -> None:
-        """Puts a checkpoint back that was being replaced when the run was killed."""
+        """Puts a checkpoint back that was being replaced when the run was killed, and ends what was being removed."""
+        for old in (self.folder / "checkpoints").glob(f"{PRUNED}*"):
+            shutil.rmtree(old)
         for old in (self.folder / "checkpoints").glob(f"{REPLACED}*"):
             home = old.with_name(old.name.removeprefix(REPLACED))
             if home.exists():
@@ -314,7 +323,7 @@ class Run:
         """Removes a checkpoint, unless somebody reads it just now: then the next save will."""
         with contextlib.suppress(BlockingIOError, FileNotFoundError), (folder / MANIFEST).open() as manifest:
             fcntl.flock(manifest, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            aside = folder.with_name(f".pruned-{folder.name}")
+            aside = folder.with_name(f"{PRUNED}{folder.name}")
             shutil.rmtree(aside, ignore_errors=True)
             folder.rename(aside)
             shutil.rmtree(aside)
@@ -333,10 +342,10 @@ class Run:
                     wanted = progress.best_step if progress.best_step >= 0 else "latest"
             folder = self.checkpoint(self._there(wanted))
             try:
-                manifest = (folder / MANIFEST).open()
-            except FileNotFoundError as error:
+                manifest = (folder / MANIFEST).open("rb")
+            except OSError as error:
                 if folder.exists():
-                    raise CheckpointError(f"{folder / MANIFEST} is missing; {self._other(folder)}") from error
+                    raise CheckpointError(f"{folder / MANIFEST} {_unread(error)}; {self._other(folder)}") from error
                 continue  # replaced between two looks
             with manifest:
                 fcntl.flock(manifest, fcntl.LOCK_SH)
@@ -357,7 +366,7 @@ class Run:
             f"{self.folder} has no checkpoint{'' if step == 'latest' else f' of step {step}'}; {there}"
         )
 
-    def _verified(self, folder: Path, manifest: str) -> Progress:
+    def _verified(self, folder: Path, manifest: bytes) -> Progress:
         try:
             listed = MANIFESTS.validate_json(manifest)
             if "progress.json" not in listed:
@@ -366,8 +375,8 @@ class Run:
                 if _fingerprint(folder / name) != fingerprint:
                     raise CheckpointError(f"{folder / name} is cut or changed; {self._other(folder)}")
             return PROGRESS.validate_json((folder / "progress.json").read_bytes())
-        except FileNotFoundError as error:
-            raise CheckpointError(f"{error.filename} is missing; {self._other(folder)}") from error
+        except OSError as error:
+            raise CheckpointError(f"{error.filename or folder} {_unread(error)}; {self._other(folder)}") from error
         except ValueError as error:
             raise CheckpointError(f"{folder} is damaged; {self._other(folder)}") from error
 
@@ -449,6 +458,11 @@ def _remove(aside: Path | None) -> None:
         shutil.rmtree(aside)
     elif aside is not None:
         aside.unlink(missing_ok=True)
+
+
+def _unread(error: OSError) -> str:
+    """Why a file could not be read."""
+    return "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
 
 
 def _is_full(error: Exception) -> bool:

@@ -134,6 +134,8 @@ class Watch:
 
     def _look(self, over: threading.Event) -> None:
         while not over.wait(self.limit_s / LOOKS):
+            if self._late() and monotonic() - self._began > PATIENCE * self.limit_s:
+                self._leave()
             with self._lock:
                 self._fired = True  # before the look: a piece that ends meanwhile waits for what is decided here
                 if self._late():

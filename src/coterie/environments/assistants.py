@@ -96,7 +96,7 @@ def parsed(text: str) -> Action | None:
     if kind != "tool" and ANOTHER.search(last):
         return None
     if kind == "final":
-        return Action(kind, text=cut(content)) if content else None
+        return Action(kind, text=content) if content else None
     name, _, rest = (part.strip() for part in content.partition(","))
     if not (rest and re.fullmatch(r"\w{1,40}", name)):
         return None
@@ -278,8 +278,8 @@ class Assistants(Environment):
                 told.append(f"{quoted(reply.text)} -> {MALFORMED}")
                 continue
             count.well_formed += 1
-            if action.kind == "final":
-                return action.text
+            if action.kind == "final":  # an answer is judged whole, and told in part
+                return action.text if role == MASTER else cut(action.text)
             if action.kind == "tool":
                 seen = tools[role].call(action.name, action.arguments).text
             else:
@@ -335,7 +335,7 @@ class Assistants(Environment):
         lines = [line for line in str(prompt).splitlines() if line]
         told = lines[-1 - sum(" -> " in line for line in lines) :]
         asked = told[0].partition(": ")[2]
-        habit = rng.random() < self.naive and not _advised(asked, lines, sends=self._sends(role))
+        habit = rng.random() < self.naive and not _advised(asked, lines[: -len(told)], sends=self._sends(role))
         seen = [line.rpartition(" -> ")[2] for line in told[1:]]
         if self.solo:
             return _alone(asked, seen, told[1:], habit)
@@ -443,7 +443,7 @@ def plain(answer: str) -> str:
 
 def one_line(text: str) -> str:
     """What somebody wrote, in which nothing reads as a line of its own or as what an action gave."""
-    return " ".join(text.split()).replace(" -> ", " ")
+    return " ".join(word for word in text.split() if word != "->")
 
 
 def quoted(text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.resources
 import itertools
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,8 +96,7 @@ def _name(folder: Path, runs: Sequence[Run]) -> str:
 
 
 def _about(run: Run) -> dict[str, Any]:
-    file = run.folder / "about.json"
-    about: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    about = run.about()
     isolated = {"model-written code": about["isolation"]} if about.get("isolation") else {}
     return {**about.get("versions", {}), **about.get("hardware", {}), **isolated}
 
