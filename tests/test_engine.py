@@ -1,5 +1,6 @@
 """The embedded engine: what it samples, what it reports, and what it does not compute twice."""
 
+import copy
 from random import Random
 
 import pytest
@@ -7,7 +8,9 @@ import torch
 
 from coterie.engines.base import Request
 from coterie.engines.transformers import TransformersEngine
+from coterie.episode import ChatMessage
 from coterie.learning.distribution import inverse_cdf, log_distribution, nucleus
+from coterie.scene import Reply
 from tests.toys import run, tiny
 
 
@@ -71,6 +74,8 @@ def test_a_sample_depends_on_its_seed_not_on_its_wave():
     together = run(engine.generate([request(prompt, [7, 8], key=at) for at, prompt in enumerate(three)]))
     (alone,) = run(engine.generate([request(three[1], [8])]))
     assert alone[0].completion_ids == together[1][1].completion_ids
+    assert [[sample.seed for sample in group] for group in together] == [[7, 8]] * 3
+    assert {sample.version for group in together for sample in group} == {0}  # of weights that no update has moved
 
 
 def test_equal_waves_give_equal_floats():
@@ -182,3 +187,30 @@ def test_bfloat16_samples_from_a_copy_that_sync_refreshes():
     after = run(engine.generate(wave))
     assert after[0][0].completion_ids != before[0][0].completion_ids
     assert after[0][0].version == 5
+    assert {weight.dtype for weight in engine._nets["p"].parameters()} == {torch.bfloat16}
+    assert {weight.dtype for weight in model.net.parameters()} == {torch.float32}
+
+
+def test_a_wave_larger_than_the_engines_rows_is_decoded_in_parts(monkeypatch):
+    model = tiny(scale=3.0)
+    engine, whole = TransformersEngine({"p": model}, rows=3), TransformersEngine({"p": model})
+    sizes, decode = [], engine._decode
+    monkeypatch.setattr(engine, "_decode", lambda rows: (sizes.append(len(rows)), decode(rows)))
+    wave = [request(prompt, [1, 2], key=at) for at, prompt in enumerate(prompts(4))]
+    ids = [[sample.completion_ids for sample in group] for group in run(engine.generate(wave))]
+    assert ids == [[sample.completion_ids for sample in group] for group in run(whole.generate(wave))]
+    assert sizes == [3, 3, 2]
+
+
+def test_a_roles_own_words_go_in_as_it_sampled_them_and_the_template_takes_its_variables():
+    model = copy.copy(tiny())
+    model.tokenizer = copy.deepcopy(model.tokenizer)
+    model.tokenizer.chat_template = "{{ mood }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    encode = model.tokenizer.encode
+    own = Reply("a", "go", ids=(7, 7, 7), policy="p")
+    engine = TransformersEngine({"p": model, "q": model}, template={"p": {"mood": "b1"}})
+    begin = encode("b1", add_special_tokens=False)
+    assert list(engine.render("p", "a", (ChatMessage("assistant", own),))) == [*begin, 7, 7, 7]
+    words = encode("go", add_special_tokens=False)
+    assert list(engine.render("p", "b", (ChatMessage("assistant", own),))) == [*begin, *words]  # another's
+    assert list(engine.render("q", "a", (ChatMessage("assistant", own),))) == words  # another policy, no mood

@@ -1,5 +1,6 @@
 """The update: its gradient, its denominators, and whose weights it moves."""
 
+import contextlib
 import copy
 import dataclasses
 import math
@@ -383,9 +384,97 @@ def test_a_linear_schedule_by_hand():
     assert [learning_rate(config, step, 4) for step in range(4)] == [2.0, 1.5, 1.0, 0.5]
 
 
-def test_a_schedule_needs_a_positive_total():
+# a quarter, two, three quarters of 4; the peak; then 4 steps down to 0: 4, 3, 2, 1
+def test_a_warm_up_by_hand():
+    config = OptimizerConfig(lr=4.0, warmup_steps=3)
+    assert [learning_rate(config, step, 7) for step in range(7)] == [1.0, 2.0, 3.0, 4.0, 3.0, 2.0, 1.0]
+    cosine = OptimizerConfig(lr=4.0, schedule="cosine", min_lr_share=0.5)  # halfway between 4 and 2
+    assert [learning_rate(cosine, step, 4) for step in (0, 2)] == pytest.approx([4.0, 3.0])
+
+
+@pytest.mark.parametrize("total", [0, -1])
+def test_a_schedule_needs_a_positive_total(total):
     with pytest.raises(ValueError, match="positive"):
-        learning_rate(OptimizerConfig(), 0, -1)
+        learning_rate(OptimizerConfig(), 0, total)
+
+
+def test_only_a_constant_schedule_has_no_end():
+    assert set(OptimizerConfig(schedule="constant").inert()) == {"min_lr_share"}
+    assert OptimizerConfig(schedule="linear").inert() == OptimizerConfig(schedule="cosine").inert() == {}
+
+
+def moved(trainer: Learner, step: int, graded: list[Graded]) -> dict[str, torch.Tensor]:
+    trainer.update({"p": graded}, step)
+    return {name: weight.detach().clone() for name, weight in trainer.trainees["p"].model.net.named_parameters()}
+
+
+def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(weight, right[name]) for name, weight in left.items())
+
+
+def test_weights_move_at_the_rate_of_the_step():
+    half = learner(lr=1e-2, schedule="linear")  # 5 of 10 steps
+    assert half.update({"p": experience()}, 5)["p"].metrics["lr"] == pytest.approx(5e-3)
+    after = dict(half.trainees["p"].model.net.named_parameters())
+    assert same(moved(learner(lr=5e-3, schedule="constant"), 5, experience()), after)
+    assert not same(moved(learner(lr=1e-2, schedule="constant"), 5, experience()), after)
+
+
+def test_a_learner_that_takes_a_state_back_goes_on_as_the_one_that_gave_it():
+    whole = learner()
+    whole.update({"p": experience()}, 0)
+    other = learner(copy.deepcopy(whole.trainees["p"].model))
+    fresh = learner(copy.deepcopy(whole.trainees["p"].model))
+    other.load("p", copy.deepcopy(whole.state("p")))
+    after = moved(whole, 1, experience(1))
+    assert same(moved(other, 1, experience(1)), after)
+    assert not same(moved(fresh, 1, experience(1)), after)
+
+
+def test_the_averages_of_the_optimizer_are_those_of_the_config():
+    """After one step they are (1 - beta) g and (1 - beta) g^2."""
+    trainer = learner(betas=(0.5, 0.75))
+    gradients = stepped(trainer, experience())
+    names = [name for name, _ in trainer.trainees["p"].model.net.named_parameters()]
+    for name, state in zip(names, trainer.state("p")["state"].values(), strict=True):
+        assert torch.allclose(state["exp_avg"], 0.5 * gradients[name], rtol=1e-4, atol=1e-9)
+        assert torch.allclose(state["exp_avg_sq"], 0.25 * gradients[name] ** 2, rtol=1e-4, atol=1e-12)
+
+
+def dealt(step: int, seed: int = 0) -> list[set[str]]:
+    """The groups of each optimizer step."""
+    trainer = Learner({"p": tiny()}, Loss(), OptimizerConfig(updates_per_step=2), 10, seed=seed)
+    found: list[set[str]] = []
+    trainer.accumulate = lambda name, rows, totals=None: found.append({row.group for row in rows}) or 0.0
+    trainer._gradient = lambda name, rows, step, totals: trainer.accumulate(name, rows) or 1.0
+    trainer.trainees["p"].optimizer.step = lambda: None
+    with contextlib.suppress(ZeroDivisionError):  # nothing was trained, so there are no means
+        trainer.update({"p": experience(groups=8, size=2)}, step)
+    return found
+
+
+def test_groups_are_dealt_out_by_seed_and_step():
+    assert dealt(0) == dealt(0)
+    assert len({str(list(map(sorted, dealt(step)))) for step in range(4)}) > 1
+    assert len({str(list(map(sorted, dealt(0, seed)))) for seed in range(4)}) > 1
+
+
+def test_the_norm_that_is_told_is_the_mean_over_the_optimizer_steps():
+    trainer, norms = learner(updates_per_step=2), []
+    gradient_of = trainer._gradient
+    trainer._gradient = lambda *args: norms.append(gradient_of(*args)) or norms[-1]
+    told = trainer.update({"p": experience(groups=4)}, 0)["p"].metrics["grad_norm"]
+    assert len(norms) == 2
+    assert told == pytest.approx(sum(norms) / 2)
+
+
+def test_an_update_that_no_single_group_spoils_says_so(monkeypatch):
+    trainer = learner()
+    accumulate = trainer.accumulate
+    monkeypatch.setattr(trainer, "accumulate", lambda name, rows, totals=None: (
+        accumulate(name, rows, totals) if len({row.group for row in rows}) == 1 else math.inf))  # fmt: skip
+    with pytest.raises(UpdateError, match="in no single group; .* coterie play RUN --step STEP --tree"):
+        trainer.update({"p": experience()}, 0)
 
 
 def test_entropy_of_a_flat_distribution_is_its_logarithm():
