@@ -47,6 +47,7 @@ def test_reported_logprobs_are_those_of_a_full_forward(ragged, temperature):
             full = log_distribution(logits, temperature, model.vocabulary)
             expected = full.gather(-1, torch.tensor(sample.completion_ids)[:, None])[:, 0]
             assert list(sample.logprobs) == pytest.approx(expected.tolist(), rel=0, abs=1e-4)
+            assert sample.temperature == temperature
 
 
 def test_sampled_frequencies_match_the_exact_distribution():
@@ -132,6 +133,9 @@ def test_a_reply_ends_at_a_stop_token_a_stop_string_or_the_limit():
         assert "a" not in sample.text
         assert (sample.completion_ids[-1] in model.stop_ids) == (sample.finish == "stop")
         assert (len(sample.completion_ids) == 40) or sample.finish != "length"
+        words = sample.completion_ids[: -1 if sample.finish == "stop" else None]
+        whole = model.tokenizer.decode(words, skip_special_tokens=False)
+        assert whole == sample.text or (sample.finish == "string" and whole.startswith(f"{sample.text}a"))
         assert len(sample.reply().ids) == len(sample.completion_ids) - (sample.finish == "stop")
 
 
@@ -167,6 +171,12 @@ def test_inverse_cdf_by_hand():
     distribution = torch.tensor([[0.2, 0.5, 0.3]]).log().repeat(5, 1)
     uniform = torch.tensor([0.0, 0.199, 0.2001, 0.69, 0.9999], dtype=torch.float64)
     assert inverse_cdf(distribution, uniform).tolist() == [0, 0, 1, 1, 2]
+
+
+def test_what_rounding_took_away_leads_to_no_id_beyond_the_last():
+    short = torch.tensor([[0.1, 0.4]]).log().repeat(3, 1)  # they sum to a half, as no distribution quite sums to one
+    uniform = torch.tensor([0.1, 0.3, 0.9999], dtype=torch.float64)
+    assert inverse_cdf(short, uniform).tolist() == [0, 1, 1]
 
 
 def test_a_forbidden_first_id_is_not_taken_at_zero():

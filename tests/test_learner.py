@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from coterie.algorithms.base import Loss
 from coterie.episode import Sample
 from coterie.errors import UpdateError
+from coterie.learning import forward
 from coterie.learning.batch import Row, microbatches, pack, rows_of
 from coterie.learning.forward import attention_mask, lay_out, score
 from coterie.learning.learner import Learner
@@ -466,6 +467,49 @@ def test_the_norm_that_is_told_is_the_mean_over_the_optimizer_steps():
     told = trainer.update({"p": experience(groups=4)}, 0)["p"].metrics["grad_norm"]
     assert len(norms) == 2
     assert told == pytest.approx(sum(norms) / 2)
+
+
+def test_what_is_told_of_an_update_does_not_depend_on_its_micro_batches():
+    told = [learner(tokens_per_microbatch=budget).update({"p": experience()}, 0)["p"].metrics for budget in (10, 9999)]
+    assert told[0] == pytest.approx(told[1], rel=1e-4, abs=1e-5)
+    model, rows = tiny(), rows_of(experience(), "tokens")
+    layout = lay_out(pack(rows, 9999))
+    old = torch.tensor([value for row in layout.rows for value in row.rollout_logprobs])
+    difference = (score(model, layout, torch.float32).logprobs.detach() - old).abs()
+    assert told[0]["mismatch"] == pytest.approx(float(difference.mean()), rel=1e-4)
+    assert told[0]["mismatch_max"] == pytest.approx(float(difference.max()), rel=1e-4)
+
+
+def test_only_the_clipped_surrogate_has_a_share_of_clipped_tokens():
+    graded = [Graded(sample([5, 6], [7, END], [-9.0, -9.0]), sign, 1.0, "g") for sign in (1.0, 1.0, 1.0, -1.0)]
+    assert learner().update({"p": graded}, 0)["p"].metrics["clip_share"] == 0.75  # a worse ratio is never clipped
+    plain = learner(loss=Loss(surrogate="policy_gradient"))
+    assert plain.update({"p": graded}, 0)["p"].metrics["clip_share"] == 0.0
+
+
+def test_the_head_is_taken_in_chunks_and_the_gradient_is_the_same(monkeypatch):
+    rows = rows_of(experience(), "tokens")
+    trainer = learner(tiny(scale=3.0))
+    expected = reference_gradient(trainer.trainees["p"].model, rows, trainer.loss)
+    monkeypatch.setattr(forward, "HEAD_CHUNK", 5)
+    assert relative(gradient(trainer, rows), expected) < 1e-5
+
+
+def test_a_mask_is_of_the_type_that_the_network_computes_in():
+    mask = attention_mask(torch.tensor([[0, 1, 2, 2, -1]]), torch.bfloat16)
+    assert mask.dtype == torch.bfloat16
+    seen = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 1]]
+    assert (mask[0, 0, :4, :4] == 0).int().tolist() == seen
+    layout = lay_out(pack(rows_of(experience(), "tokens"), 200))
+    found, exact = (score(tiny(), layout, dtype).logprobs.detach() for dtype in (torch.bfloat16, torch.float32))
+    assert not torch.equal(found, exact)
+    assert torch.allclose(found, exact, atol=0.1)
+
+
+def test_a_pack_is_at_most_four_tokens_for_each_hidden_unit_long():
+    rows = [row(range(30), 1 + at) for at in range(60)]
+    packs = [one for batch in learner(tiny()).microbatches("p", rows) for one in batch]
+    assert 64 < max(one.tokens for one in packs) <= 4 * 32
 
 
 def test_an_update_that_no_single_group_spoils_says_so(monkeypatch):
