@@ -1,13 +1,14 @@
 """Plain evaluation."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from coterie.engines.scripted import ScriptedEngine
-from coterie.episode import Sample
+from coterie.episode import NO_OUTCOME, Sample
 from coterie.errors import ConfigError, Unavailable
-from coterie.play import majority
+from coterie.play import Sampling, majority
 from coterie.run.evaluate import at_k, evaluate_team, wilson
 from tests.toys import TEAM, Agree, Sequential, Toy, counting
 
@@ -100,9 +101,91 @@ class Down(ScriptedEngine):
 def test_an_episode_lost_to_a_fault_counts_as_not_solved():
     found = evaluate_team(Agree(), TEAM, Down(counting()), tasks=4)
     assert (found.success, found.dropped, found.outcomes) == (0.0, 4, {"dropped": 4})
+    assert (found.turns, found.tokens, found.rewards, found.noted, found.truncated) == (0, 0, {}, {}, {})
 
 
-class Few(Toy):
+class Silent(Toy):
+    """Says no outcome; its third task in four is lost, and b is cut."""
+
+    async def play(self, task, scene) -> None:
+        await scene.ask("a", "x")
+        if task.number // 3 == 2:
+            raise Unavailable("sandbox", "down")
+        await scene.ask("b", "y", max_tokens=1)
+        scene.reward("a", task.number)
+        scene.metric("seen", 1.0)
+
+
+def test_what_is_told_of_episodes_without_an_outcome_and_of_one_that_is_lost():
+    """Numbers 1, 4 and 10 of validation are left of four; a says 2 tokens, and b one, which is cut."""
+    engine = ScriptedEngine.table({"a": "v", "b": "w"})
+    found = evaluate_team(Silent(), TEAM, engine, tasks=4, sampled=2)
+    assert (found.split, found.tasks, found.sampled, found.dropped) == ("validation", 4, 2, 2)
+    assert found.outcomes == {"dropped": 2, NO_OUTCOME: 6}
+    assert found.rewards == pytest.approx({"a": (1 + 4 + 10) / 3})
+    assert found.truncated == {"a": 0.0, "b": 1.0}
+    assert found.tokens == (8 * 2 + 6 * 1) / 8
+    assert found.noted == {"seen": (1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0)}
+
+
+class Kinds(Toy):
+    """Tasks of two kinds, every other one; the second kind is never solved."""
+
+    async def play(self, task, scene) -> None:
+        if (await scene.ask("a", "x")).text == "v" and task.kind == "even":
+            scene.succeed()
+
+    def task(self, split, index):
+        return replace(super().task(split, index), kind=("even", "odd")[index % 2])
+
+
+def test_success_is_told_by_kind_where_there_are_several():
+    engine = ScriptedEngine.table({"a": "v"})
+    found = evaluate_team(Kinds(), TEAM, engine, tasks=5, sampled=2)
+    assert found.kinds == ("even", "odd", "even", "odd", "even")
+    assert found.by_task == (1.0, 0.0, 1.0, 0.0, 1.0)
+    assert found.by_kind == {"even": 1.0, "odd": 0.0}
+    assert evaluate_team(Kinds(), TEAM, engine, tasks=1).by_kind == {}
+    assert evaluate_team(Agree(), TEAM, ScriptedEngine(counting()), tasks=2).by_kind == {}
+
+
+def test_progress_is_told_in_chunks_and_nothing_depends_on_them():
+    told = []
+    engine = ScriptedEngine(lambda role, prompt, rng: rng.choice("ab"))
+    found = evaluate_team(Agree(), TEAM, engine, tasks=5, sampled=400, progress=lambda *at: told.append(at))
+    assert told == [(2, 5), (4, 5), (5, 5)]
+    assert len(found.solved) == 5 * 400
+    keys = [request.key for wave in engine.waves for request in wave if request.role == "a"]
+    assert len(set(keys)) == len(keys) == 5 * 400
+    first = evaluate_team(Agree(), TEAM, engine, tasks=1, sampled=400)
+    assert first.solved == found.solved[:400]
+
+
+def test_what_is_sampled_is_given_by_the_seed():
+    engine = ScriptedEngine(lambda role, prompt, rng: rng.choice("ab"))
+    by_seed = [evaluate_team(Agree(), TEAM, engine, tasks=20, sampled=1, seed=seed).solved for seed in (0, 0, 1)]
+    assert by_seed[0] == by_seed[1] != by_seed[2]
+
+
+def test_sampling_is_that_of_the_caller_but_for_a_single_greedy_answer():
+    def asked(**settings) -> tuple[float, float]:
+        engine = ScriptedEngine(counting())
+        evaluate_team(Agree(), TEAM, engine, tasks=1, sampling=Sampling(temperature=0.7, top_p=0.9), **settings)
+        request = engine.waves[0][0]
+        return request.temperature, request.top_p
+
+    assert asked() == (0.0, 1.0)
+    assert asked(sampled=1) == asked(votes=3) == (0.7, 0.9)
+
+
+def test_a_seat_is_taken_by_who_is_named():
+    engine = ScriptedEngine.table({"a": "b"})
+    found = evaluate_team(Agree(), TEAM, engine, tasks=2, seats={"b": lambda prompt: "b"})
+    assert found.success == 1.0
+    assert {request.role for wave in engine.waves for request in wave} == {"a"}
+
+
+class Few(Agree):
     def count(self, split):
         return 3
 
@@ -110,6 +193,7 @@ class Few(Toy):
 def test_more_tasks_than_there_are_is_refused():
     with pytest.raises(ConfigError, match="has 3 tasks, not 9"):
         evaluate_team(Few(), TEAM, ScriptedEngine(counting()), tasks=9)
+    assert evaluate_team(Few(), TEAM, ScriptedEngine(counting()), tasks=3).tasks == 3
 
 
 def test_the_best_of_k_is_the_published_pass_at_k():
@@ -125,6 +209,8 @@ def test_the_best_of_k_is_the_mean_over_all_choices_of_k():
         assert at_k(values, 5, k) == pytest.approx(sum(map(max, choices)) / len(choices))
     with pytest.raises(ValueError, match="needs 6 episodes"):
         at_k(values, 5, 6)
+    with pytest.raises(ValueError, match="best of 0"):
+        at_k(values, 5, 0)
 
 
 def test_what_the_environment_notes_is_kept_by_episode():

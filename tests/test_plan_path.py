@@ -1,5 +1,8 @@
 """plan_path: its tasks, its parser, and that its rewards cannot be farmed."""
 
+import re
+from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -9,8 +12,11 @@ from hypothesis import strategies as st
 from coterie.cursor import Cursor
 from coterie.environment import SPLITS, split_of
 from coterie.environments.plan_path import (
+    LESSONS,
+    PLANNER_LESSONS,
     Maze,
     PlanPath,
+    cells_by_name,
     content,
     distances,
     full_view,
@@ -24,7 +30,7 @@ from coterie.environments.plan_path import (
     task_distances,
     walk,
 )
-from coterie.episode import Asked
+from coterie.episode import Asked, Rewarded
 from coterie.scene import Reply
 from tests.toys import run
 
@@ -180,6 +186,18 @@ def test_no_behaviour_over_an_episode_earns_more_than_shortest_paths(environment
     assert best <= 1.0
 
 
+def test_a_turn_pays_each_role_for_the_walk_that_it_says():
+    cursor = Cursor(PlanPath(max_turns=1, max_tokens=9), OPEN, 0)
+    for role, text in (("proposer", "go a2 a3"), ("planner", "go b1 z9")):  # two nearer; one nearer, and no such cell
+        point = run(cursor.advance())
+        assert (point.roles, point.asked.max_tokens) == ((role,), 9)
+        cursor.answer({role: Reply(role, text)})
+    run(cursor.advance())
+    earned = [(event.role, event.value) for event in cursor.events if isinstance(event, Rewarded)]
+    assert earned[:2] == [("proposer", pytest.approx(2 / 6 - 1)), ("planner", pytest.approx(1 / 6 - 1 - 0.2))]
+    assert earned[2:] == [(None, 0.0)]
+
+
 def test_an_empty_or_cut_reply_never_beats_honest_failure():
     honest = progress(WALLED, (0, 0), *walk(WALLED, (0, 0), says("go"), 8), 8)
     for text, finish in [("", "stop"), ("go a2 a3", "length"), ("", "length"), ("\x00", "stop")]:
@@ -236,6 +254,94 @@ def test_lessons_are_of_train_tasks_only_and_from_many_places():
     assert False in starts
 
 
+def drawn(seed: int, random: float) -> Random:
+    """Chance whose share is always the same; what it picks is chance all the same."""
+    rng = Random(seed)
+    rng.random = lambda: random
+    return rng
+
+
+@pytest.mark.parametrize("longer", [False, True])
+def test_a_lesson_is_of_a_pair_of_cells_and_half_of_them_of_the_longer_of_two(longer):
+    environment, kept, switched = PlanPath(naive=0.0), 0, 0
+    for index in range(60):
+        task = environment.task("train", index)
+        free = [(row, column) for row in range(6) for column in range(6) if (row, column) not in task.walls]
+        rng = Random(index)
+        mazes = [replace(task, start=start, goal=goal) for start, goal in (rng.sample(free, 2), rng.sample(free, 2))]
+        far = [task_distances(maze).get(maze.start, 0) for maze in mazes]
+        maze = mazes[far[1] > far[0]] if longer else mazes[0]
+        if maze.start not in task_distances(maze) or split_of(content(maze)) != "train":
+            continue
+        kept, switched = kept + 1, switched + (maze is mazes[1])
+        lesson = next(environment.lessons(task, drawn(index, 0.4 if longer else 0.6)))
+        assert (lesson.role, lesson.prompt) == ("proposer", map_view(maze, maze.start))
+        end, legal = walk(maze, maze.start, Reply("proposer", lesson.reply), 8)
+        assert legal
+        assert task_distances(maze)[end] == max(0, task_distances(maze)[maze.start] - 8)
+    assert kept > 30
+    assert (switched > 5) == longer
+
+
+def test_a_pair_of_cells_that_is_no_train_task_is_passed_over():
+    environment = PlanPath(solo=True)
+    counts = [len(list(environment.lessons(environment.task("train", at), Random(at)))) for at in range(40)]
+    assert max(counts) <= LESSONS
+    assert sum(counts) / 40 > LESSONS / 2
+
+
+def test_the_planner_has_its_share_of_lessons_in_both_views():
+    environment = PlanPath(naive=0.0)
+    lessons = [one for at in range(200) for one in environment.lessons(environment.task("train", at), Random(at))]
+    own = [lesson for lesson in lessons if lesson.role == "planner"]
+    assert len(own) / (len(lessons) - len(own)) == pytest.approx(PLANNER_LESSONS, abs=0.05)
+    lines = [lesson.prompt.count("\n") for lesson in own]  # of three rows or of six, then where one is, the proposal
+    assert set(lines) == {4, 7}
+    assert lines.count(4) / len(lines) == pytest.approx(0.5, abs=0.1)
+    taken = [lesson.reply == lesson.prompt.split("proposal: ")[1] for lesson in own]
+    assert 0.5 < sum(taken) / len(taken) < 1
+    assert {lesson.role for lesson in PlanPath(solo=True).lessons(environment.task("train", 0), Random(0))} == {"planner"}
+
+
+def test_half_of_the_proposals_of_lessons_ignore_the_walls():
+    environment = PlanPath(naive=0.0, view="full")
+    blind = Counter()
+    for at in range(200):
+        task = environment.task("train", at)
+        for lesson in environment.lessons(task, Random(at)):
+            if lesson.role == "planner":
+                here, goal = WHERE.search(lesson.prompt).groups()
+                maze = replace(task, start=cells_by_name(6)[here], goal=cells_by_name(6)[goal])
+                blind[walk(maze, maze.start, Reply("proposer", lesson.prompt.split("proposal: ")[1]), 8)[1]] += 1
+    assert 0.1 < blind[False] / blind.total() < 0.5  # of the blind half, some meet no wall
+
+
+WHERE = re.compile(r"here (\S+) goal (\S+)")
+
+
+def test_the_planner_takes_what_it_can_see_to_be_good():
+    """In the split view: a proposal whose first step is open; in the full view: one that leads nearer."""
+    rng = Random(0)
+    taken = {"split": ("go a2", "go b1"), "full": ("go a2",)}  # b1 is a dead end; b2 is a wall
+    for view in taken:
+        environment = PlanPath(size=4, view=view, naive=0.0)
+        for text in ("go a2", "go b1", "go b2"):
+            seen = environment.planner_sees(WALLED, (0, 0), says(text))
+            said = environment.demonstrate("planner", WALLED, seen, rng)
+            assert (said == text) == (text in taken[view]), (view, text)
+    blind = PlanPath(size=4, naive=0.0).demonstrate("planner", WALLED, near_view(WALLED, (0, 0), says("go b2")), rng)
+    assert blind.split()[-1] == "d4"
+    assert len(blind.split()) == 1 + 6  # the straight line, walls or not
+    seeing = environment.demonstrate("planner", WALLED, full_view(WALLED, (0, 0), says("go b2")), rng)
+    assert walk(WALLED, (0, 0), says(seeing), 8) == ((3, 3), True)
+
+
+def test_a_habit_goes_along_the_row_then_the_column_as_far_as_a_reply_may():
+    environment = PlanPath(size=4, naive=1.0, max_moves=5)
+    for role in environment.roles:
+        assert environment.demonstrate(role, WALLED, map_view(WALLED, (0, 0)), Random(0)) == "go b1 c1 d1 d2 d3"
+
+
 def test_the_demonstrator_is_imperfect_by_design_and_perfect_without_it():
     def solves(environment, task):
         rng = Random(1)
@@ -258,6 +364,22 @@ def test_a_straight_line_is_as_long_as_the_manhattan_distance():
         assert len(route) == 5
         assert route[-1] == (3, 2)
     assert straight((0, 0), (1, 2))[:2] == [(0, 1), (0, 2)]
+
+
+def test_a_line_in_random_order_turns_anywhere():
+    assert {tuple(straight((0, 0), (1, 1), Random(seed))) for seed in range(20)} == {
+        ((0, 1), (1, 1)),
+        ((1, 0), (1, 1)),
+    }
+    assert straight((2, 2), (0, 0), drawn(0, 0.9))[:2] == [(2, 1), (2, 0)]
+    assert straight((0, 0), (2, 1), drawn(0, 0.6))[0] == (1, 0)  # two of three moves are along the column
+    assert straight((0, 0), (2, 1), drawn(0, 0.7))[0] == (0, 1)
+    assert straight((0, 0), (0, 2), drawn(0, 0.0)) == [(0, 1), (0, 2)]
+
+
+def test_what_has_no_effect_on_a_planner_that_is_alone():
+    assert set(PlanPath(solo=True).inert()) == {"view"}
+    assert PlanPath().inert() == {}
 
 
 def test_distances_by_hand():

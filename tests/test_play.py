@@ -1,0 +1,290 @@
+"""Play: what a question asks for, what is tried again, and what a rollout is said to have cost."""
+
+import asyncio
+
+import pytest
+
+from coterie import calls
+from coterie.engines.scripted import ScriptedEngine
+from coterie.episode import Ended
+from coterie.errors import CallError, ConfigError, Unavailable
+from coterie.play import RETRIES, Play, Sampling, drive
+from coterie.scene import Scene
+from coterie.seeds import seed_of
+from tests.outside import double
+from tests.toys import TEAM, Agree, Sequential, Toy, one, run
+
+
+class Two(Toy):
+    """a is asked with a limit and a stop string of its own, b with neither."""
+
+    async def play(self, task, scene: Scene) -> None:
+        said = await scene.ask("a", "one", max_tokens=3, stop=("!",))
+        await scene.ask("b", f"two {said.text}")
+        scene.succeed()
+
+
+class Calling(Toy):
+    async def play(self, task, scene: Scene) -> None:
+        await scene.ask("a", "x")
+        try:
+            await scene.call(double, 2)
+        except CallError as error:
+            return scene.fail(error.kind)
+        scene.succeed()
+
+
+class Fails(ScriptedEngine):
+    """Fails so often before it answers."""
+
+    def __init__(self, script, times: int) -> None:
+        super().__init__(script)
+        self.times = times
+
+    async def generate(self, requests):
+        if self.times:
+            self.times -= 1
+            raise Unavailable("engine", "busy just now")
+        await asyncio.sleep(0.01)
+        return await super().generate(requests)
+
+
+def said(role, prompt, rng) -> str:
+    return "longer" if role == "a" else "bb"
+
+
+def played(play: Play, tasks: int = 1):
+    """Every task's log, or the fault that it met."""
+
+    async def episode(index):
+        cursor = play.start(play.task("train", index))
+        drawn = await play.run(cursor)
+        return cursor.log, drawn
+
+    async def together():
+        return await play.together(*(episode(index) for index in range(tasks)))
+
+    return run(together())
+
+
+def test_a_question_asks_for_what_the_environment_and_the_sampling_say():
+    engine = ScriptedEngine(said)
+    sampling = Sampling(temperature=0.7, top_p=0.9, max_tokens=40)
+    play = Play(Two(), TEAM, engine, seed=5, step=3, sampling=sampling)
+    played(play)
+    (first,), (second,) = engine.waves
+    assert (first.role, first.policy, first.prompt, first.prompt_ids) == ("a", "pa", "one", tuple(b"one"))
+    assert (first.max_tokens, first.stop) == (3, ("!",))
+    assert (second.max_tokens, second.stop) == (40, ())
+    assert (first.temperature, first.top_p) == (0.7, 0.9)
+    assert first.key == ("train-0", 0, "0@0", "a")
+    assert second.key == ("train-0", 0, "0@1", "b")
+    assert first.seeds == (seed_of("sample", 5, 3, *first.key, 0),)
+
+
+def test_draws_roles_and_temperature_are_those_that_are_asked_for():
+    engine = ScriptedEngine(said)
+    play = Play(Sequential(), TEAM, engine, seed=0)
+
+    async def ask():
+        cursor = play.start(play.task("train", 0), 7)
+        return await play.ask(cursor, await cursor.advance(), 3, roles=("a",), temperature=0.0)
+
+    answers = one(play, ask())
+    assert {role: len(samples) for role, samples in answers.items()} == {"a": 3}
+    (request,) = engine.waves[0]
+    assert (request.temperature, request.key[1]) == (0.0, 7)
+    assert request.seeds == tuple(seed_of("sample", 0, 0, *request.key, draw) for draw in range(3))
+
+
+def test_episodes_steps_and_seeds_have_chance_of_their_own():
+    def chance(seed=0, step=0, index=0, episode=0) -> int:
+        play = Play(Toy(), TEAM, ScriptedEngine(said), seed=seed, step=step)
+        return play.start(play.task("train", index), episode).log.seed
+
+    assert chance() == chance() == seed_of("episode", 0, 0, "train-0", 0)
+    assert len({chance(), chance(seed=1), chance(step=1), chance(index=1), chance(episode=1)}) == 5
+
+
+def test_what_is_drawn_is_told_with_the_number_of_its_point():
+    ((log, drawn),) = played(Play(Two(), TEAM, ScriptedEngine(said), seed=0))
+    assert [(index, sample.role, sample.text) for index, sample in drawn] == [(0, "a", "lon"), (1, "b", "bb")]
+    assert [(reply.role, reply.text, reply.finish) for _, reply in log.replies()] == [
+        ("a", "lon", "length"), ("b", "bb", "stop")]  # fmt: skip
+
+
+def test_play_stops_where_it_is_told_to():
+    play = Play(Sequential(max_turns=2), TEAM, ScriptedEngine(said), seed=0)
+
+    async def until():
+        cursor = play.start(play.task("train", 0))
+        drawn = await play.run(cursor, lambda point: point.index == 2, temperature=0.0)
+        return drawn, cursor.log
+
+    drawn, log = one(play, until())
+    assert [index for index, _ in drawn] == [0, 1]
+    assert not any(isinstance(event, Ended) for event in log.events)
+    assert {request.temperature for wave in play._front.engine.waves for request in wave} == {0.0}
+
+
+def test_a_seat_that_is_taken_is_not_sampled():
+    heard = []
+    engine = ScriptedEngine(said)
+    play = Play(Two(), TEAM, engine, seed=0, seats={"a": lambda prompt: heard.append(prompt) or "by hand"})
+    ((log, drawn),) = played(play)
+    assert heard == ["one"]
+    assert [reply.text for _, reply in log.replies()] == ["by hand", "bb"]
+    assert [sample.role for _, sample in drawn] == ["b"]
+    assert {request.role for wave in engine.waves for request in wave} == {"b"}
+
+
+# three episodes: a's prompt of 3 bytes and cut reply of 3, b's of 7 and reply of 2 and its end
+def test_a_rollouts_cost_by_hand():
+    play = Play(Two(), TEAM, Fails(said, 0), seed=0)
+    played(play, 3)
+    budget = play.budget
+    assert (budget.prompt_tokens, budget.sampled_tokens) == (3 * (3 + 7), 3 * (3 + 3))
+    assert budget.engine_calls == 2
+    assert 0.02 <= budget.engine_s < 60
+    assert (budget.replies, budget.truncated) == ({"a": 3, "b": 3}, {"a": 3, "b": 0})
+    assert not (budget.dropped or budget.retried or budget.overlong or budget.calls)
+
+
+def test_a_faulty_wave_is_tried_again_and_then_its_branches_are_dropped():
+    play = Play(Two(), TEAM, Fails(said, RETRIES), seed=0)
+    ((log, _),) = played(play)
+    assert log.solved
+    assert (play.budget.retried, play.budget.engine_calls) == ({"engine": RETRIES}, RETRIES + 2)
+    assert not play.budget.dropped
+    play = Play(Two(), TEAM, Fails(said, RETRIES + 1), seed=0)
+    lost = played(play, 2)
+    assert [(type(fault), fault.stage, str(fault)) for fault in lost] == [
+        (Unavailable, "engine", "busy just now")] * 2  # fmt: skip
+    assert (play.budget.dropped, play.budget.engine_calls) == ({"engine": 2}, RETRIES + 1)
+
+
+class HalfDown(ScriptedEngine):
+    """Policy pb is gone."""
+
+    async def generate(self, requests):
+        if requests[0].policy == "pb":
+            raise Unavailable("engine", "pb is gone")
+        return await super().generate(requests)
+
+
+def test_a_policy_that_is_gone_takes_no_answer_from_another():
+    class Both(Toy):
+        async def play(self, task, scene: Scene) -> None:
+            await scene.ask(("b", "a")[task.number // 3 % 2], "x")
+            scene.succeed()
+
+    play = Play(Both(), TEAM, HalfDown(said), seed=0)
+    lost, (log, _) = played(play, 2)
+    assert (lost.stage, str(lost)) == ("engine", "pb is gone")
+    assert log.solved
+
+
+def test_a_bug_in_the_engine_is_raised_by_all_who_wait():
+    class Broken(ScriptedEngine):
+        async def generate(self, requests):
+            raise LookupError("by design")
+
+    with pytest.raises(LookupError, match="by design"):
+        played(Play(Agree(), TEAM, Broken(said), seed=0), 2)
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcome", "counted"),
+    [
+        (calls.TimedOut("timeout", "late"), "timeout", "call_timeouts"),
+        (calls.Crashed("crash", "dead"), "crash", "call_crashes"),
+    ],
+)
+def test_a_call_that_is_late_or_dies_is_counted_and_not_tried_again(monkeypatch, fault, outcome, counted):
+    async def fails(function, args, limit_s):
+        raise fault
+
+    monkeypatch.setattr(calls, "run", fails)
+    play = Play(Calling(), TEAM, ScriptedEngine(said), seed=0)
+    assert [log.outcome.reason for log, _ in played(play, 2)] == [outcome] * 2
+    assert getattr(play.budget, counted) == play.budget.calls == {"double": 2}
+    assert not play.budget.retried
+
+
+def test_a_call_without_its_infrastructure_is_tried_again_and_then_dropped(monkeypatch):
+    asked, failures = [], RETRIES
+
+    async def fails(function, args, limit_s):
+        asked.append((function, args, limit_s))
+        if len(asked) <= failures:
+            raise Unavailable("sandbox", "no room")
+        return function(*args)
+
+    monkeypatch.setattr(calls, "run", fails)
+    play = Play(Calling(), TEAM, ScriptedEngine(said), seed=0, sampling=Sampling(call_timeout_s=4.0))
+    ((log, _),) = played(play)
+    assert log.solved
+    assert asked == [(double, (2,), 4.0)] * (RETRIES + 1)
+    assert (play.budget.calls, play.budget.retried) == ({"double": 1}, {"sandbox": RETRIES})
+    asked.clear()
+    failures += 1
+    ((fault),) = played(play)
+    assert (fault.stage, str(fault)) == ("sandbox", "no room")
+    assert play.budget.dropped == {"sandbox": 1}
+
+
+def test_only_so_many_calls_run_at_once(monkeypatch):
+    running, most = 0, 0
+
+    async def counted(function, args, limit_s):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.001)
+        running -= 1
+        return 0
+
+    monkeypatch.setattr(calls, "run", counted)
+    monkeypatch.setattr(calls, "AT_ONCE", 3)
+    played(Play(Calling(), TEAM, ScriptedEngine(said), seed=0), 9)
+    assert most == 3
+
+
+class Narrow(ScriptedEngine):
+    def context(self, policy):
+        return 20
+
+
+def test_a_prompt_and_its_reply_may_fill_the_context_and_no_more():
+    class Long(Toy):
+        length: int
+        limit: int = 8
+
+        async def play(self, task, scene: Scene) -> None:
+            await scene.ask("a", "x" * self.length, max_tokens=self.limit or None)
+
+    played(Play(Long(length=12), TEAM, Narrow(said), seed=0))
+    for settings, told in (({"length": 13}, "what play passes as max_tokens"), ({"length": 13, "limit": 0}, None)):
+        play = Play(Long(**settings), TEAM, Narrow(said), seed=0, sampling=Sampling(max_tokens=8))
+        says = f"role 'a' has 13 tokens and its reply may have 8, but policy 'pa' has .* {told or 'engine.max_tokens'}"
+        with pytest.raises(ConfigError, match=says):
+            played(play)
+
+
+def test_nothing_side_by_side_is_nothing():
+    play = Play(Toy(), TEAM, ScriptedEngine(said), seed=0)
+    assert run(play.together()) == []
+
+
+def test_a_signal_leaves_without_a_word_of_its_tasks_and_other_errors_are_told():
+    told = []
+
+    async def task(error):
+        asyncio.get_running_loop().default_exception_handler = told.append
+        asyncio.get_running_loop().call_exception_handler({"message": "m", "exception": error})
+        return 3
+
+    assert drive(task(KeyboardInterrupt())) == 3
+    assert told == []
+    assert drive(task(LookupError())) == 3
+    assert [context["message"] for context in told] == ["m"]
