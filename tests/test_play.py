@@ -164,23 +164,23 @@ def test_a_faulty_wave_is_tried_again_and_then_its_branches_are_dropped():
 
 
 class HalfDown(ScriptedEngine):
-    """Policy pb is gone."""
+    """Policy pa is gone, the first that a wave asks."""
 
     async def generate(self, requests):
-        if requests[0].policy == "pb":
-            raise Unavailable("engine", "pb is gone")
+        if requests[0].policy == "pa":
+            raise Unavailable("engine", "pa is gone")
         return await super().generate(requests)
 
 
 def test_a_policy_that_is_gone_takes_no_answer_from_another():
     class Both(Toy):
         async def play(self, task, scene: Scene) -> None:
-            await scene.ask(("b", "a")[task.number // 3 % 2], "x")
+            await scene.ask(("a", "b")[task.number // 3 % 2], "x")
             scene.succeed()
 
     play = Play(Both(), TEAM, HalfDown(said), seed=0)
     lost, (log, _) = played(play, 2)
-    assert (lost.stage, str(lost)) == ("engine", "pb is gone")
+    assert (lost.stage, str(lost)) == ("engine", "pa is gone")
     assert log.solved
 
 
