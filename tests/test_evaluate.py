@@ -10,6 +10,7 @@ from coterie.episode import NO_OUTCOME, Sample
 from coterie.errors import ConfigError, Unavailable
 from coterie.play import Sampling, majority
 from coterie.run.evaluate import at_k, evaluate_team, wilson
+from coterie.seeds import seed_of
 from tests.toys import TEAM, Agree, Sequential, Toy, counting
 
 
@@ -18,6 +19,7 @@ def test_wilson_by_hand():
     assert wilson(0.8, 10) == pytest.approx((0.4901625, 0.9433178), rel=0, abs=1e-6)
     assert wilson(0.0, 10)[0] == 0.0
     assert wilson(1.0, 10)[1] == pytest.approx(1.0)
+    assert all(0.0 <= end <= 1.0 for trials in range(1, 300) for share in (0.0, 1.0) for end in wilson(share, trials))
 
 
 def test_success_is_what_the_environment_says_and_every_episode_counts():
@@ -165,6 +167,18 @@ def test_what_is_sampled_is_given_by_the_seed():
     engine = ScriptedEngine(lambda role, prompt, rng: rng.choice("ab"))
     by_seed = [evaluate_team(Agree(), TEAM, engine, tasks=20, sampled=1, seed=seed).solved for seed in (0, 0, 1)]
     assert by_seed[0] == by_seed[1] != by_seed[2]
+    request = engine.waves[-2][0]
+    assert request.seeds == (seed_of("sample", 1, -1, *request.key, 0),)  # of no step of a run
+
+
+def test_memory_is_shown_to_who_is_evaluated():
+    class Notes:
+        def told(self, prompt, role, task, episode):
+            return f"note! {prompt}"
+
+    engine = ScriptedEngine(counting())
+    evaluate_team(Agree(), TEAM, engine, tasks=2, recall=Notes())
+    assert all(request.prompt.startswith("note! ") for wave in engine.waves for request in wave)
 
 
 def test_sampling_is_that_of_the_caller_but_for_a_single_greedy_answer():
@@ -187,7 +201,7 @@ def test_a_seat_is_taken_by_who_is_named():
 
 class Few(Agree):
     def count(self, split):
-        return 3
+        return 3 if split == "validation" else 5
 
 
 def test_more_tasks_than_there_are_is_refused():

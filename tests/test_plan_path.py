@@ -300,7 +300,9 @@ def test_the_planner_has_its_share_of_lessons_in_both_views():
     assert lines.count(4) / len(lines) == pytest.approx(0.5, abs=0.1)
     taken = [lesson.reply == lesson.prompt.split("proposal: ")[1] for lesson in own]
     assert 0.5 < sum(taken) / len(taken) < 1
-    assert {lesson.role for lesson in PlanPath(solo=True).lessons(environment.task("train", 0), Random(0))} == {"planner"}
+    assert {lesson.role for lesson in PlanPath(solo=True).lessons(environment.task("train", 0), Random(0))} == {
+        "planner"
+    }
 
 
 def test_half_of_the_proposals_of_lessons_ignore_the_walls():

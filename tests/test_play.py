@@ -288,3 +288,50 @@ def test_a_signal_leaves_without_a_word_of_its_tasks_and_other_errors_are_told()
     assert told == []
     assert drive(task(LookupError())) == 3
     assert [context["message"] for context in told] == ["m"]
+
+
+class Notes:
+    """Stands for memory: a note before every prompt."""
+
+    def __init__(self) -> None:
+        self.asked, self.unread = [], []
+
+    def told(self, prompt, role, task, episode):
+        self.asked.append((prompt, role, task.id, episode))
+        return f"note! {prompt}"
+
+    def unseen(self, role, task, episode) -> None:
+        self.unread.append((role, task.id, episode))
+
+
+def test_notes_reach_who_is_asked_and_who_has_a_seat():
+    engine, notes, heard = ScriptedEngine(said), Notes(), []
+    play = Play(Two(), TEAM, engine, seed=0, recall=notes, seats={"b": lambda prompt: heard.append(prompt) or "bb"})
+
+    async def third():
+        cursor = play.start(play.task("train", 2), 3)
+        await play.run(cursor)
+        return cursor.log
+
+    log = one(play, third())
+    ((request,),) = engine.waves
+    assert (request.prompt, request.prompt_ids) == ("note! one", tuple(b"note! one"))
+    assert heard == ["note! two lon"]
+    assert notes.asked == [("one", "a", "train-2", 3), ("two lon", "b", "train-2", 3)]
+    assert [(reply.role, reply.text) for _, reply in log.replies()] == [("a", "lon"), ("b", "bb")]
+    assert notes.unread == []
+
+
+@pytest.mark.parametrize(("length", "fits"), [(6, True), (7, False)])
+def test_a_prompt_that_notes_would_make_too_long_goes_without_them(length, fits):
+    class Long(Toy):
+        async def play(self, task, scene: Scene) -> None:
+            await scene.ask("a", "x" * length, max_tokens=8)
+
+    engine, notes = Narrow(said), Notes()
+    play = Play(Long(), TEAM, engine, seed=0, recall=notes)
+    played(play, 2)
+    shown = ("note! " if fits else "") + "x" * length
+    assert {(request.prompt, request.prompt_ids) for request in engine.waves[0]} == {(shown, tuple(shown.encode()))}
+    assert play.budget.dropped == ({} if fits else {"notes": 2})
+    assert notes.unread == ([] if fits else [("a", "train-0", 0), ("a", "train-1", 0)])

@@ -100,7 +100,9 @@ def test_about_knows_the_commit_where_there_is_git(tmp_path, monkeypatch):
 
 def test_a_folder_that_is_there_is_refused_and_stays(made):
     before = (made.folder / "config.toml").read_bytes()
-    with pytest.raises(CheckpointError, match=r"run exists; choose .* --out, or go on with: coterie train --resume \S+run$"):
+    with pytest.raises(
+        CheckpointError, match=r"run exists; choose .* --out, or go on with: coterie train --resume \S+run$"
+    ):
         Run.create(made.folder, config("train.steps=9"))
     assert (made.folder / "config.toml").read_bytes() == before
 
@@ -133,8 +135,14 @@ def test_a_run_goes_on_exactly_with_what_it_began_with(made):
     [
         ({**EXACT, "threads": "2"}, r"threads 1, here 2; set OMP_NUM_THREADS to that number, or go on all the same"),
         ({"policy x": "abc"}, "threads 1, here unknown; set"),
-        ({**EXACT, "policy x": "d", "policy y": "e"}, "x abc, here d; policy y unknown, here e; restore that model, or"),
-        ({**EXACT, "torch": "9", "device": "cuda"}, "device unknown, here cuda; install that .* torch, use that device,"),
+        (
+            {**EXACT, "policy x": "d", "policy y": "e"},
+            "x abc, here d; policy y unknown, here e; restore that model, or",
+        ),
+        (
+            {**EXACT, "torch": "9", "device": "cuda"},
+            "device unknown, here cuda; install that .* torch, use that device,",
+        ),
         ({**EXACT, "environment": "d"}, "restore its files, or"),
         ({**EXACT, "algorithm": "d"}, "restore its file, or"),
         ({**EXACT, "config": "d"}, r"restore config\.toml, or"),
@@ -369,7 +377,9 @@ def test_everything_is_on_the_disk_before_it_has_its_name(made, monkeypatch):
     flushed, renamed, flush, rename = [], [], os.fsync, Path.rename
     by_handle = lambda handle: os.readlink(f"/proc/self/fd/{handle}")  # noqa: E731
     monkeypatch.setattr(os, "fsync", lambda handle: (flushed.append(Path(by_handle(handle))), flush(handle)))
-    monkeypatch.setattr(Path, "rename", lambda path, to: (renamed.append((path.name, len(flushed))), rename(path, to))[1])
+    monkeypatch.setattr(
+        Path, "rename", lambda path, to: (renamed.append((path.name, len(flushed))), rename(path, to))[1]
+    )
     saved(made, 1)
     aside = made.folder / "checkpoints/.step-00001"
     written = {aside, aside / "manifest.json", aside / "progress.json", aside / "deep/weights"}
@@ -532,7 +542,9 @@ def test_files_of_ones_own_that_are_imported_belong_to_an_environment(tmp_path, 
     files = {"far_off": "X = 1\n", "nearby": "import far_off\nimport json\n", "aside": "X = 1\n"}
     for name, text in files.items():
         (tmp_path / f"{name}.py").write_text(text)
-    (tmp_path / "mine.py").write_text("from nearby import far_off\nfrom tests.toys import Agree\nclass Mine(Agree): pass\n")
+    (tmp_path / "mine.py").write_text(
+        "from nearby import far_off\nfrom tests.toys import Agree\nclass Mine(Agree): pass\n"
+    )
     settings = load_config("mine.py:Mine").environment
     before = runs._source(settings)
     for name, belongs in (("far_off", True), ("nearby", True), ("mine", True), ("aside", False)):
