@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from random import Random
 
 import pytest
 
@@ -10,11 +11,12 @@ from coterie.algorithms.at_grpo import ATGRPO
 from coterie.conformance import check
 from coterie.cursor import Cursor
 from coterie.engines.scripted import ScriptedEngine
-from coterie.environments.code import Code, case_of
+from coterie.environments.code import LONGEST_TEST, Code, case_of, disagreement
 from coterie.episode import Asked, Rewarded
 from coterie.play import Play, Sampling
-from coterie.problems import Problem, literal
+from coterie.problems import Problem, embedded, literal
 from coterie.problems.files import instrumented
+from coterie.sandbox import decode
 from coterie.sandbox.backends import missing
 from coterie.scene import Reply
 from coterie.team import Team
@@ -223,6 +225,80 @@ def test_a_replay_runs_no_program_again(monkeypatch):
     again = Cursor(Code(), TASK, 0, recorded=cursor.events)
     assert run(again.advance()) is None
     assert again.events == cursor.events
+
+
+def test_what_each_role_is_asked():
+    assert Code().prompt("coder", TASK, "") == f"write {TASK.text}"
+    assert Code().prompt("tester", TASK, "before") == f"test {TASK.text}\nbefore"
+    own = Code(data="tasks.jsonl")
+    assert own.prompt("coder", TASK, "before").startswith("Write a Python program that solves the task below.")
+    assert own.prompt("coder", TASK, "before").endswith(f"code block.\n\n{TASK.text}\n\nbefore")
+    assert f"of the form `f(ARGUMENTS) == VALUE`, in Python literals.\n\n{TASK.text}" in own.prompt("tester", TASK, "")
+    assert f"two fenced blocks, marked input and output.\n\n{PROGRAM.text}" in own.prompt("tester", PROGRAM, "")
+
+
+def test_demonstrations_are_of_the_chain_or_of_one_with_a_step_forgotten():
+    task = next(task for at in range(99) if len(embedded.chain_at(task := Code().task("train", at)).steps) == 3)
+    whole, forgotten = embedded.chain_at(task), embedded.forgetful(embedded.chain_at(task))
+    for naive, chain in ((0.0, whole), (1.0, forgotten)):
+        assert Code(naive=naive).demonstrate("coder", task, "", Random(0)) == chain.program()
+        test = Code(naive=naive).demonstrate("tester", task, "", Random(0))
+        given, wanted = case_of(task, Reply("tester", test))
+        ((value),) = json.loads(given)
+        assert chain.value(decode(value)) == decode(json.loads(wanted))
+        assert len(str(value)) < 20
+
+
+def test_lessons_show_both_roles_the_first_turn_and_a_disagreement_where_there_is_one():
+    env, later = Code(naive=0.5), 0
+    for at in range(60):
+        task = env.task("train", at)
+        lessons = [one for one in env.lessons(task, Random(at)) if one.role in env.roles]
+        first = [one for one in lessons if "\n" not in one.prompt]
+        assert [(one.role, one.prompt) for one in first] == [(role, env.prompt(role, task, "")) for role in env.roles]
+        assert [one.role for one in lessons if one not in first] in ([], list(env.roles))
+        for one in lessons:
+            assert one.reply.startswith("def f(x):") if one.role == "coder" else " == " in one.reply
+            if one not in first:
+                later += 1
+                asked, *wrote, said = one.prompt.split("\n")
+                assert asked == env.prompt(one.role, task, "")
+                assert wrote[0] == "def f(x):"
+                gave, wanted = said.partition(" gave ")[2].split(", not ")
+                assert gave != wanted
+    assert 0 < later < 120
+    assert {one.role for one in env.lessons(env.task("train", 0), Random(0))} == {"coder", "tester", "aux", "main"}
+
+
+def test_a_test_of_a_whole_program_is_two_blocks_and_the_last_pair_counts():
+    said = "```input\n1\n```\n```output\n2\n```\nor\n```input\n3\n```\n\n```output\n4\n```"
+    assert case_of(PROGRAM, Reply("tester", said)) == ('"3\\n"', '"4\\n"')
+    assert case_of(PROGRAM, Reply("tester", "```input\n1\n```")) is None
+    assert case_of(PROGRAM, Reply("tester", RIGHT)) is None
+
+
+def test_a_line_of_a_test_is_read_up_to_a_bound():
+    line = f"f([{'1, ' * 330}1]) == 1"
+    assert case_of(TASK, Reply("tester", line[: LONGEST_TEST + 1])) is None
+    short = "f([1]) == 1"
+    assert case_of(TASK, Reply("tester", short.ljust(LONGEST_TEST) + " and more")) == case_of(
+        TASK, Reply("tester", short)
+    )
+
+
+@pytest.mark.parametrize("said", ["f([1]) < 2", "f([1]) != 2", "[f([1])] == [2]", "f([1]) == x", "(f)([1]) + 1 == 2"])
+def test_what_is_no_comparison_of_a_call_is_no_test(said):
+    assert case_of(TASK, Reply("tester", f"{said}  # f(== f(")) is None
+
+
+def test_what_both_are_shown_by_hand():
+    case = json.dumps([[3]]), json.dumps([6])
+    assert disagreement(TASK, "code", None, []) == "code\nno test"
+    assert disagreement(TASK, "code", case, [{"status": "error"}]) == "code\nf([3]) gave error, not [6]"
+    assert disagreement(TASK, "code", case, [{"status": "ok", "value": [3]}]) == "code\nf([3]) gave [3], not [6]"
+    case = json.dumps("4\n"), json.dumps("8\n")
+    shown = disagreement(PROGRAM, "code", case, [{"status": "ok", "output": "7\n"}])
+    assert shown == "code\n4\n gave 7\n, not 8\n"
 
 
 def test_it_keeps_the_contract():

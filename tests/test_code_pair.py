@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 import time
+from collections import Counter
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from random import Random
 
 import pytest
 from pydantic import ValidationError
@@ -14,9 +17,11 @@ from pydantic import ValidationError
 from coterie.config import load_config
 from coterie.conformance import check
 from coterie.cursor import Cursor
+from coterie.environments import code_pair
 from coterie.environments.code_pair import CodePair, expert_edits
 from coterie.episode import Asked, Noted, Rewarded
 from coterie.errors import ConfigError, Unavailable
+from coterie.play import Sampling
 from coterie.problems import Problem, embedded
 from coterie.problems.files import instrumented
 from coterie.sandbox.backends import missing
@@ -293,3 +298,162 @@ def test_demonstrations_are_weak_by_habit_and_able_underneath():
     usual = f"def aux(x):\n    return {first.code}"
     goes_on = "def f(x):\n    x = aux(x)\n" + f"    x = {chain.steps[1].code}\n    return {chain.steps[2].code}"
     assert earned(usual, goes_on, task)["tests"] == 1
+
+
+def programs(task: Problem, way: str, *, aux: float = 0.5, main: float = 1.0, naive: float = 0.0) -> tuple[str, str]:
+    """What both write where chance says so: aux's share of it, main's, and main's way."""
+    hers, his = Random(0), Random(0)
+    hers.random, his.random = lambda: aux, lambda: main
+    his.choices = lambda ways, weights: [way]
+    env = CodePair(naive=naive)
+    return env.demonstrate("aux", task, "", hers), env.demonstrate("main", task, "", his)
+
+
+def does(program: str, task: Problem) -> bool:
+    """Whether a program of our own is what its chain says, on inputs of any kind."""
+    names: dict = {}
+    exec(program, names)
+    chain, rng = embedded.chain_at(task), Random(1)
+    inputs = [embedded.an_input(chain.kind, rng, 6) for _ in range(20)]
+    return all(names["f"](given) == chain.value(given) for given in inputs)
+
+
+TASKS = [CodePair().task("train", at) for at in range(60)]
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.id)
+def test_whole_demonstrations_fit_together(task):
+    """What main writes goes with what aux writes, each way; and the fallback does without aux."""
+    aux, main = programs(task, "whole")
+    assert does(f"{aux}\n{main}", task)
+    fallback = programs(task, "fallback")[1]
+    broken = "def aux(x):\n    raise ValueError"
+    assert does(f"{aux}\n{fallback}", task)
+    assert does(f"{broken}\n{fallback}", task)
+    alone = programs(task, "alone")[1]
+    assert alone == embedded.chain_at(task).program()
+    first = embedded.chain_at(task).steps[0]
+    each = programs(task, "each", aux=0.1)
+    assert does("\n".join(each), task)
+    assert ("def aux(v)" in each[0]) == ("aux(v)" in each[1]) == bool(first.each or (first.test and "if" in first.code))
+
+
+def test_of_three_steps_main_believes_that_aux_has_taken_two():
+    for task in TASKS:
+        both, believes = programs(task, "whole", aux=0.9, main=0.0, naive=1.0)
+        assert does(f"{both}\n{believes}", task)
+        assert both.count("\n") == 2
+    three = next(task for task in TASKS if len(embedded.chain_at(task).steps) == 3)
+    two = next(task for task in TASKS if len(embedded.chain_at(task).steps) == 2)
+    believes = [programs(task, "whole", main=0.5, naive=0.8)[1] for task in (three, two)]  # a quarter of it for two
+    believes += [programs(task, "whole", main=0.1, naive=0.8)[1] for task in (three, two)]
+    knows = [programs(task, "whole")[1] for task in (three, two)]
+    assert [one != other for one, other in zip(believes, knows * 2, strict=True)] == [True, False, True, True]
+
+
+def test_how_often_each_way_is_shown():
+    asked = []
+    rng = Random(0)
+    rng.choices = lambda ways, weights: asked.append(dict(zip(ways, weights, strict=True))) or ["whole"]
+    CodePair(naive=0.0).demonstrate("main", TASKS[0], "", rng)
+    assert asked == [{"whole": 5, "each": 2, "fallback": 1, "alone": 1}]
+    each = next(task for task in TASKS if embedded.chain_at(task).steps[0].each)
+    taken = [CodePair().demonstrate("aux", each, "", Random(seed)) for seed in range(300)]
+    assert sum("def aux(v)" in one for one in taken) / 300 == pytest.approx(0.2, abs=0.07)
+    assert sum(one.count("\n") == 2 for one in taken) / 300 == pytest.approx(0.2, abs=0.07)
+
+
+def test_alone_main_forgets_a_step_or_does_not():
+    task = next(task for task in TASKS if len(embedded.chain_at(task).steps) == 3)
+    for naive, whole in ((0.0, True), (1.0, False)):
+        said = CodePair(solo=True, naive=naive).demonstrate("main", task, "", Random(0))
+        assert (said == embedded.chain_at(task).program()) == whole
+
+
+@pytest.mark.parametrize("solo", [False, True])
+def test_lessons_show_the_first_turn_and_half_of_the_time_a_later_one(solo):
+    env = CodePair(solo=solo)
+    told, later, count = Counter(), 0, 0
+    for at, task in enumerate(TASKS * 5):
+        lessons = list(env.lessons(task, Random(at)))
+        first = [lesson for lesson in lessons if "\n" not in lesson.prompt]
+        assert [lesson.role for lesson in first] == list(env.roles)
+        assert [lesson.prompt for lesson in first] == [env.prompt(role, task, "") for role in env.roles]
+        assert all(lesson.reply.startswith("def ") for lesson in lessons)
+        count, later = count + len(first), later + len(lessons) - len(first)
+        for lesson in lessons:
+            if lesson not in first:
+                asked, *wrote, last = lesson.prompt.split("\n")
+                assert asked == env.prompt(lesson.role, task, "")
+                told[last if "def " not in last and not last.startswith(" ") else ""] += 1
+                assert wrote[0].startswith(f"def {'f' if lesson.role == 'main' else 'aux'}(")
+    assert later / count == pytest.approx(0.5, abs=0.1)
+    assert {"no main", "syntax error", "tests 1 of 8, aux unused", ""} < set(told)
+    assert {one for one in told if one.startswith("tests") and "unused" not in one} == {
+        f"tests {passed} of 8" for passed in range(9)}  # fmt: skip
+
+
+def test_what_an_expert_is_asked(monkeypatch):
+    asked = []
+
+    def answer(request, timeout):
+        asked.append((request, timeout))
+        content = json.dumps({"aux": "be brief", "main": 7, "other": "x"})
+        return io.BytesIO(json.dumps({"choices": [{"message": {"content": content}}]}).encode())
+
+    monkeypatch.setattr(code_pair, "urlopen", answer)
+    edits = expert_edits("http://host/v1/", "some-model", "the task", {"aux": "A", "main": "M"})
+    assert edits == {"aux": "be brief", "main": "7"}
+    ((request, timeout),) = asked
+    assert (request.full_url, request.get_method()) == ("http://host/v1/chat/completions", "POST")
+    assert request.get_header("Content-type") == "application/json"
+    assert 0 < timeout < Sampling().call_timeout_s
+    body = json.loads(request.data)
+    assert set(body) == {"model", "messages", "response_format"}
+    assert (body["model"], body["response_format"]) == ("some-model", {"type": "json_object"})
+    (message,) = body["messages"]
+    assert message["role"] == "user"
+    assert message["content"].startswith("Task:\nthe task\n\naux wrote:\nA\n\nmain wrote:\nM\n\n")
+    assert "maps each of aux, main to" in message["content"]
+
+    def gone(request, timeout):
+        raise OSError("no route")
+
+    monkeypatch.setattr(code_pair, "urlopen", gone)
+    with pytest.raises(Unavailable, match="http://host/v1 gave no edit for every role: no route") as caught:
+        expert_edits("http://host/v1", "some-model", "the task", {"aux": ""})
+    assert caught.value.stage == "expert"
+
+
+def test_what_has_no_effect_beside_which_setting():
+    late = {"feedback", "stop_at", "expert_url", "expert_model"}
+    assert set(CodePair().inert()) == set(CodePair(feedback="expert").inert()) == late
+    assert set(CodePair(max_turns=2).inert()) == {"expert_url", "expert_model"}
+    assert CodePair(max_turns=2, feedback="expert").inert() == {}
+    assert all("max_turns" in CodePair().inert()[name] for name in ("feedback", "stop_at"))
+    assert all("expert" in CodePair().inert()[name] for name in ("expert_url", "expert_model"))
+
+
+def test_an_expert_is_ready_when_both_its_settings_are_there():
+    both = {"expert_url": "http://x", "expert_model": "m"}
+    CodePair(max_turns=2, feedback="expert", **both).ready()
+    CodePair(max_turns=1, feedback="expert").ready()
+    CodePair(max_turns=2).ready()
+    for name in both:
+        with pytest.raises(ConfigError, match="expert_url and expert_model"):
+            CodePair(max_turns=2, feedback="expert", **{name: both[name]}).ready()
+
+
+def test_what_each_role_is_asked():
+    assert CodePair().prompt("aux", TASK, "") == f"aux {TASK.text}"
+    assert CodePair().prompt("main", TASK, "before") == f"main {TASK.text}\nbefore"
+    assert CodePair(solo=True).prompt("main", TASK, "") == f"write {TASK.text}"
+    own = CodePair(data="tasks.jsonl")
+    aux, main = (own.prompt(role, TASK, "before") for role in ("aux", "main"))
+    assert aux.startswith("Write a helper function named aux")
+    assert main.startswith("Write the function f for")
+    assert "aux(...)" in main
+    assert aux.endswith(f"\n\n{TASK.text}\n\nbefore")
+    alone = CodePair(data="tasks.jsonl", solo=True).prompt("main", TASK, "")
+    assert "aux" not in alone
+    assert alone.endswith(f"\n\n{TASK.text}")

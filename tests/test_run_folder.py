@@ -509,6 +509,7 @@ def test_a_run_is_called_after_its_day_and_its_environment():
     at = r"\d{4}-\d\d-\d\d-\d{6}"
     assert re.fullmatch(rf"runs/{at}-plan_path", str(new_folder("plan_path")))
     assert re.fullmatch(rf"runs/{at}-mine", str(new_folder("some/mine.py:Env:x")))
+    assert re.fullmatch(rf"runs/{at}-mine", str(new_folder("of my own/mine:Env")))
 
 
 def test_a_step_beyond_five_digits_is_a_step_and_no_other_name_is(made):
