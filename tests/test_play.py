@@ -1,13 +1,14 @@
 """Play: what a question asks for, what is tried again, and what a rollout is said to have cost."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from coterie import calls
 from coterie.engines.scripted import ScriptedEngine
-from coterie.episode import Ended
-from coterie.errors import CallError, ConfigError, Unavailable
+from coterie.episode import Ended, Sample
+from coterie.errors import CallError, ConfigError, EnvError, Unavailable
 from coterie.play import RETRIES, Play, Sampling, drive
 from coterie.scene import Scene
 from coterie.seeds import seed_of
@@ -335,3 +336,53 @@ def test_a_prompt_that_notes_would_make_too_long_goes_without_them(length, fits)
     assert {(request.prompt, request.prompt_ids) for request in engine.waves[0]} == {(shown, tuple(shown.encode()))}
     assert play.budget.dropped == ({} if fits else {"notes": 2})
     assert notes.unread == ([] if fits else [("a", "train-0", 0), ("a", "train-1", 0)])
+
+
+class Grows(Toy):
+    """Its second prompt has outgrown a context of 20."""
+
+    async def play(self, task, scene: Scene) -> None:
+        await scene.ask("a", "x", max_tokens=8)
+        await scene.ask("a", "x" * 13, max_tokens=8)
+
+
+def test_a_role_whose_prompt_has_outgrown_the_context_is_not_asked_and_says_nothing():
+    play = Play(Grows(), TEAM, Narrow(said), seed=0)
+
+    async def second():
+        cursor = play.start(play.task("train", 0))
+        await play.run(cursor, lambda point: point.index == 1)
+        return await play.ask(cursor, await cursor.advance(), 2)
+
+    silent = Sample("a", "pa", -1, (), (), (), "context", "")
+    assert one(play, second()) == {"a": (silent, silent)}
+    assert play.budget.overlong == {"a": 1}
+    for log, drawn in played(play, 2):
+        assert [index for index, _ in drawn] == [0]
+        assert [reply.finish for _, reply in log.replies()] == ["stop", "context"]
+    assert play.budget.overlong == {"a": 3}
+
+
+def test_prompts_are_rendered_and_measured_by_the_policy_that_is_asked():
+    class Watched(ScriptedEngine):
+        def render(self, policy, role, prompt):
+            asked.append((policy, role))
+            return super().render(policy, role, prompt)
+
+        def context(self, policy):
+            asked.append(policy)
+            return super().context(policy)
+
+    asked = []
+    played(Play(Two(), TEAM, Watched(said), seed=0))
+    assert asked == [("pa", "a"), "pa", ("pb", "b"), "pb"]
+
+
+def test_two_tasks_of_one_name_are_refused_with_what_to_do():
+    class OneName(Agree):
+        def task(self, split, index):
+            return replace(super().task(split, index), id="riddle")
+
+    says = "both called task 'riddle', episode 0; give every task of a split an id of its own"
+    with pytest.raises(EnvError, match=says):
+        played(Play(OneName(), TEAM, ScriptedEngine(said), seed=0), 2)

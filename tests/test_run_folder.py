@@ -171,6 +171,7 @@ def test_another_number_of_steps_is_written_each_time(made):
     made.prolong(config("train.steps=8"), 6)
     assert about(made)["steps_changed"] == [{"step": 4, "from": 4, "to": 6}, {"step": 6, "from": 6, "to": 8}]
     assert made.config.train.steps == 8
+    assert "went_on_anyway" not in about(made)
     assert (made.folder / "config.toml").read_text().startswith(f"# coterie train {made.folder}/config.toml\n\n")
 
 
@@ -263,7 +264,7 @@ def test_damaged_episodes_are_one_line(made, data):
 class Raises(Toy):
     async def play(self, task, scene) -> None:
         reply = await scene.ask("a", "x")
-        raise LookupError(f"{task.id} {reply.text}")
+        raise LookupError(f"{task.id} {reply.text} {scene.rng.random()}")
 
 
 def test_a_bug_is_kept_and_played_again(tmp_path):
@@ -276,11 +277,12 @@ def test_a_bug_is_kept_and_played_again(tmp_path):
     cursor = Cursor(Raises(), Raises().task("train", 3), 5)
     run(cursor.advance())
     cursor.answer({"a": Reply("a", "said")})
-    with pytest.raises(PlayBug):
+    with pytest.raises(PlayBug, match="train-3 said") as raised:
         run(cursor.advance())
     made.save_bug("train", 3, cursor.log)
-    with pytest.raises(PlayBug, match="train-3 said"):
+    with pytest.raises(PlayBug) as again:
         made.replay_bug()
+    assert str(again.value) == str(raised.value)  # the same chance
     assert any(isinstance(event, Asked) for event in cursor.log.events)
     for text in ("", "[1, 2]", '["train", 3, {}]', "null"):
         (made.folder / "bug.json").write_text(text)
@@ -442,12 +444,19 @@ def test_a_damaged_checkpoint_says_what_and_how_to_go_on(made, what):
     damaged(made, what)
     with pytest.raises(CheckpointError, match=f"{DAMAGES[what]}; put it back from a copy, or start"), made.reading():
         pass
-    saved(made, 0, 1)
+    saved(made, 0, 1, 7)
     folder = made.checkpoint(2)
     away = f"mv {folder} {folder.with_name('damaged-step-00002')}"
-    says = f"{DAMAGES[what]}; use --step 1 to look at another, or go on from step 1 after: {re.escape(away)}$"
-    with pytest.raises(CheckpointError, match=says), made.reading():
+    says = f"{DAMAGES[what]}; use --step 7 to look at another, or go on from step 7 after: {re.escape(away)}$"
+    with pytest.raises(CheckpointError, match=says), made.reading(2):
         pass
+
+
+def test_a_checkpoint_without_a_manifest_is_not_pruned(made):
+    saved(made, 1)
+    (made.checkpoint(1) / "manifest.json").unlink()
+    saved(made, 2, keep=1)
+    assert made.checkpoints() == [1, 2]
 
 
 def test_a_checkpoint_that_is_always_replaced_is_given_up(made, monkeypatch):
@@ -532,7 +541,7 @@ def test_what_exactness_rests_on():
     assert differs("train.steps=9") == set()
     assert differs("policies.team.model=elsewhere") == set()  # models are compared by what is in them
     assert differs("policies.team.template.quiet=true") == {"config"}
-    assert differs("optimizer.lr=0.5") == {"config"}
+    assert differs("optimizer.lr=0.5") == differs("train.tasks_per_step=9") == {"config"}
     assert differs("algorithm.name=mas_grpo") == {"config", "algorithm"}
     assert exactness(load_config("plan_path"))["environment"] != base["environment"]
 
