@@ -18,8 +18,8 @@ from coterie.conformance import check
 from coterie.cursor import Cursor
 from coterie.engines.scripted import ScriptedEngine
 from coterie.environment import split_of
-from coterie.environments.assistants import Assistants, parsed
-from coterie.episode import Asked, Noted, text_of
+from coterie.environments.assistants import NO_ANSWER, Assistants, cut, parsed, quoted, strategy
+from coterie.episode import Asked, Noted, Rewarded, text_of
 from coterie.errors import ConfigError
 from coterie.memory import Entry, MemoryConfig, Recall, Store, evolve, told_by
 from coterie.play import Play
@@ -298,6 +298,131 @@ def test_habits_are_weak_and_able_underneath():
         expert(Assistants(naive=1.0).task("validation", at), Assistants(naive=1.0), at).log.solved for at in range(200)
     )
     assert 0.3 < greedy[True] / 200 < 0.6 < solved[True] / 200 < 0.8
+
+
+ERRAND = "delegate(shop_call, price of large fork )"
+DEMONSTRATIONS = [  # role, prompt, by an expert, by habit
+    ("master", "query: age of old rug", "delegate(qa, age of old rug )", "delegate(shop_call, age of old rug )"),
+    ("master", "query: maker of old rug", "delegate(qa, maker of old rug )", "delegate(shop_call, maker of old rug )"),
+    ("master", "query: width of old rug", "delegate(qa, width of old rug )", None),
+    ("master", "query: age of old rug\nx -> 9", "final( 9 )", "x"),
+    ("master", "query: age of old rug\nx -> 9\nx -> 9", "final( 9 )", None),
+    ("master", "query: price of large fork + 2", ERRAND, None),
+    (
+        "master",
+        f"query: price of large fork + 2\n{ERRAND} -> 1",
+        "delegate(math, 1 + 2 )",
+        "delegate(shop_call, 1 + 2 )",
+    ),
+    ("master", f"query: price of large fork + 2\n{ERRAND} -> {NO_ANSWER}", "final( no answer )", None),
+    ("master", f"query: price of large fork + 2\n{ERRAND} -> error: no", "final( no answer )", None),
+    ("master", "query: what is it", "final( no answer )", None),
+    ("qa", "task: weight of old rug", 'tool(search, {"words": "old rug weight"} )', None),
+    (
+        "qa",
+        "task: origin of old rug",
+        'tool(search, {"words": "old rug origin"} )',
+        'tool(search, {"words": "old rug"} )',
+    ),
+    (
+        "qa",
+        "task: height of old rug",
+        'tool(search, {"words": "old rug height"} )',
+        'tool(search, {"words": "old rug"} )',
+    ),
+    ("qa", "task: price of old rug", "final( no answer )", None),
+    ("qa", "task: weight of old rug\nx -> old rug weight 7", "final( 7 )", None),
+    ("qa", "task: weight of old rug\nx -> error: no", "final( no answer )", None),
+    ("shop_call", "task: stock of old rug", 'tool(stock, {"item": "old rug"} )', 'tool(price, {"item": "old rug"} )'),
+    ("shop_call", "task: price of old rug", 'tool(price, {"item": "old rug"} )', None),
+    (
+        "general_call",
+        "task: 3 km in m",
+        'tool(convert, {"value": 3 , "unit": "km" , "to": "m"} )',
+        'tool(convert, {"value": 3 , "unit": "m" , "to": "km"} )',
+    ),
+    ("general_call", "task: 3000 m in km", 'tool(convert, {"value": 3000 , "unit": "m" , "to": "km"} )', None),
+    ("general_call", "task: weekday of 14 3", 'tool(weekday, {"day": 14 , "month": 3} )', None),
+    ("math", "task: 7 - 2 + 4", "so 7 - 2 = 5\nso 5 + 4 = 9\nfinal( 9 )", "so 7 - 2 = 5\nfinal( 5 )"),
+    ("math", "task: 7 + 2 - 4", "so 7 + 2 = 9\nso 9 - 4 = 5\nfinal( 5 )", None),
+    ("math", "task: seven", "final( no answer )", None),
+]
+
+
+@pytest.mark.parametrize(("role", "told", "able", "habit"), DEMONSTRATIONS)
+def test_demonstrations_by_hand(role, told, able, habit):
+    query = ask("what is it", "x")
+    for prompt in (f"{role}\n{told}", f"{role} with instructions\n\n{told}"):
+        assert ENV.demonstrate(role, query, prompt, Random(0)) == able
+        assert Assistants(naive=1.0).demonstrate(role, query, prompt, Random(0)) == (habit or able)
+        told_how = f'{{"note": "tool(search); tool(stock); tool(convert); {strategy(told.splitlines()[0][7:])}"}}'
+        if role != "math" and habit:
+            note = told_how if role != "master" else f'{{"note": "{strategy(told.splitlines()[0][7:])}"}}'
+            assert Assistants(naive=1.0).demonstrate(role, query, f"{note}\n{prompt}", Random(0)) == able
+
+
+def test_queries_of_ones_own_come_without_demonstrations_and_without_a_recipe():
+    own = Assistants(data="mine.jsonl")
+    assert own.recommended() == {}
+    with pytest.raises(NotImplementedError, match="without demonstrations"):
+        own.demonstrate("master", ask("x", "y"), "master\nquery: x", Random(0))
+
+
+def test_what_has_no_effect_beside_which_setting():
+    weights = {"format_weight", "cost_weight"}
+    both = Assistants(published_weights=True, data="mine.jsonl").inert()
+    assert set(both) == {*weights, "kinds"}
+    assert all("published_weights" in both[name] for name in weights)
+    assert both["kinds"].startswith("data ")
+    assert set(Assistants(published_weights=True).inert()) == weights
+
+
+def test_an_episode_tells_what_each_role_was_asked():
+    task = ask("price of red mug + 4")
+    cursor = expert(task)
+    calls = Counter(role for role, _ in prompts(cursor))
+    assert noted(cursor) == {"calls": calls.total(), **{f"calls/{role}": calls[role] for role in ENV.roles}}
+    earned = {event.name: event.value for event in cursor.events if isinstance(event, Rewarded)}
+    assert earned == {
+        "answer": 1.0,
+        "format": pytest.approx(0.1),
+        "cost": pytest.approx(-0.3 * (calls.total() - 1) / 13),
+    }
+    assert {event.max_tokens for event in cursor.events if isinstance(event, Asked)} == {48}
+    assert play(task, "final(99)").log.outcome.reason == "a wrong answer"
+    assert play(task, "hm").log.outcome.reason == "no answer in time"
+
+
+def test_an_answer_is_compared_without_case_and_blanks():
+    assert play(ask("x", "Old  Rug"), "final( old rug )").log.solved
+    assert not play(ask("x", "old rug"), "final(oldrug)").log.solved
+
+
+def test_with_instructions_a_role_is_told_what_it_may_do_and_no_more():
+    env, shop = Assistants(brief=False), Shop(assistance.catalogue())
+    told = {role: env.prompt(role, ["task: x", "y -> 1"], env.tools(shop)[role]) for role in env.roles}
+    assert all(one.endswith("\n\ntask: x\ny -> 1") for one in told.values())
+    assert "one of qa, shop_call, general_call, math, or final(ANSWER)" in told["master"]
+    assert "Tools:" not in told["master"]
+    names = {
+        role: [tool["function"]["name"] for tool in json.loads(told[role].partition("Tools: ")[2].partition("\n\n")[0])]
+        for role in ("qa", "shop_call", "general_call", "math")
+    }
+    assert names == {
+        "qa": ["search"],
+        "shop_call": ["price", "stock", "buy"],
+        "general_call": ["convert", "weekday", "distance"],
+        "math": [],
+    }
+    assert len({one.split(" End your reply")[0] for one in told.values()}) == 5
+    assert Assistants().prompt("qa", ["task: x", "y -> 1"], env.tools(shop)["qa"]) == "qa\ntask: x\ny -> 1"
+
+
+def test_text_is_bounded_by_bytes_in_whole_characters():
+    assert (cut("é" * 100), cut("é" * 101), cut("x" + "é" * 100)) == ("é" * 100, "é" * 100, "x" + "é" * 99)
+    assert (quoted("é" * 100), quoted("é" * 101)) == ("é" * 100, "é" * 100 + " …")
+    assert quoted(" a\n b -> c ") == "a b c"
+    assert cut("\ud800") == "?"
 
 
 def test_notes_in_a_prompt_are_followed():
