@@ -249,11 +249,14 @@ def test_episodes_come_back_as_they_were_saved(made):
         made.episodes(5)
 
 
-@pytest.mark.parametrize("data", [b"", b"no gzip", gzip.compress(b"{}"), gzip.compress(b"[1]")[:-3]])
-def test_damaged_episodes_are_one_line(made, data):
+DAMAGED = {"": b"", "no gzip": b"no gzip", "no task": gzip.compress(b"{}"), "cut": gzip.compress(b"[1]")[:-3]}
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_damaged_episodes_are_one_line(made, what):
     made.save_episodes(7, [played()])
-    (made.folder / "episodes/step-00007.jsonl.gz").write_bytes(data)
-    if data:
+    (made.folder / "episodes/step-00007.jsonl.gz").write_bytes(DAMAGED[what])
+    if what:
         with pytest.raises(CheckpointError, match=r"step-00007.jsonl.gz is damaged: ") as caught:
             made.episodes(7)
         assert "\n" not in str(caught.value)
