@@ -253,21 +253,28 @@ def test_lessons_show_both_roles_the_first_turn_and_a_disagreement_where_there_i
     env, later = Code(naive=0.5), 0
     for at in range(60):
         task = env.task("train", at)
-        lessons = [one for one in env.lessons(task, Random(at)) if one.role in env.roles]
-        first = [one for one in lessons if "\n" not in one.prompt]
-        assert [(one.role, one.prompt) for one in first] == [(role, env.prompt(role, task, "")) for role in env.roles]
-        assert [one.role for one in lessons if one not in first] in ([], list(env.roles))
-        for one in lessons:
-            assert one.reply.startswith("def f(x):") if one.role == "coder" else " == " in one.reply
-            if one not in first:
+        lessons = [lesson for lesson in env.lessons(task, Random(at)) if lesson.role in env.roles]
+        first = [lesson for lesson in lessons if "\n" not in lesson.prompt]
+        assert [(lesson.role, lesson.prompt) for lesson in first] == [
+            (role, env.prompt(role, task, "")) for role in env.roles
+        ]
+        assert [lesson.role for lesson in lessons if lesson not in first] in ([], list(env.roles))
+        for lesson in lessons:
+            assert lesson.reply.startswith("def f(x):") if lesson.role == "coder" else " == " in lesson.reply
+            if lesson not in first:
                 later += 1
-                asked, *wrote, said = one.prompt.split("\n")
-                assert asked == env.prompt(one.role, task, "")
+                asked, *wrote, said = lesson.prompt.split("\n")
+                assert asked == env.prompt(lesson.role, task, "")
                 assert wrote[0] == "def f(x):"
                 gave, wanted = said.partition(" gave ")[2].split(", not ")
                 assert gave != wanted
     assert 0 < later < 120
-    assert {one.role for one in env.lessons(env.task("train", 0), Random(0))} == {"coder", "tester", "aux", "main"}
+    assert {lesson.role for lesson in env.lessons(env.task("train", 0), Random(0))} == {
+        "coder",
+        "tester",
+        "aux",
+        "main",
+    }
 
 
 def test_a_test_of_a_whole_program_is_two_blocks_and_the_last_pair_counts():

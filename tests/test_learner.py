@@ -517,7 +517,7 @@ def test_an_update_that_no_single_group_spoils_says_so(monkeypatch):
     accumulate = trainer.accumulate
     monkeypatch.setattr(trainer, "accumulate", lambda name, rows, totals=None: (
         accumulate(name, rows, totals) if len({row.group for row in rows}) == 1 else math.inf))  # fmt: skip
-    with pytest.raises(UpdateError, match="in no single group; .* coterie play RUN --step STEP --tree"):
+    with pytest.raises(UpdateError, match=r"in no single group; .* coterie play RUN --step STEP --tree"):
         trainer.update({"p": experience()}, 0)
 
 

@@ -31,8 +31,9 @@ class Calling(Toy):
         try:
             await scene.call(double, 2)
         except CallError as error:
-            return scene.fail(error.kind)
-        scene.succeed()
+            scene.fail(error.kind)
+        else:
+            scene.succeed()
 
 
 class Fails(ScriptedEngine):
@@ -148,7 +149,7 @@ def test_a_rollouts_cost_by_hand():
     assert budget.engine_calls == 2
     assert 0.02 <= budget.engine_s < 60
     assert (budget.replies, budget.truncated) == ({"a": 3, "b": 3}, {"a": 3, "b": 0})
-    assert not (budget.dropped or budget.retried or budget.overlong or budget.calls)
+    assert not any((budget.dropped, budget.retried, budget.overlong, budget.calls))
 
 
 def test_a_faulty_wave_is_tried_again_and_then_its_branches_are_dropped():

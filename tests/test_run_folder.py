@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -241,7 +240,6 @@ def test_episodes_come_back_as_they_were_saved(made):
     assert names(made.folder / "episodes") == {"step-00007.jsonl.gz", "step-123456.jsonl.gz"}
     assert made.saved_episodes() == [7, 123456]
     first = (made.folder / "episodes/step-00007.jsonl.gz").read_bytes()
-    time.sleep(0)
     made.save_episodes(7, [played(3), played(4)])
     assert (made.folder / "episodes/step-00007.jsonl.gz").read_bytes() == first  # no date in it
     assert first[4:8] == b"\0\0\0\0"
@@ -380,8 +378,8 @@ def test_a_checkpoint_that_cannot_be_written_is_not_there(made):
 
 def test_everything_is_on_the_disk_before_it_has_its_name(made, monkeypatch):
     flushed, renamed, flush, rename = [], [], os.fsync, Path.rename
-    by_handle = lambda handle: os.readlink(f"/proc/self/fd/{handle}")  # noqa: E731
-    monkeypatch.setattr(os, "fsync", lambda handle: (flushed.append(Path(by_handle(handle))), flush(handle)))
+    by_handle = lambda handle: Path(f"/proc/self/fd/{handle}").readlink()  # noqa: E731
+    monkeypatch.setattr(os, "fsync", lambda handle: (flushed.append(by_handle(handle)), flush(handle)))
     monkeypatch.setattr(
         Path, "rename", lambda path, to: (renamed.append((path.name, len(flushed))), rename(path, to))[1]
     )
@@ -466,9 +464,9 @@ def test_a_checkpoint_that_is_always_replaced_is_given_up(made, monkeypatch):
     saved(made, 1)
     looks = []
     monkeypatch.setattr(Run, "_there", lambda self, step: looks.append(step) or 99)
-    with pytest.raises(CheckpointError, match="being written too fast to be read; try again, or name a --step"):
-        with made.reading():
-            pass
+    says = "being written too fast to be read; try again, or name a --step"
+    with pytest.raises(CheckpointError, match=says), made.reading():
+        pass
     assert len(looks) == runs.RETRIES
 
 
@@ -495,7 +493,7 @@ def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(os, "fsync", fails)
-    with pytest.raises(CheckpointError, match="file could not be written: Input/output error; do this$"):
+    with pytest.raises(CheckpointError, match=r"file could not be written: Input/output error; do this$"):
         write_whole(file, "new", "do this")
     assert file.read_bytes() == b"\xff"
     assert names(tmp_path) == {"file"}
@@ -512,9 +510,9 @@ def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
     ],
 )
 def test_why_a_write_failed_is_one_line(tmp_path, error, says):
-    with pytest.raises(CheckpointError, match=f"x could not be written: {says}$"):
-        with runs._whole(tmp_path / "x", "do this"):
-            raise error
+    says = f"x could not be written: {says}$"
+    with pytest.raises(CheckpointError, match=says), runs._whole(tmp_path / "x", "do this"):
+        raise error
 
 
 def test_a_run_is_called_after_its_day_and_its_environment():
@@ -573,6 +571,5 @@ def test_files_of_ones_own_that_are_imported_belong_to_an_environment(tmp_path, 
 
 def test_a_lock_of_a_checkpoint_is_one_that_others_see(made):
     saved(made, 1)
-    with made.reading(1) as (folder, _), (folder / "manifest.json").open() as other:
-        with pytest.raises(BlockingIOError):
-            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with made.reading(1) as (folder, _), (folder / "manifest.json").open() as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
