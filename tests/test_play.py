@@ -147,7 +147,7 @@ def test_a_rollouts_cost_by_hand():
     budget = play.budget
     assert (budget.prompt_tokens, budget.sampled_tokens) == (3 * (3 + 7), 3 * (3 + 3))
     assert budget.engine_calls == 2
-    assert 0.02 <= budget.engine_s < 60
+    assert 0.015 <= budget.engine_s < 60  # each call slept for 0.01
     assert (budget.replies, budget.truncated) == ({"a": 3, "b": 3}, {"a": 3, "b": 0})
     assert not any((budget.dropped, budget.retried, budget.overlong, budget.calls))
 

@@ -218,6 +218,17 @@ def test_what_cannot_be_written_says_how_to_go_on(made):
         made.log({"step": 0})
 
 
+def test_episodes_that_cannot_be_written_say_how_to_go_on(made):
+    says = r"step-00001.jsonl.gz could not be written: {}; go on with: coterie train --resume \S+run$"
+    (made.folder / "episodes").write_text("")
+    with pytest.raises(CheckpointError, match=says.format("File exists")):
+        made.save_episodes(1, [])
+    (made.folder / "episodes").unlink()
+    (made.folder / "episodes/.step-00001.jsonl.gz").mkdir(parents=True)
+    with pytest.raises(CheckpointError, match=says.format("Is a directory")):
+        made.save_episodes(1, [])
+
+
 def test_a_folder_that_was_moved_is_not_made_again(made):
     moved = made.folder.with_name("moved")
     made.folder.rename(moved)
