@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from coterie.engines.base import Request
-from coterie.engines.transformers import TransformersEngine
+from coterie.engines.transformers import TransformersEngine, _Row
 from coterie.episode import ChatMessage
 from coterie.learning.distribution import inverse_cdf, log_distribution, nucleus
 from coterie.scene import Reply
@@ -137,6 +137,19 @@ def test_a_reply_ends_at_a_stop_token_a_stop_string_or_the_limit():
         whole = model.tokenizer.decode(words, skip_special_tokens=False)
         assert whole == sample.text or (sample.finish == "string" and whole.startswith(f"{sample.text}a"))
         assert len(sample.reply().ids) == len(sample.completion_ids) - (sample.finish == "stop")
+
+
+def test_the_distribution_is_where_the_logits_are():
+    """Tensors of the meta device hold no numbers, and none of another device may meet them."""
+    logits = torch.empty(2, 8, device="meta")
+    distribution = log_distribution(logits, 1.0, 5)
+    ids = inverse_cdf(nucleus(distribution, 0.5), torch.rand(2, dtype=torch.float64))
+    assert (distribution.device.type, ids.device.type, ids.dtype) == ("meta", "meta", torch.int64)
+    model = tiny()
+    engine = TransformersEngine({"p": model})
+    model.net.to("meta")
+    rows = [_Row(request(prompt, [1]), 1, Random(1)) for prompt in prompts(3, ragged=False)]
+    assert engine._prefill(model.net, rows, model.device)[0].device.type == "meta"
 
 
 # probabilities 0.5 0.3 0.15 0.05; 0.8 keeps two: 5/8, 3/8; 0.81 keeps three

@@ -480,6 +480,44 @@ def test_what_is_told_of_an_update_does_not_depend_on_its_micro_batches():
     assert told[0]["mismatch_max"] == pytest.approx(float(difference.max()), rel=1e-4)
 
 
+@pytest.mark.parametrize("far", ["g0", "g1", "g2"])
+def test_the_largest_mismatch_is_that_of_the_whole_step(far):
+    graded = [
+        replace(one, sample=replace(one.sample, logprobs=(-9.0,) * len(one.sample.logprobs)))
+        if one.group == far
+        else one
+        for one in experience()
+    ]
+    told = [learner(tokens_per_microbatch=budget).update({"p": graded}, 0)["p"].metrics for budget in (10, 9999)]
+    assert told[0]["mismatch_max"] == pytest.approx(told[1]["mismatch_max"], rel=1e-4)
+    assert told[0]["mismatch_max"] > 2
+
+
+def test_everything_is_computed_where_the_model_is(monkeypatch):
+    """Tensors of the meta device hold no numbers, and none of another device may meet them."""
+
+    class Added(Exception):
+        pass
+
+    class Totals:
+        def add(self, loss, total, layout, scores, old, *others):
+            assert {tensor.device.type for tensor in (total, old, *others) if tensor is not None} == {"meta"}
+            raise Added
+
+    monkeypatch.setattr(torch, "autocast", lambda *args, **settings: contextlib.nullcontext())  # it knows no meta
+    model, rows = tiny(), rows_of(experience(), "tokens")
+    model.net.to("meta")
+    layout = lay_out(pack(rows, 400))
+    scores = score(model, layout, torch.float32)
+    assert {one.device.type for one in (scores.logprobs, scores.entropy, scores.steepness)} == {"meta"}
+    assert attention_mask(layout.segments.to("meta"), torch.float32).device.type == "meta"
+    assert layout.spread([1.0] * len(layout.rows), model.device).device.type == "meta"
+    for loss in (Loss(), Loss(kl=0.1)):
+        trainer = learner(model, loss)
+        with pytest.raises(Added):
+            trainer._backward(trainer.trainees["p"], pack(rows, 400), Totals())
+
+
 def test_only_the_clipped_surrogate_has_a_share_of_clipped_tokens():
     graded = [Graded(sample([5, 6], [7, END], [-9.0, -9.0]), sign, 1.0, "g") for sign in (1.0, 1.0, 1.0, -1.0)]
     assert learner().update({"p": graded}, 0)["p"].metrics["clip_share"] == 0.75  # a worse ratio is never clipped
@@ -507,9 +545,8 @@ def test_a_mask_is_of_the_type_that_the_network_computes_in():
 
 
 def test_a_pack_is_at_most_four_tokens_for_each_hidden_unit_long():
-    rows = [row(range(30), 1 + at) for at in range(60)]
-    packs = [one for batch in learner(tiny()).microbatches("p", rows) for one in batch]
-    assert 64 < max(one.tokens for one in packs) <= 4 * 32
+    packs = [one for batch in learner(tiny()).microbatches("p", [row(range(30))] * 150) for one in batch]
+    assert sorted(one.tokens for one in packs) == [29 + 2 * 3, *[29 + 2 * 49] * 3]  # 127, at most 4 x 32
 
 
 def test_an_update_that_no_single_group_spoils_says_so(monkeypatch):
