@@ -187,15 +187,32 @@ def test_no_behaviour_over_an_episode_earns_more_than_shortest_paths(environment
 
 
 def test_a_turn_pays_each_role_for_the_walk_that_it_says():
-    cursor = Cursor(PlanPath(max_turns=1, max_tokens=9), OPEN, 0)
-    for role, text in (("proposer", "go a2 a3"), ("planner", "go b1 z9")):  # two nearer; one nearer, and no such cell
+    cursor = Cursor(PlanPath(max_turns=2, max_tokens=9), OPEN, 0)
+    said = (("proposer", "go a2 a3"), ("planner", "go b1 z9"))  # two nearer; one nearer, and no such cell
+    then = (("proposer", "go z9"), ("planner", "go b2 b3"))
+    for role, text in (*said, *then):
         point = run(cursor.advance())
         assert (point.roles, point.asked.max_tokens) == ((role,), 9)
         cursor.answer({role: Reply(role, text)})
     run(cursor.advance())
     earned = [(event.role, event.value) for event in cursor.events if isinstance(event, Rewarded)]
-    assert earned[:2] == [("proposer", pytest.approx(2 / 6 - 1)), ("planner", pytest.approx(1 / 6 - 1 - 0.2))]
-    assert earned[2:] == [(None, 0.0)]
+    assert earned == [
+        ("proposer", pytest.approx(2 / 6 - 1)),
+        ("planner", pytest.approx(1 / 6 - 1 - 0.2)),
+        (None, 0.0),
+        ("proposer", pytest.approx(0 - 1 - 0.2)),
+        ("planner", pytest.approx(2 / 5 - 1)),
+        (None, 0.0),
+    ]
+
+
+@pytest.mark.parametrize(("view", "sees"), [("split", near_view), ("full", full_view)])
+def test_the_planner_is_shown_its_view_and_the_proposal(view, sees):
+    cursor = Cursor(PlanPath(size=4, view=view), WALLED, 0)
+    point = run(cursor.advance())
+    assert point.asked.prompts == {"proposer": map_view(WALLED, (0, 0))}
+    cursor.answer({"proposer": Reply("proposer", "go a2")})
+    assert run(cursor.advance()).asked.prompts == {"planner": sees(WALLED, (0, 0), says("go a2"))}
 
 
 def test_an_empty_or_cut_reply_never_beats_honest_failure():
