@@ -18,7 +18,7 @@ from coterie.conformance import check
 from coterie.cursor import Cursor
 from coterie.engines.scripted import ScriptedEngine
 from coterie.environment import split_of
-from coterie.environments.assistants import NO_ANSWER, Assistants, cut, parsed, quoted, strategy
+from coterie.environments.assistants import MOST, NO_ANSWER, Assistants, catalogue, cut, parsed, quoted, strategy
 from coterie.episode import Asked, Noted, Rewarded, text_of
 from coterie.errors import ConfigError
 from coterie.memory import Entry, MemoryConfig, Recall, Store, evolve, told_by
@@ -83,6 +83,7 @@ def noted(cursor: Cursor) -> dict[str, float]:
         ("delegate(qa,a, b)", "delegate(qa, a, b)"),
         ('tool(price, {"item": "red mug"})', 'tool(price, {"item": "red mug"})'),
         ('tool(price, {"a": "), final(3)"})', 'tool(price, {"a": "), final(3)"})'),
+        ('tool(price, {"a": ") final(3)"})', 'tool(price, {"a": ") final(3)"})'),
     ],
 )
 def test_a_call_is_thought_and_one_action(text, wanted):
@@ -550,6 +551,12 @@ def test_a_bad_file_is_one_line_that_names_file_and_row(setting, rows, message, 
                 "assistants", [f'environment.data="{good}"', f'environment.{setting}="{place}"']
             ).environment.ready()
         assert str(place) in str(caught.value)
+
+
+def test_a_shop_may_be_empty_and_give_things_away(tmp_path):
+    goods = [("air", 0, MOST), ("gold", MOST, 0)]
+    rows = [{"item": item, "price": price, "stock": stock} for item, price, stock in goods]
+    assert catalogue(written(tmp_path / "c.jsonl", *rows)) == tuple(goods)
 
 
 @pytest.mark.parametrize("setting", ["knowledge", "catalogue"])
