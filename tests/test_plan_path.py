@@ -71,6 +71,7 @@ def test_views_by_hand():
     assert map_view(WALLED, (0, 1)) == " a1 b1 # d1\n a2 # c2 d2\n a3 b3 c3 #\n # b4 c4 d4\nhere b1 goal d4"
     near = near_view(WALLED, (0, 1), says(" go a1\nevil "))
     assert near == " # # #\n a1 b1 #\n a2 # c2\nhere b1 goal d4\nproposal: go a1 evil"
+    assert near_view(WALLED, (3, 3), says("")).startswith(" c3 # #\n c4 d4 #\n # # #\nhere d4 goal d4\n")
     assert full_view(WALLED, (0, 1), says("x")).endswith("here b1 goal d4\nproposal: x")
 
 
@@ -383,6 +384,7 @@ def test_a_straight_line_is_as_long_as_the_manhattan_distance():
         assert len(route) == 5
         assert route[-1] == (3, 2)
     assert straight((0, 0), (1, 2))[:2] == [(0, 1), (0, 2)]
+    assert straight((2, 1), (0, 0)) == [(2, 0), (1, 0), (0, 0)]
 
 
 def test_a_line_in_random_order_turns_anywhere():
