@@ -60,6 +60,7 @@ def test_every_task_has_a_goal_that_can_be_reached_and_is_not_near(size, split):
 def test_splits_are_disjoint_by_content():
     seen = [{repr(content(PlanPath().task(split, index))) for index in range(400)} for split in SPLITS]
     assert sum(map(len, seen)) == len(set.union(*seen))
+    assert all(len(of_split) > 390 for of_split in seen)
 
 
 def test_a_grid_that_cannot_be_made_says_what_to_change():
@@ -345,13 +346,15 @@ def test_the_planner_takes_what_it_can_see_to_be_good():
     taken = {"split": ("go a2", "go b1"), "full": ("go a2",)}  # b1 is a dead end; b2 is a wall
     for view in taken:
         environment = PlanPath(size=4, view=view, naive=0.0)
-        for text in ("go a2", "go b1", "go b2"):
+        for text in ("go a2", "go b1", "go b2", "go a2 a1"):  # the last leads to where one is
             seen = environment.planner_sees(WALLED, (0, 0), says(text))
             said = environment.demonstrate("planner", WALLED, seen, rng)
             assert (said == text) == (text in taken[view]), (view, text)
-    blind = PlanPath(size=4, naive=0.0).demonstrate("planner", WALLED, near_view(WALLED, (0, 0), says("go b2")), rng)
-    assert blind.split()[-1] == "d4"
-    assert len(blind.split()) == 1 + 6  # the straight line, walls or not
+    heard = near_view(WALLED, (0, 0), says("go b2"))
+    blind = {PlanPath(size=4, naive=0.0).demonstrate("planner", WALLED, heard, Random(seed)) for seed in range(20)}
+    assert {(len(said.split()), said.split()[-1]) for said in blind} == {(1 + 6, "d4")}  # straight, in any order
+    assert {walk(WALLED, (0, 0), says(said), 8)[1] for said in blind} >= {False}  # walls or not
+    assert len(blind) > 5
     seeing = environment.demonstrate("planner", WALLED, full_view(WALLED, (0, 0), says("go b2")), rng)
     assert walk(WALLED, (0, 0), says(seeing), 8) == ((3, 3), True)
 
