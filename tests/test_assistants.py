@@ -267,6 +267,7 @@ def test_tools_by_hand():
 def test_held_out_queries_are_distinct_and_never_trained_on():
     held = {split: assistance.held_out(split) for split in ("validation", "test")}
     assert {split: len(set(texts)) for split, texts in held.items()} == {"validation": 1000, "test": 2000}
+    assert {split: ENV.count(split) for split in ("train", *held)} == {"train": None, "validation": 1000, "test": 2000}
     assert Counter(map(assistance.kind_of, held["test"])) == {**dict.fromkeys(assistance.SKILLS, 350), "together": 600}
     assert all(split_of(text) == split for split, texts in held.items() for text in texts)
     assert not {ENV.task("train", at).query for at in range(500)} & {*held["validation"], *held["test"]}

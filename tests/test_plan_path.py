@@ -50,11 +50,14 @@ def says(text: str, finish="stop") -> Reply:
 @pytest.mark.parametrize("split", SPLITS)
 def test_every_task_has_a_goal_that_can_be_reached_and_is_not_near(size, split):
     environment = PlanPath(size=size)
+    far = set()
     for index in range(40):
         task = environment.task(split, index)
-        assert task_distances(task)[task.start] >= environment.min_distance
+        far.add(task_distances(task)[task.start])
+        assert (task.id, task.split) == (f"{split}-{index}", split)
         assert task == environment.task(split, index)
         assert split_of(content(task)) == split
+    assert min(far) == environment.min_distance
 
 
 def test_splits_are_disjoint_by_content():
