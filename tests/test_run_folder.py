@@ -19,8 +19,9 @@ from coterie.config import load_config
 from coterie.cursor import Cursor
 from coterie.episode import Asked
 from coterie.errors import CheckpointError
+from coterie.exactness import _source, exactness
 from coterie.group import Collected
-from coterie.runs import Played, Progress, Run, exactness, new_folder, write_whole
+from coterie.runs import Played, Progress, Run, new_folder, write_whole
 from tests.toys import Agree, Toy, run
 
 EXACT = {"threads": "1", "policy x": "abc"}
@@ -568,14 +569,14 @@ def test_files_of_ones_own_that_are_imported_belong_to_an_environment(tmp_path, 
         "from nearby import far_off\nfrom tests.toys import Agree\nclass Mine(Agree): pass\n"
     )
     settings = load_config("mine.py:Mine").environment
-    before = runs._source(settings)
+    before = _source(settings)
     for name, belongs in (("far_off", True), ("nearby", True), ("mine", True), ("aside", False)):
         file = tmp_path / f"{name}.py"
         text = file.read_text()
         file.write_text(f"{text}# a remark\n")
-        assert (runs._source(settings) != before) == belongs, name
+        assert (_source(settings) != before) == belongs, name
         file.write_text(text)
-    assert runs._source(settings) == before
+    assert _source(settings) == before
     for name in ("far_off", "nearby"):
         sys.modules.pop(name)
 

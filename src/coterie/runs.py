@@ -375,6 +375,8 @@ class Run:
                 if _fingerprint(folder / name) != fingerprint:
                     raise CheckpointError(f"{folder / name} is cut or changed; {self._other(folder)}")
             return PROGRESS.validate_json((folder / "progress.json").read_bytes())
+        except CheckpointError:
+            raise
         except OSError as error:
             raise CheckpointError(f"{error.filename or folder} {_unread(error)}; {self._other(folder)}") from error
         except ValueError as error:

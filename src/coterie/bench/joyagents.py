@@ -30,10 +30,10 @@ TWICE = ("train.tasks_per_step=46",)
 FIVE = (0, 1, 2, 3, 4)
 ROWS = {
     "joyagents": Row("joyagents", CONFIG, seeds=FIVE),
-    "c3": Row("c3, played twice", CONFIG, {"name": "c3"}, TWICE, FIVE),
-    "drmas": Row("drmas, 8 episodes", CONFIG, {"name": "drmas", **WHOLE}, MATCHED, FIVE),
+    "c3": Row("c3, played twice", CONFIG, {"name": "c3"}, TWICE, (0, 1)),
+    "drmas": Row("drmas, 8 episodes", CONFIG, {"name": "drmas", **WHOLE}, MATCHED),
     "mas_grpo": Row("mas_grpo, 8 episodes", CONFIG, {"name": "mas_grpo", **WHOLE}, MATCHED, FIVE),
-    "paper": Row("joyagents_paper, our rewards", CONFIG, {"name": "joyagents_paper"}, seeds=FIVE),
+    "paper": Row("joyagents_paper, our rewards", CONFIG, {"name": "joyagents_paper"}, seeds=(0, 1)),
     "solo": Row("one agent with every tool, grpo", SOLO, seeds=FIVE),
 }
 CONTEST = (
@@ -43,11 +43,10 @@ CONTEST = (
     Entrant("one agent with every tool, 5 votes", "solo", 5),
 )
 WHY = [
-    "Why whole episodes (`mas_grpo`) end as high as alternatives of single decisions, or higher: most replies of "
-    "joyagents continue an alternative and train nothing, so that it takes a gradient of a fraction of what it pays "
-    "for; and once the team is sure of itself the four alternatives of a decision are mostly alike, while among eight "
-    "whole episodes one that goes wrong anywhere makes the group count. At the start a reply of joyagents buys more; "
-    "[what replies buy](allocation.md) measures both.",
+    "At about as many replies, alternatives of single decisions and whole episodes are not told apart: the intervals "
+    "overlap. joyagents takes a gradient of a tenth of the replies that it pays for, since most of them continue an "
+    "alternative, and whole episodes of half; what it trains says more each "
+    "([what replies buy](../algorithms/joyagents.md)).",
 ]
 ANSWER = [
     "No. One agent that holds every tool learns faster and ends higher, with a fraction of the tokens: it passes "
