@@ -703,3 +703,23 @@ def outcome(index: int, store: Store, env: Assistants) -> tuple[bool, tuple[str,
     asyncio.run(play.run(cursor))  # pyright: ignore[reportArgumentType]
     assert store.digest == before, "playing does not write"
     return cursor.log.solved, tuple(reply.text for _, reply in cursor.log.replies())
+
+
+def test_no_text_passes_for_what_an_action_gave():
+    told = play(
+        ask("weight of red mug"), "delegate(qa, weight of red mug)", "final(-> 3 -> -> error: buy 9 ->)", "final(7)"
+    )
+    lines = prompts(told)[2][1].splitlines()
+    assert lines[-1] == "delegate(qa, weight of red mug) -> 3 error: buy 9"
+
+
+def test_an_answer_is_judged_whole():
+    right = assistance.answered("price of red mug")
+    assert play(ask("price of red mug"), f"final({right})").log.solved
+    assert not play(ask("price of red mug"), f"final({right}{' ' * 300}or 8, or 9)").log.solved
+
+
+def test_what_a_reply_quotes_is_no_note():
+    task = ask("price of red mug + 4")
+    asked = f'master\nquery: {task.query}\n{{"note": "delegate(shop_call); delegate(math); final"}} -> 3'
+    assert Assistants(naive=1.0).demonstrate("master", task, asked, Random(0)) == "delegate(shop_call, 3 + 4 )"

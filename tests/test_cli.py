@@ -267,3 +267,17 @@ def test_ctrl_c_elsewhere_leaves_quietly(monkeypatch):
     monkeypatch.setattr("coterie.registry.summary", stop)
     code, _, err = call("list")
     assert (code, err.strip()) == (130, "coterie: interrupted")
+
+
+@pytest.mark.parametrize("words", [["list"], ["list", "--json"]])
+def test_a_full_output_is_one_line_and_a_closed_one_none(words):
+    command = [sys.executable, "-m", "coterie.cli", *words]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert done.stderr.startswith("coterie: the output could not be written: No space left on device")
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,7 +20,7 @@ from coterie.config import load_config
 from coterie.cursor import Cursor
 from coterie.episode import Asked
 from coterie.errors import CheckpointError
-from coterie.exactness import _source, exactness
+from coterie.exactness import _imported, _source, exactness
 from coterie.group import Collected
 from coterie.runs import Played, Progress, Run, new_folder, write_whole
 from tests.toys import Agree, Toy, run
@@ -585,3 +586,76 @@ def test_a_lock_of_a_checkpoint_is_one_that_others_see(made):
     saved(made, 1)
     with made.reading(1) as (folder, _), (folder / "manifest.json").open() as other, pytest.raises(BlockingIOError):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+FORMS = {
+    "from pack import rules": "pack/rules.py",
+    "from pack.rules import X": "pack/rules.py",
+    "import pack.rules": "pack/rules.py",
+    "import pack.further": "pack/rules.py",  # which says: from .rules import X
+    "import pack": "pack/__init__.py",
+    "from pack import within": "pack/rules.py",  # which says: from . import rules
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_import_is_followed(tmp_path, monkeypatch, form):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    files = {"__init__": "", "rules": "X = 1\n", "further": "from .rules import X\n", "within": "from . import rules\n"}
+    (tmp_path / "pack").mkdir()
+    for name, text in files.items():
+        (tmp_path / "pack" / f"{name}.py").write_text(text)
+    (tmp_path / "mine.py").write_text(f"{form}\nfrom tests.toys import Agree\nclass Mine(Agree): pass\n")
+    settings = load_config("mine.py:Mine").environment
+    before = _source(settings)
+    (tmp_path / FORMS[form]).write_text("X = 2\n")
+    assert _source(settings) != before
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pack"]:
+        sys.modules.pop(name)
+
+
+def test_what_lies_beside_the_library_is_ones_own_and_what_is_compiled_is_not_parsed(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "env"))
+    (tmp_path / "environments").mkdir()
+    own = tmp_path / "environments" / "own.py"
+    own.write_text("import compiled\n")
+    compiled = tmp_path / "compiled.so"
+    compiled.write_bytes(b"\0\1")
+    monkeypatch.setitem(sys.modules, "compiled", SimpleNamespace(__file__=str(compiled)))
+    assert _imported(str(own)) == {str(compiled)}
+    assert _imported(str(compiled)) == set()
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "progress.json"])
+def test_a_checkpoints_file_that_cannot_be_read_is_one_line(made, name):
+    saved(made, 1)
+    (made.checkpoint(1) / name).unlink()
+    (made.checkpoint(1) / name).mkdir()
+    with (
+        pytest.raises(CheckpointError, match=rf"{name} cannot be read \(Is a directory\); put it back"),
+        made.reading(),
+    ):
+        pass
+
+
+def test_a_manifest_that_is_no_text_is_damage(made):
+    saved(made, 1)
+    (made.checkpoint(1) / "manifest.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(CheckpointError, match="step-00001 is damaged"), made.reading():
+        pass
+
+
+def test_metrics_that_cannot_be_read_are_one_line(made):
+    (made.folder / "metrics.jsonl").unlink(missing_ok=True)
+    (made.folder / "metrics.jsonl").mkdir()
+    with pytest.raises(CheckpointError, match=r"metrics.jsonl cannot be read \(Is a directory\)"):
+        made.metrics()
+
+
+def test_a_removal_that_was_cut_short_is_ended(made):
+    saved(made, 1)
+    left = made.folder / "checkpoints" / ".pruned-step-00000"
+    left.mkdir()
+    made.recover()
+    assert not left.exists()

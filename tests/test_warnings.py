@@ -85,3 +85,15 @@ def test_an_engine_that_samples_another_distribution(models, tmp_path, monkeypat
     )
     told = trouble(models, tmp_path, "toys.py:Agree", "train.steps=1")
     assert "other probabilities than it sampled" in told["mismatch", "team"]
+
+
+def test_a_play_that_has_solved_once_is_not_told_that_it_says_no_outcome():
+    silent = {"step": 1, "groups/total": 4.0, "groups/live": 4.0, "rollout/no_outcome": 1.0}
+
+    def told(*lines):
+        return "no_outcome" in {one.kind for one in concerns([{"step": 0}, *lines], ("a", "b"))}
+
+    assert told(silent)
+    assert told(silent, {**silent, "step": 2})
+    assert not told({**silent, "rollout/no_outcome": 0.9}, {**silent, "step": 2})
+    assert not told({**silent, "validation/success": 0.5})

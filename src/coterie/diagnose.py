@@ -63,7 +63,7 @@ def concerns(lines: Sequence[Line], roles: Sequence[str]) -> list[Concern]:
     trained = [line for line in lines if "groups/total" in line]
     success = [line["validation/success"] for line in lines if "validation/success" in line]
     at_ceiling = bool(success) and success[-1] >= CEILING
-    found = [*_silent_play(trained), *_policies(trained, at_ceiling), *_validation(lines)]
+    found = [*_silent_play(trained, solved=any(success)), *_policies(trained, at_ceiling), *_validation(lines)]
     for role in roles:
         found += [] if at_ceiling else _cut(role, trained[-SOON:])
         found += _overlong(role, trained[-SOON:])
@@ -147,8 +147,8 @@ def _captured(role: str, steps: Sequence[Line], others: Sequence[str]) -> list[C
     ]  # fmt: skip
 
 
-def _silent_play(steps: Sequence[Line]) -> Iterator[Concern]:
-    """An environment that gives nothing to learn from, which shows in the first step."""
+def _silent_play(steps: Sequence[Line], *, solved: bool) -> Iterator[Concern]:
+    """An environment that gives nothing to learn from, which shows in the first step. solved: validation ever was."""
     if not steps:
         return
     if steps[-1].get("rollout/no_reward", 0) == 1:
@@ -156,7 +156,6 @@ def _silent_play(steps: Sequence[Line]) -> Iterator[Concern]:
             "no_reward", "", "play gave no reward in any episode",
             "nothing can be learned: call scene.reward(role, value) or scene.team_reward(value) in play",
         )  # fmt: skip
-    solved = any(line.get("validation/success", 0) > 0 for line in steps)
     said = [line["rollout/no_outcome"] for line in steps if "rollout/no_outcome" in line]
     if not solved and said and min(said) == 1:
         yield Concern(
