@@ -219,7 +219,7 @@ def test_a_nan_stops_with_step_policy_and_group_and_moves_no_weight(kind):
         graded[5] = Graded(sample(graded[5].sample.prompt_ids, [7, END], [-1e5, -1.0]), 1e30, 1.0, "g1")
     before = {name: copy.deepcopy(model.net.state_dict()) for name, model in models.items()}
     other = [Graded(one.sample, one.advantage, 1.0, one.group) for one in experience(3)]
-    with pytest.raises(UpdateError, match="step 4: the update of policy 'q' is not finite, in group g1"):
+    with pytest.raises(UpdateError, match="the update of policy 'q' is not finite, in group g1"):
         team.update({"p": other, "q": graded}, 4)
     for name, model in models.items():
         assert all(torch.equal(value, before[name][key]) for key, value in model.net.state_dict().items())
@@ -556,7 +556,7 @@ def test_an_update_that_no_single_group_spoils_says_so(monkeypatch):
     accumulate = trainer.accumulate
     monkeypatch.setattr(trainer, "accumulate", lambda name, rows, totals=None: (
         accumulate(name, rows, totals) if len({row.group for row in rows}) == 1 else math.inf))  # fmt: skip
-    with pytest.raises(UpdateError, match=r"in no single group; .* coterie play RUN --step STEP --tree"):
+    with pytest.raises(UpdateError, match=r"not finite, in no single group$"):
         trainer.update({"p": experience()}, 0)
 
 

@@ -18,6 +18,7 @@ from coterie.config import Config
 from coterie.cursor import PlayBug
 from coterie.errors import CheckpointError, ConfigError, CoterieError
 from coterie.exactness import _source
+from coterie.learning.learner import Learner
 from coterie.models import save_model
 from coterie.run.train import task_index
 from coterie.runs import Progress, Run
@@ -506,9 +507,27 @@ def test_a_nan_stops_the_run_with_step_policy_and_group_and_saves_nothing(model,
     from coterie.algorithms.at_grpo import ATGRPO
 
     monkeypatch.setattr(ATGRPO, "advantages", lambda self, group: (float("nan"),) * len(group.members))
-    with pytest.raises(CoterieError, match=r"step 0: the update of policy 'x' is not finite, in group train-"):
+    with pytest.raises(CoterieError, match=r"step 1: the update of policy 'x' is not finite, in group train-"):
         train(config(model), tmp_path / "run")
     assert Run(tmp_path / "run").checkpoints() == [0]
+
+
+@pytest.mark.parametrize(("updates", "saved"), [(1, [0, 2]), (2, [0])])
+def test_steps_before_a_nan_are_saved_and_what_spoilt_it_is_kept(model, tmp_path, monkeypatch, updates, saved):
+    sums, gradient, run = Learner.accumulate, Learner._gradient, Run(tmp_path / "run")
+    spoilt = [False]
+
+    def spoil(self, name, rows, totals, number):
+        spoilt[0] = run.metrics()[-1]["step"] == 2 and number == updates - 1
+        return gradient(self, name, rows, totals, number)
+
+    monkeypatch.setattr(Learner, "_gradient", spoil)
+    monkeypatch.setattr(Learner, "accumulate", lambda *args: float("nan") if spoilt[0] else sums(*args))
+    sets = ["train.checkpoint_every=50", "train.eval_every=50", "train.tasks_per_step=8"]
+    with pytest.raises(CoterieError, match=r"^step 3: .* look at what spoilt it with: coterie play .* --step 3 --tree"):
+        train(config(model, *sets, f"optimizer.updates_per_step={updates}"), tmp_path / "run")
+    assert run.checkpoints() == saved
+    assert run.episodes(3)
 
 
 class Buggy(Agree):

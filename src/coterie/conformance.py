@@ -190,7 +190,7 @@ def _claim(claim: str, test: Callable[[], str]) -> Finding:
     except (EnvError, ConfigError) as error:
         wrong = str(error)
     except PlayBug as bug:
-        wrong = f"{bug} (its __cause__ has the traceback)"
+        wrong = str(bug)
     except Exception as error:  # the environment's own code may raise anything
         wrong = f"{type(error).__name__}: {error}"
     return Finding(claim, not wrong, wrong)

@@ -6,7 +6,7 @@
     ├── RolloutError      (RuntimeError)     too much of a step was lost to faults
     ├── GroupError        (ValueError)       samples that may not be compared
     ├── CheckpointError   (OSError)          a run folder or checkpoint cannot be used
-    └── UpdateError       (ArithmeticError)  an update went wrong; weights are untouched
+    └── UpdateError       (ArithmeticError)  an update went wrong
 
     Unavailable                              infrastructure: retried, then its branch is dropped by name
     CallError                                what `scene.call` ran has failed: `play` decides
@@ -43,7 +43,14 @@ class CheckpointError(CoterieError, OSError):
 
 
 class UpdateError(CoterieError, ArithmeticError):
-    """An update produced numbers that are not finite; no weight has moved."""
+    """An update produced numbers that are not finite; untouched: no weight has moved since the step before.
+
+    With several updates a step, those before it have been made.
+    """
+
+    def __init__(self, message: str, *, untouched: bool = True) -> None:
+        super().__init__(message)
+        self.untouched = untouched
 
 
 class Unavailable(Exception):

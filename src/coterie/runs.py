@@ -335,12 +335,15 @@ class Run:
         Args: step: its number, the latest, or what validation prefers so far.
         Raises: CheckpointError: there is none, or a file is missing, cut or changed.
         """
-        for _ in range(RETRIES):
+        for again in reversed(range(RETRIES)):
             wanted = step
             if wanted == "best":
                 with self.reading() as (_, progress):
                     wanted = progress.best_step if progress.best_step >= 0 else "latest"
-            folder = self.checkpoint(self._there(wanted))
+            steps = self.checkpoints()
+            if step == "best" and wanted != "latest" and wanted not in steps and again:
+                continue  # the best of a moment ago: there is a better one
+            folder = self.checkpoint(self._there(wanted, steps))
             try:
                 manifest = (folder / MANIFEST).open("rb")
             except OSError as error:
@@ -354,9 +357,8 @@ class Run:
                     return
         raise CheckpointError(f"{self.folder} is being written too fast to be read; try again, or name a --step")
 
-    def _there(self, step: int | str) -> int:
-        """The number of a checkpoint that exists."""
-        steps = self.checkpoints()
+    def _there(self, step: int | str, steps: Sequence[int]) -> int:
+        """The number of a checkpoint that exists. Args: steps: of those that do."""
         if step == "latest" and steps:
             return steps[-1]
         if step in steps:

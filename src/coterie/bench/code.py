@@ -44,10 +44,10 @@ CONTEST = (
 )
 PICTURE = Path("docs/results/code_contest.svg")
 ANSWER = [
-    "No. One agent that writes the whole function does at least as well, with fewer tokens, and none of its seeds gets "
-    "stuck: these problems are small enough for one head, and two who write unseen by each other must also agree on what "
-    "the helper does. A team is for parts that are written apart anyway: by other models, by other owners, or at the "
-    "same time.",
+    "No. One agent that writes the whole function does at least as well, with fewer tokens, and none of its seeds "
+    "gets stuck: these problems are small enough for one head, and two who write unseen by each other must also agree "
+    "on what the helper does. A team is for parts that are written apart anyway: by other models, by other owners, or "
+    "at the same time.",
 ]
 STEPS = (0, 10, 20, 30)
 SAMPLED, KS = 10, (1, 3, 5, 10)

@@ -97,7 +97,7 @@ class Learner:
                     groups=len({one.group for one in experience[name]}),
                 )
                 if rows:
-                    totals.setdefault(name, _Totals()).norms.append(self._gradient(name, rows, step, totals[name]))
+                    totals.setdefault(name, _Totals()).norms.append(self._gradient(name, rows, totals[name], number))
                     ready.append(name)
             for name in ready:
                 optimizer = self.trainees[name].optimizer
@@ -128,13 +128,13 @@ class Learner:
         count = self.config.updates_per_step
         return [[one for name in names[part::count] for one in groups[name]] for part in range(count)]
 
-    def _gradient(self, name: str, rows: Sequence[Row], step: int, totals: _Totals) -> float:
+    def _gradient(self, name: str, rows: Sequence[Row], totals: _Totals, number: int) -> float:
         """Accumulates a policy's gradient, clips it and returns its norm before."""
         loss = self.accumulate(name, rows, totals)
         weights = self.trainees[name].model.net.parameters()
         norm = float(torch.nn.utils.clip_grad_norm_(weights, self.config.clip_norm))
         if not (math.isfinite(loss) and math.isfinite(norm)):
-            self._refuse(name, rows, step)
+            self._refuse(name, rows, untouched=number == 0)
         return norm
 
     def accumulate(self, name: str, rows: Sequence[Row], totals: _Totals | None = None) -> float:
@@ -168,7 +168,7 @@ class Learner:
         totals.add(self.loss, loss, layout, scores, old, advantages, reference)
         return float(loss.detach())
 
-    def _refuse(self, name: str, rows: Sequence[Row], step: int) -> None:
+    def _refuse(self, name: str, rows: Sequence[Row], *, untouched: bool) -> None:
         """Finds the group that spoils the update, clears all gradients and stops."""
         net = self.trainees[name].model.net
         spoilt = "no single group"
@@ -182,10 +182,7 @@ class Learner:
                 break
         for trainee in self.trainees.values():
             trainee.model.net.zero_grad(set_to_none=True)
-        raise UpdateError(
-            f"step {step}: the update of policy '{name}' is not finite, in {spoilt}; the weights are as before it. "
-            "Lower optimizer.lr, or look at the group with: coterie play RUN --step STEP --tree"
-        )
+        raise UpdateError(f"the update of policy '{name}' is not finite, in {spoilt}", untouched=untouched)
 
 
 class _Totals:

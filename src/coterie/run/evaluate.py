@@ -110,8 +110,9 @@ def evaluate_team(
         done, tasks).
     Raises: ConfigError: the split has fewer tasks, or none are asked for.
     """
-    if tasks < 1:
-        raise ConfigError(f"tasks = {tasks}; ask for at least one")
+    for name, value, least in (("tasks", tasks, 1), ("votes", votes, 1), ("sampled", sampled, 0)):
+        if value < least:
+            raise ConfigError(f"{name} = {value}; it is at least {least}")
     count = environment.count(split)
     if count is not None and count < tasks:
         raise ConfigError(f"the {split} split has {count} tasks, not {tasks}; ask for fewer")

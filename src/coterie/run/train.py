@@ -17,7 +17,7 @@ from coterie.conformance import rehearse
 from coterie.crew import Crew
 from coterie.cursor import PlayBug
 from coterie.environment import Environment, Split
-from coterie.errors import ConfigError, EnvError, RolloutError, Unavailable
+from coterie.errors import ConfigError, EnvError, RolloutError, Unavailable, UpdateError
 from coterie.exactness import exactness
 from coterie.group import Group
 from coterie.memory import Recall, evolve, told_by
@@ -119,7 +119,14 @@ def _learn(run: Run, crew: Crew, progress: Progress, interrupts: Interrupts) -> 
     credit = [algorithm.advantages(group) for group in groups]
     experience = route(config.team, groups, credit, tasks=count_tasks(found))
     with interrupts.shielded():
-        learned = crew.learner.update(experience, step)
+        try:
+            learned = crew.learner.update(experience, step)
+        except UpdateError as error:  # what spoilt it is kept, and a resume would meet it again
+            interrupts.whole = error.untouched
+            run.save_episodes(step + 1, _as_trained(collected, groups))
+            look = command("play", run.folder, "--step", step + 1, "--tree")
+            advice = f"start a new run with a lower optimizer.lr; look at what spoilt it with: {look}"
+            raise UpdateError(f"step {step + 1}: {error}; {advice}", untouched=error.untouched) from error
         crew.sync(step + 1)
         add_budget(progress.budget, play.budget, learned)
         updated = time.perf_counter()
