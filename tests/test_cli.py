@@ -176,6 +176,7 @@ MISTAKES = [
     (["play", "RUN", "--tree", "--step", "9"], "no episodes of step 9"),
     (["play", "RUN", "--tree", "--step", "1", "--task", "99"], "--task is 0 to 1"),
     (["play", "RUN", "--as", "nobody"], "unknown role 'nobody'"),
+    (["report", "RUN", "--out", "."], "--out . is a folder; name a file, such as report.html"),
     (["list", "engins"], "did you mean 'engines'?"),
     (["bench", "rolout"], "did you mean 'rollout'?"),
     (["sft", "plan_path", "--out", "EXISTS"], "EXISTS exists"),

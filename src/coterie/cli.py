@@ -258,10 +258,13 @@ def report(
     ] = 200,
 ) -> None:
     """Show runs as one page: curves, warnings, groups, roles: coterie report RUN"""
+    from coterie.errors import ConfigError
     from coterie.report.gather import report as build
     from coterie.runs import write_whole
 
     page = out or runs[0] / "report.html"
+    if page.is_dir():
+        raise ConfigError(f"--out {page} is a folder; name a file, such as {page / 'report.html'}")
     console = _console(stderr=True)
     with console.status("reading") as status:
         text = build(runs, tasks=tasks, progress=status.update)
