@@ -49,10 +49,10 @@ WHY = [
     "([what replies buy](../algorithms/joyagents.md)).",
 ]
 ANSWER = [
-    "No. One agent that holds every tool learns faster and ends higher, with a fraction of the tokens: it passes "
-    "nothing on, so that there are fewer decisions to get wrong. It starts higher too, for the same reason. A team is "
-    "for where one agent may not hold every tool, or cannot: other models, other permissions, prompts that do not fit "
-    "together, or parts that are somebody else's.",
+    "No. One agent that holds every tool learns faster and ends higher, with half the tokens at play: it passes "
+    "nothing on, so that there are fewer decisions to get wrong. It starts higher too, for the same reason. A team "
+    "is for where one agent may not hold every tool, or cannot: other models, other permissions, prompts that do "
+    "not fit together, or parts that are somebody else's.",
 ]
 TABLE = Table(Path("runs/bench-joyagents"), "coterie.bench.joyagents", ROWS)
 STEPS = (0, 10, 20, 30)
@@ -78,7 +78,7 @@ def page(say: Say) -> list[str]:
         "The scripted expert solves every query.",
         "",
         "`replies` are what training asked of the engine, all roles together, in thousands; the rows are given about "
-        "as many, but for joyagents_paper and the lone agent; `trained` those that a gradient was taken of. Every row "
+        "as many, but for the lone agent; `trained` those that a gradient was taken of. Every row "
         "has the seeds that `by seed` shows, from 0.",
         "",
         *_results(),
