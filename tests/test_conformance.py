@@ -85,3 +85,14 @@ def test_a_tool_that_ends_its_process_fails_the_check_and_not_the_checker():
     report = check(Crashing(), tasks=1)
     (wrong, *_) = [finding for finding in report.findings if not finding.ok]
     assert "crash: its process was ended by SIGSEGV" in wrong.detail
+
+
+def test_what_breaks_several_claims_is_told_once():
+    class Broken(Toy):
+        async def play(self, task, scene):
+            await scene.ask("a", "pick")
+            raise KeyError("oops")
+
+    lines = str(check(Broken(), tasks=1)).splitlines()
+    assert sum("KeyError" in line for line in lines) == 1
+    assert "FAIL a replay says the same, event for event: the same" in lines

@@ -476,7 +476,7 @@ def test_a_checkpoint_without_a_manifest_is_not_pruned(made):
 def test_a_checkpoint_that_is_always_replaced_is_given_up(made, monkeypatch):
     saved(made, 1)
     looks = []
-    monkeypatch.setattr(Run, "_there", lambda self, step: looks.append(step) or 99)
+    monkeypatch.setattr(Run, "_there", lambda self, step, steps: looks.append(step) or 99)
     says = "being written too fast to be read; try again, or name a --step"
     with pytest.raises(CheckpointError, match=says), made.reading():
         pass

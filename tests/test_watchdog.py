@@ -2,6 +2,8 @@
 
 import asyncio
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -194,3 +196,26 @@ def test_pieces_of_many_branches_are_watched_one_by_one():
         return await play.together(*(play.run(play.start(task)) for task in tasks))
 
     assert len(asyncio.run(go())) == 4
+
+
+def test_what_catches_everything_ends_the_process_in_a_thread_too():
+    script = """
+import sys, threading
+from coterie.watchdog import Watch
+
+def stubborn():
+    while True:
+        try:
+            while True: pass
+        except:
+            pass
+
+def work():
+    with (watch := Watch(0.2)):
+        watch.over(lambda: "play of task x", stubborn)
+
+threading.Thread(target=work).start()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert "play of task x catches everything and never ends" in done.stderr

@@ -79,10 +79,13 @@ class Report:
         return all(finding.ok for finding in self.findings)
 
     def __str__(self) -> str:
-        return "\n".join(
-            f"{'ok   ' if finding.ok else 'FAIL '}{finding.claim}{': ' + finding.detail if finding.detail else ''}"
-            for finding in self.findings
-        )
+        lines: list[str] = []
+        told: set[str] = set()
+        for one in self.findings:
+            detail = "the same" if one.detail in told else one.detail
+            told |= {one.detail} - {""}
+            lines.append(f"{'ok   ' if one.ok else 'FAIL '}{one.claim}{': ' + detail if detail else ''}")
+        return "\n".join(lines)
 
 
 def check(

@@ -116,13 +116,13 @@ class Watch:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
             signal.signal(signal.SIGALRM, self._before)
 
-    def _late(self) -> bool:
-        began = self._began
-        return began > 0 and monotonic() - began > self.limit_s
+    def _late(self, limits: int = 1) -> bool:
+        began = self._began  # read once: another thread may end the piece
+        return began > 0 and monotonic() - began > limits * self.limit_s
 
     def _alarm(self, signum: int, frame: FrameType | None) -> None:
         if self._late():
-            if monotonic() - self._began > PATIENCE * self.limit_s:
+            if self._late(PATIENCE):
                 self._leave()
             raise Late
 
@@ -134,7 +134,7 @@ class Watch:
 
     def _look(self, over: threading.Event) -> None:
         while not over.wait(self.limit_s / LOOKS):
-            if self._late() and monotonic() - self._began > PATIENCE * self.limit_s:
+            if self._late(PATIENCE):
                 self._leave()
             with self._lock:
                 self._fired = True  # before the look: a piece that ends meanwhile waits for what is decided here
