@@ -147,9 +147,9 @@ def page() -> list[str]:
         "",
         "## Once the team has learned",
         "",
-        f"The same, from the team of seed 0 that `coterie bench joyagents` trained, at step {LAST}. Most alternatives "
-        "of a decision are alike by then: a node of four rarely differs in value, while of eight whole episodes one "
-        "that went wrong anywhere makes the group count, and every reply of it is trained.",
+        f"The same, from the team of seed 0 that `coterie bench joyagents` trained, at step {LAST}. What is "
+        "left to learn is rare, and so is what a batch of this size says of it: neither way has much signal, nor more "
+        "than the other. Steps that late need more queries, whatever samples them.",
         "",
         *_table("trained"),
         "",
