@@ -99,7 +99,7 @@ def picture(table: Table, entrants: Sequence[Entrant]) -> str:
         lines.append(f'<text x="52" y="{float(y) + 4}" text-anchor="end" fill="#444444">{success:.0%}</text>')
     for at in range(5):
         x = place(furthest * at / 4, 0).split(",")[0]
-        tokens = f"{furthest * at / 4:.1f}"
+        tokens = f"{furthest * at / 4:.2g}"
         lines.append(f'<text x="{x}" y="{TOP + HEIGHT + 18}" text-anchor="middle" fill="#444444">{tokens}</text>')
     for number, (title, several) in enumerate(curves.items()):
         colour = COLOURS[number]
