@@ -11,15 +11,14 @@ from typing import Any
 
 from coterie.api import load
 from coterie.bench import Say
-from coterie.bench.contest import Entrant, picture, table_lines
-from coterie.bench.rows import Row, Table
+from coterie.bench.contest import Contest, Entrant
+from coterie.bench.rows import FIVE, Row, Table
 from coterie.episode import Answered
 from coterie.mistakes import task_of
 from coterie.run.evaluate import at_k
 from coterie.safe import plain
 
 PAGE = Path("docs/results/code.md")
-FIVE = (0, 1, 2, 3, 4)
 CODE, PAIR, SOLO = "configs/code.toml", "configs/code_pair.toml", "configs/code_pair_solo.toml"
 TABLE = Table(
     Path("runs/bench-code"),
@@ -36,19 +35,21 @@ TABLE = Table(
                           ("environment.max_turns=2",), FIVE),
     },
 )  # fmt: skip
-CONTEST = (
-    Entrant("team: aux and main", "pair"),
-    Entrant("one agent, one turn", "solo"),
-    Entrant("one agent, two turns with feedback", "solo_turns"),
-    Entrant("one agent, one turn, 5 votes", "solo", 5),
-)
-PICTURE = Path("docs/results/code_contest.svg")
-ANSWER = [
+CONTEST = Contest(
+    TABLE,
+    Path("docs/results/code_contest.svg"),
+    "The same start, the same validation. Votes: the agent's most frequent of five sampled replies.",
     "No. One agent that writes the whole function does at least as well, with fewer tokens, and none of its seeds "
     "gets stuck: these problems are small enough for one head, and two who write unseen by each other must also agree "
     "on what the helper does. A team is for parts that are written apart anyway: by other models, by other owners, or "
     "at the same time.",
-]
+    (
+        Entrant("team: aux and main", "pair"),
+        Entrant("one agent, one turn", "solo"),
+        Entrant("one agent, two turns with feedback", "solo_turns"),
+        Entrant("one agent, one turn, 5 votes", "solo", 5),
+    ),
+)
 STEPS = (0, 10, 20, 30)
 SAMPLED, KS = 10, (1, 3, 5, 10)
 SCHEMES = ("fallback", "decorator", "coordinator", "strategy")
@@ -58,7 +59,7 @@ def run(say: Say) -> dict[str, Any]:
     """Runs what is missing, writes the page, and returns success by row."""
     TABLE.make(say)
     PAGE.write_text(plain("\n".join(page(say))))
-    PICTURE.write_text(picture(TABLE, CONTEST))
+    CONTEST.draw()
     return TABLE.success()
 
 
@@ -75,16 +76,7 @@ def page(say: Say) -> list[str]:
         "",
         *TABLE.lines(),
         "",
-        "## Does the team beat one agent?",
-        "",
-        "The same start, the same validation. Votes: the agent's most frequent of five sampled replies.",
-        "",
-        "![success against sampled tokens](code_contest.svg)",
-        "",
-        *table_lines(TABLE, CONTEST, say),
-        "",
-        *ANSWER,
-        "",
+        *CONTEST.section(say),
         "Share of the gap to a perfect program that is closed, and minutes of training (several at once):",
         "",
         "| | gap closed | minutes |",

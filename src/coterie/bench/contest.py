@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from statistics import fmean
 
 from coterie.api import load
@@ -29,6 +30,36 @@ class Entrant:
     title: str
     row: str
     votes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """A results page's answer. picture: beside the page. agent: who plays alone, in words. answer: what comes of it."""
+
+    table: Table
+    picture: Path
+    agent: str
+    answer: str
+    entrants: Sequence[Entrant]
+
+    def section(self, say: Say) -> list[str]:
+        """The page's part: the question, the picture, what each achieves, the answer."""
+        return [
+            "## Does the team beat one agent?",
+            "",
+            self.agent,
+            "",
+            f"![success against sampled tokens]({self.picture.name})",
+            "",
+            *table_lines(self.table, self.entrants, say),
+            "",
+            self.answer,
+            "",
+        ]
+
+    def draw(self) -> None:
+        """Writes the picture."""
+        self.picture.write_text(picture(self.table, self.entrants))
 
 
 def curve_of(lines: Sequence[dict[str, float]]) -> Curve:

@@ -12,14 +12,13 @@ from typing import Any
 
 from coterie.api import load
 from coterie.bench import Say
-from coterie.bench.contest import Entrant, picture, table_lines
-from coterie.bench.rows import Row, Table, interval
+from coterie.bench.contest import Contest, Entrant
+from coterie.bench.rows import FIVE, Row, Table, interval
 from coterie.run.evaluate import Evaluation
 from coterie.runs import Run
 from coterie.safe import plain
 
 PAGE = Path("docs/results/joyagents.md")
-PICTURE = Path("docs/results/joyagents_contest.svg")
 CONFIG, SOLO = "configs/assistants.toml", "configs/assistants_solo.toml"
 WHOLE = {"denominator": "tasks", "num_generations": 8}
 """Whole episodes: the number of a task that bought the best gradient."""
@@ -27,7 +26,6 @@ MATCHED = ("train.tasks_per_step=40",)
 """Queries of a step whose whole episodes ask as many replies as 64 of joyagents."""
 TWICE = ("train.tasks_per_step=46",)
 """The same, of alternatives that are played twice."""
-FIVE = (0, 1, 2, 3, 4)
 ROWS = {
     "joyagents": Row("joyagents", CONFIG, seeds=FIVE),
     "c3": Row("c3, played twice", CONFIG, {"name": "c3"}, TWICE, (0, 1)),
@@ -36,25 +34,29 @@ ROWS = {
     "paper": Row("joyagents_paper, our rewards", CONFIG, {"name": "joyagents_paper"}, seeds=(0, 1)),
     "solo": Row("one agent with every tool, grpo", SOLO, seeds=FIVE),
 }
-CONTEST = (
-    Entrant("team of five, joyagents", "joyagents"),
-    Entrant("team of five, mas_grpo", "mas_grpo"),
-    Entrant("one agent with every tool", "solo"),
-    Entrant("one agent with every tool, 5 votes", "solo", 5),
-)
 WHY = [
     "At about as many replies, alternatives of single decisions and whole episodes are not told apart: the intervals "
     "overlap. joyagents takes a gradient of a tenth of the replies that it pays for, since most of them continue an "
     "alternative, and whole episodes of half; what it trains says more each "
     "([what replies buy](../algorithms/joyagents.md)).",
 ]
-ANSWER = [
+TABLE = Table(Path("runs/bench-joyagents"), "coterie.bench.joyagents", ROWS)
+CONTEST = Contest(
+    TABLE,
+    Path("docs/results/joyagents_contest.svg"),
+    "The agent is the master alone, with the tools of all, from a starter made in the same way; its calls to tools "
+    "are its turns. Votes: the most frequent of five sampled replies at every call.",
     "No. One agent that holds every tool learns faster and ends higher, with half the tokens at play: it passes "
     "nothing on, so that there are fewer decisions to get wrong. It starts higher too, for the same reason. A team "
     "is for where one agent may not hold every tool, or cannot: other models, other permissions, prompts that do "
     "not fit together, or parts that are somebody else's.",
-]
-TABLE = Table(Path("runs/bench-joyagents"), "coterie.bench.joyagents", ROWS)
+    (
+        Entrant("team of five, joyagents", "joyagents"),
+        Entrant("team of five, mas_grpo", "mas_grpo"),
+        Entrant("one agent with every tool", "solo"),
+        Entrant("one agent with every tool, 5 votes", "solo", 5),
+    ),
+)
 STEPS = (0, 10, 20, 30)
 
 
@@ -62,7 +64,7 @@ def run(say: Say) -> dict[str, Any]:
     """Runs what is missing, writes the page, and returns success by row."""
     TABLE.make(say)
     PAGE.write_text(plain("\n".join(page(say))))
-    PICTURE.write_text(picture(TABLE, CONTEST))
+    CONTEST.draw()
     return TABLE.success()
 
 
@@ -85,17 +87,7 @@ def page(say: Say) -> list[str]:
         "",
         *WHY,
         "",
-        "## Does the team beat one agent?",
-        "",
-        "The agent is the master alone, with the tools of all, from a starter made in the same way; its calls to tools "
-        "are its turns. Votes: the most frequent of five sampled replies at every call.",
-        "",
-        "![success against sampled tokens](joyagents_contest.svg)",
-        "",
-        *table_lines(TABLE, CONTEST, say),
-        "",
-        *ANSWER,
-        "",
+        *CONTEST.section(say),
         "## Validation success by step",
         "",
         *TABLE.curves(STEPS),

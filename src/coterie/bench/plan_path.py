@@ -10,15 +10,13 @@ from statistics import fmean
 from typing import Any
 
 from coterie.bench import Say
-from coterie.bench.contest import Entrant, table_lines
-from coterie.bench.contest import picture as contest
+from coterie.bench.contest import Contest, Entrant
 from coterie.bench.demo import CONFIG
-from coterie.bench.rows import Row, Table
+from coterie.bench.rows import FIVE, Row, Table
 
 PAGE = Path("docs/results/plan_path.md")
 PICTURE = Path("docs/run.svg")
 ONE_POLICY = "configs/plan_path_shared.toml"
-FIVE = (0, 1, 2, 3, 4)
 ALONE = ("environment.solo=true", "train.tasks_per_step=112")
 """One agent with the map, at twice the tasks a step: then it samples about as many tokens as the team."""
 SHORT = ("train.steps=40", "train.tasks_per_step=24")
@@ -41,19 +39,22 @@ TABLE = Table(
                             (*SHORT, "algorithm.commit=greedy"), FIVE),
     },
 )  # fmt: skip
-
-CONTEST = (
-    Entrant("team of two", "demo"),
-    Entrant("one agent, four turns", "solo"),
-    Entrant("one agent, one turn", "once"),
-    Entrant("one agent, four turns, 5 votes", "solo", 5),
-)
-ANSWER = [
+CONTEST = Contest(
+    TABLE,
+    Path("docs/results/plan_path_contest.svg"),
+    "The agent is the planner alone, with the map that the team's proposer sees, from the same starter; over four "
+    "turns it has the team's feedback (where it stands now). Votes: the most frequent of five sampled replies.",
     "No. One agent that sees the map learns faster and ends at least as high, with half the tokens a task: what the "
     "split takes from the planner, the proposer has to say first. A team is for where no one agent sees or may do "
     "everything: other eyes, other tools, other models, or a part that is somebody else's. This task measures whether "
     "such a team learns to talk at all, and what its two roles make of one budget; it is no case for two roles.",
-]
+    (
+        Entrant("team of two", "demo"),
+        Entrant("one agent, four turns", "solo"),
+        Entrant("one agent, one turn", "once"),
+        Entrant("one agent, four turns, 5 votes", "solo", 5),
+    ),
+)
 
 
 def run(say: Say) -> dict[str, Any]:
@@ -61,7 +62,7 @@ def run(say: Say) -> dict[str, Any]:
     TABLE.make(say)
     PAGE.parent.mkdir(parents=True, exist_ok=True)
     PAGE.write_text(page(say))
-    Path("docs/results/plan_path_contest.svg").write_text(contest(TABLE, CONTEST))
+    CONTEST.draw()
     PICTURE.write_text(picture())
     return TABLE.success()
 
@@ -80,17 +81,7 @@ def page(say: Say) -> str:
         "",
         *TABLE.lines(),
         "",
-        "## Does the team beat one agent?",
-        "",
-        "The agent is the planner alone, with the map that the team's proposer sees, from the same starter; over four "
-        "turns it has the team's feedback (where it stands now). Votes: the most frequent of five sampled replies.",
-        "",
-        "![success against sampled tokens](plan_path_contest.svg)",
-        "",
-        *table_lines(TABLE, CONTEST, say),
-        "",
-        *ANSWER,
-        "",
+        *CONTEST.section(say),
         "## Validation success by step",
         "",
         *TABLE.curves((0, 20, 40, 80, 120, 180, 260)),
