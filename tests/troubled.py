@@ -27,13 +27,14 @@ class Endless(Toy):
 
 
 class Certain(Toy):
-    """The nearer to one letter, the more it pays, and nothing succeeds: the policy learns to say always the same."""
+    """Every token pays its own amount, and nothing succeeds: the policy learns to say one of them, always."""
 
     roles: ClassVar = ("a",)
 
     async def play(self, task: Number, scene: Scene) -> None:
         reply = await scene.ask("a", "pick", max_tokens=1)
-        scene.reward("a", -abs(ord(reply.text[:1] or "z") - ord("a")))
+        letters = [ord(letter) for letter in reply.text or "z"]
+        scene.reward("a", -sum(abs(letter - ord("a")) + (letter < ord("a")) / 2 for letter in letters))
         scene.fail("by design")
 
 
