@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.cursor import Cursor, PlayBug
+from coterie.cursor import Cursor, PlayBug, _as_json
 from coterie.episode import LOGS, Asked, Called, Ended, Noted, Returned, Rewarded
-from coterie.errors import EnvError, Unavailable
+from coterie.errors import CallError, EnvError, Unavailable
 from coterie.scene import Reply, Scene
 from tests.outside import CALLS
 from tests.toys import Looping, Number, Sequential, Simultaneous, Tools, Toy, run
@@ -273,6 +273,20 @@ def test_messages_are_copied_so_that_play_may_go_on_changing_its_list():
     sizes = [len(event.prompts["a"]) for event in cursor.events if isinstance(event, Asked)]
     assert sizes == [1, 3]
     assert LOGS.validate_json(LOGS.dump_json(cursor.log)) == cursor.log
+
+
+def test_what_a_call_takes_may_nest_so_deep_whatever_its_strings_say():
+    def nested(levels, text):
+        value = [text]
+        for _ in range(levels - 1):
+            value = [value]
+        return value
+
+    for text in ("", "]" * 90, "[" * 90, '\\"]' * 50, '"]'):
+        assert _as_json(nested(100, text), "what") == nested(100, text)
+        for apart in (nested(101, text), [text, nested(100, text)]):
+            with pytest.raises(CallError, match="deeper than 100"):
+                _as_json(apart, "what")
 
 
 def test_turns_do_not_nest():

@@ -5,6 +5,7 @@ import fcntl
 import gzip
 import hashlib
 import json
+import linecache
 import os
 import re
 import shutil
@@ -20,7 +21,7 @@ from coterie.config import load_config
 from coterie.cursor import Cursor
 from coterie.episode import Asked
 from coterie.errors import CheckpointError
-from coterie.exactness import _imported, _source, exactness
+from coterie.exactness import _content, _imported, _source, exactness
 from coterie.group import Collected
 from coterie.runs import Played, Progress, Run, new_folder, write_whole
 from tests.toys import Agree, Toy, run
@@ -595,6 +596,9 @@ FORMS = {
     "import pack.further": "pack/rules.py",  # which says: from .rules import X
     "import pack": "pack/__init__.py",
     "from pack import within": "pack/rules.py",  # which says: from . import rules
+    "import pack.inner.leaf": "pack/__init__.py",
+    "from pack.inner.leaf import X": "pack/inner/__init__.py",
+    "import pack.inner.outward": "pack/rules.py",  # which says: from ..rules import X
 }
 
 
@@ -602,8 +606,11 @@ FORMS = {
 def test_every_form_of_import_is_followed(tmp_path, monkeypatch, form):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    files = {"__init__": "", "rules": "X = 1\n", "further": "from .rules import X\n", "within": "from . import rules\n"}
-    (tmp_path / "pack").mkdir()
+    files = {
+        "__init__": "", "rules": "X = 1\n", "further": "from .rules import X\n", "within": "from . import rules\n",
+        "inner/__init__": "", "inner/leaf": "X = 1\n", "inner/outward": "from ..rules import X\n",
+    }  # fmt: skip
+    (tmp_path / "pack" / "inner").mkdir(parents=True)
     for name, text in files.items():
         (tmp_path / "pack" / f"{name}.py").write_text(text)
     (tmp_path / "mine.py").write_text(f"{form}\nfrom tests.toys import Agree\nclass Mine(Agree): pass\n")
@@ -625,6 +632,39 @@ def test_what_lies_beside_the_library_is_ones_own_and_what_is_compiled_is_not_pa
     monkeypatch.setitem(sys.modules, "compiled", SimpleNamespace(__file__=str(compiled)))
     assert _imported(str(own)) == {str(compiled)}
     assert _imported(str(compiled)) == set()
+
+
+def test_a_cell_of_a_notebook_is_a_file_that_python_alone_knows(tmp_path):
+    name, before = str(tmp_path / "ipykernel" / "1.py"), []
+    for number in (1, 2):
+        text = f"from .aside import X as Y\nNUMBER = {number}\n"
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        assert _imported(name) == set()
+        before.append(_content(name))
+    assert before[0] != before[1]
+    linecache.cache.pop(name)
+
+
+def test_files_of_one_name_are_read_in_one_order(tmp_path):
+    for name in "abcdefgh":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(f"X = '{name}'\n")
+    (tmp_path / "mine.py").write_text(
+        "import a, b, c, d, e, f, g, h\nfrom tests.toys import Agree\nclass Mine(Agree): pass\n"
+    )
+    code = """if True:
+        from coterie.config import load_config
+        from coterie.exactness import _source
+        print(_source(load_config("mine.py:Mine").environment))
+    """
+    digests = [
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True,
+            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": f"{Path(__file__).parents[1]}:{tmp_path}"},
+        ).stdout
+        for seed in "12"
+    ]  # fmt: skip
+    assert digests[0] == digests[1]
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "progress.json"])

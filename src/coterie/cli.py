@@ -77,7 +77,7 @@ def train(
     old = None if resume is None else Run.open(resume)
     config = str(resume / "config.toml") if resume and config is None else config
     resolved = load_config(str(config), sets or ())
-    finished = old.checkpoints()[-1] if old and resolved.train.steps in old.checkpoints() else 0
+    finished = old is not None and resolved.train.steps in old.checkpoints()
     if dry_run:
         from coterie.conformance import rehearse
         from coterie.models import memory_text
@@ -101,7 +101,8 @@ def train(
         _interrupted(str(stopped), 128 + stopped.number)
     say(f"done: {run.folder}")
     if finished:
-        say(f"it had made its {finished} steps before; for more: {run.resume_command} --set train.steps={2 * finished}")
+        made = run.config.train.steps
+        say(f"it had made its {made} steps before; for more: {run.resume_command} --set train.steps={2 * made}")
     if test:
         with _console(stderr=True).status("playing test tasks, at the start and at the best checkpoint"):
             found = headline(run)

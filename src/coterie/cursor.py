@@ -51,7 +51,8 @@ Perform = Callable[[Callable[..., JSON], tuple[JSON, ...]], Awaitable[JSON]]
 E = TypeVar("E", Asked, Rewarded)
 DEEPEST = 100
 """Levels of lists and objects in what goes to a call and comes back: logs are written by recursion."""
-BRACKETS = re.compile(r"[\[\]{}]")
+BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+"""What opens and closes lists and objects in JSON; a string comes whole, so that its brackets do not count."""
 VALUES = {Asked: attrgetter("prompts", "max_tokens", "stop"), Rewarded: attrgetter("role", "point", "value", "name")}
 """What says that two of the events a replay is full of are the same."""
 LARGEST_REWARD = 1e9
@@ -436,9 +437,9 @@ def _as_json(value: JSON, what: str) -> JSON:
 
 
 def _depth(written: str) -> int:
-    """How deep lists and objects nest in JSON; brackets within strings count too, which errs on the safe side."""
+    """How deep lists and objects nest in JSON."""
     depth = deepest = 0
-    for char in BRACKETS.findall(written):
-        depth += 1 if char in "[{" else -1
+    for found in BRACKETS.findall(written):
+        depth += (found in "[{") - (found in "]}")
         deepest = max(deepest, depth)
     return deepest

@@ -6,8 +6,10 @@ import ast
 import contextlib
 import hashlib
 import inspect
+import linecache
 import sys
 from importlib import metadata
+from importlib.util import resolve_name
 from pathlib import Path
 
 from coterie.config import Config
@@ -55,7 +57,9 @@ def _source(settings: Settings) -> str:
         waiting |= _imported(file) - files
     named = [value for _, value in sorted(settings) if isinstance(value, str) and value]
     digest = hashlib.sha256()
-    for file in [*sorted(files, key=lambda file: Path(file).name), *named]:
+    for _, content in sorted((Path(file).name, _content(file)) for file in files):  # wherever they lie
+        digest.update(content)
+    for file in named:
         with contextlib.suppress(OSError):  # most strings name no file
             digest.update(Path(file).read_bytes())
     return digest.hexdigest()[:12]
@@ -65,18 +69,26 @@ def _imported(file: str) -> set[str]:
     """Files of one's own that a file of one's own imports: nothing that is installed."""
     if _installed(file) or not file.endswith(".py"):  # what is compiled is read whole, and imports unseen
         return set()
-    package = next((one.__package__ for one in list(sys.modules.values()) if getattr(one, "__file__", 0) == file), "")
+    packages = (one.__package__ for one in list(sys.modules.values()) if getattr(one, "__file__", 0) == file)
+    package = next(packages, "") or ""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(Path(file).read_bytes())):
+    for node in ast.walk(ast.parse(_content(file))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            above = (package or "").split(".")[: len((package or "").split(".")) - node.level + 1] if node.level else []
-            home = ".".join([*above, *filter(None, [node.module])])
-            names |= {home, *(f"{home}.{alias.name}" for alias in node.names)}  # a name may be a module
-    names |= {name.rpartition(".")[0] for name in names}
-    homes = (getattr(sys.modules.get(name), "__file__", None) for name in names)
+            with contextlib.suppress(ImportError):  # a relative one that the file tried, and could not
+                home = resolve_name("." * node.level + (node.module or ""), package)
+                names |= {f"{home}.{alias.name}" for alias in node.names}  # a name may be a module
+    whole = {".".join(parts[:end]) for parts in (name.split(".") for name in names) for end in range(1, len(parts) + 1)}
+    homes = (getattr(sys.modules.get(name), "__file__", None) for name in whole)
     return {home for home in homes if home and not _installed(home)}
+
+
+def _content(file: str) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except OSError:  # a cell of a notebook: Python knows its text, and there is no file
+        return "".join(linecache.getlines(file)).encode()
 
 
 def _installed(file: str) -> bool:
