@@ -44,6 +44,14 @@ def echo(value: object) -> object:
     return value
 
 
+def repeated(times: int) -> str:
+    return "x" * times
+
+
+def complain(times: int) -> None:
+    raise ValueError("x" * times)
+
+
 def process() -> int:
     return os.getpid()
 

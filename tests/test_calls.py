@@ -58,6 +58,15 @@ def test_a_call_that_dies_is_an_error_for_play_and_the_next_one_works(function, 
     assert time.monotonic() - began < 5, "none waits for the limit"
 
 
+def test_what_a_call_gives_and_says_has_a_size():
+    assert len(call(outside.repeated, 16_000_000)) == 16_000_000
+    with pytest.raises(CallError, match=r"^unusable: 18,000,002 characters of JSON, and a log takes 16,777,216$"):
+        call(outside.repeated, 18_000_000)
+    with pytest.raises(CallError) as caught:
+        call(outside.complain, 1_000_000)
+    assert caught.value.message == "x" * 10_000
+
+
 def test_a_call_that_spins_is_ended_with_its_process():
     worker = call(outside.process)
     with pytest.raises(TimedOut, match=r"no result after 0.1 s"):

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,11 @@ from typer.testing import CliRunner
 
 from coterie.api import Loaded
 from coterie.cli import app, main
+from coterie.episode import Called, Log, Noted, Returned
 from coterie.models import save_model
 from coterie.registry import ALGORITHMS
 from coterie.run.interrupts import Stop
+from coterie.trees import log_text
 from tests.toys import tiny
 
 ROOT = Path(__file__).parent.parent
@@ -110,6 +113,58 @@ def test_play_shows_an_episode_and_a_tree(run):
     assert out.count("point ") == 2
     assert out.count("  r ") == 6
     assert out.count("    * a ") == 2
+
+
+def test_options_that_a_tree_or_a_bug_would_not_use_are_refused(run):
+    for options in (("--tree", "--step", "1"), ("--bug",)):
+        for idle in (("--as", "a"), ("--temperature", "1")):
+            code, _, err = call("play", str(run), *options, *idle)
+            assert code == 2
+            assert f"--as and --temperature have no effect with {options[0]}; leave them away" in err
+
+
+def test_a_call_its_result_and_a_metric_are_shown_in_words():
+    log = Log(task="t", id="0", seed=0, events=(
+        Called("tools:price", ["red mug", 2]), Returned(3), Called("tools:price", []),
+        Returned(error=("KeyError", "'x'\x1b")), Called("tools:echo", ["x" * 300]), Noted("length", 2.0),
+    ))  # fmt: skip
+    shown = log_text(log).splitlines()
+    assert shown[:4] == [
+        "  call tools:price('red mug', 2)",
+        "    -> 3",
+        "  call tools:price()",
+        "    -> failed: KeyError: 'x'\\x1b",
+    ]
+    assert shown[4].startswith("  call tools:echo('xxx")
+    assert shown[4].endswith("x … (302 characters))")
+    assert shown[5] == "  metric length = 2"
+
+
+def test_an_environment_that_has_changed_is_told_where_its_run_is_looked_at(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    mine = (ROOT / "tests/toys.py").read_text()
+    (tmp_path / "mine.py").write_text(mine)
+    save_model(tiny(scale=2.0), tmp_path / "model")
+    sets = (
+        "policies.team.model=model",
+        "train.steps=1",
+        "train.tasks_per_step=1",
+        "train.eval_tasks=1",
+        "eval.tasks=1",
+    )
+    assert call("train", "mine.py:Agree", "--out", "run", "--no-test", *(x for s in sets for x in ("--set", s)))[0] == 0
+    says = "the environment's files have changed since the run was trained"
+    assert says not in call("eval", "run")[2]
+    (tmp_path / "mine.py").write_text(mine + "\n# a remark\n")
+    for verb in ("eval", "play"):
+        code, _, err = call(verb, "run")
+        assert (code, says in err) == (0, True)
+    (tmp_path / "run" / "about.json").unlink()
+    assert call("eval", "run")[0] == 0
+
+
+def test_the_version_is_told():
+    assert call("--version")[:2] == (0, f"{metadata.version('coterie')}\n")
 
 
 def test_a_person_may_take_a_role(run, monkeypatch):

@@ -82,6 +82,13 @@ def test_what_is_not_there_is_named(source, says):
     assert says in refusal(source)
 
 
+def test_settings_in_one_string_are_not_read_letter_by_letter():
+    with pytest.raises(
+        ConfigError, match=r"overrides = 'train.steps=3' is one string; write a list: \['train.steps=3'\]"
+    ):
+        load_config("plan_path", "train.steps=3")
+
+
 def test_a_file_that_does_not_import_says_why(tmp_path):
     (tmp_path / "bad.py").write_text("import nothing_like_this\n")
     assert "does not import: ModuleNotFoundError" in refusal(f"{tmp_path}/bad.py:Env")

@@ -4,6 +4,7 @@ import pytest
 
 from coterie import check
 from coterie.environments.plan_path import PlanPath
+from coterie.errors import ConfigError
 from coterie.scene import Scene
 from tests import broken_envs
 from tests.toys import Looping, Number, Sequential, Simultaneous, Tools, Toy
@@ -85,6 +86,11 @@ def test_a_tool_that_ends_its_process_fails_the_check_and_not_the_checker():
     report = check(Crashing(), tasks=1)
     (wrong, *_) = [finding for finding in report.findings if not finding.ok]
     assert "crash: its process was ended by SIGSEGV" in wrong.detail
+
+
+def test_a_class_in_place_of_what_it_makes_is_one_line():
+    with pytest.raises(ConfigError, match=r"Sequential is a class; check what it makes: check\(Sequential\(\)\)"):
+        check(Sequential)  # pyright: ignore[reportArgumentType]
 
 
 def test_what_breaks_several_claims_is_told_once():

@@ -134,9 +134,34 @@ def test_a_bug_of_another_kind_keeps_its_traceback_and_can_be_played_again(home,
     monkeypatch.chdir(tmp_path)
     with pytest.raises(Exception, match="ZeroDivisionError") as caught:
         call("train", "my_env.py", "--out", "a run", *SMALL(home))
-    assert caught.value.__notes__ == ["Play the episode again up to there: coterie play 'a run' --bug"]
+    assert caught.value.__notes__ == [
+        "Play the episode again up to there: coterie play 'a run' --bug",
+        "When it is mended, go on from the last checkpoint: coterie train --resume 'a run' --anyway",
+    ]
     with pytest.raises(Exception, match="ZeroDivisionError"):
         call("play", "a run", "--bug")
+
+
+def test_a_model_that_nobody_named_is_asked_for_and_not_taken_from_another_world(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_env.py").write_text(HEAD + GOOD)
+    for more in ((), ("--dry-run",), ("--set", "policies.team.model=")):
+        code, _, err = call("train", "my_env.py", *more)
+        assert code == 2
+        assert "policies.team.model: this environment comes with no model to start from; name a folder" in err
+    assert not (tmp_path / "runs").exists()
+    code, out, _ = call("check", "my_env.py", "--tasks", "1")
+    assert code == 0, out
+
+
+def test_the_limits_of_a_config_hold_in_check_too(tmp_path):
+    slow = HEAD + "    async def play(self, task, scene):\n        await scene.call(slow, 0.5)\n" + GOOD[len(PLAY) :]
+    (tmp_path / "my_env.py").write_text(f"from tests.outside import slow\n{slow}")
+    target = (str(tmp_path / "my_env.py"), "--tasks", "1")
+    assert call("check", *target)[0] == 0
+    code, out, _ = call("check", *target, "--set", "engine.call_timeout_s=0.05")
+    assert code == 1
+    assert "no result after 0.05 s" in out
 
 
 def test_play_may_print_where_check_looks_on(tmp_path):

@@ -488,9 +488,21 @@ def test_what_came_after_a_step_is_forgotten(made):
     for step in (0, 1, 2, 3):
         made.log({"step": step})
         made.save_episodes(step, [])
-    made.rewind(1, lines_to=2)
+    made.rewind(1, lines=3)
     assert [line["step"] for line in made.metrics()] == [0, 1, 2]
     assert made.saved_episodes() == [0, 1]
+
+
+def test_metrics_that_are_lost_are_told_before_a_run_goes_on(made):
+    for step in (0, 1, 3, 4):
+        made.log({"step": step})
+    exact = made.about()["exact"]
+    made.check_exact(exact, 1, lines=2)
+    with pytest.raises(CheckpointError, match=r"run with metrics\.jsonl 4 lines, here 3; put that file back, or go on"):
+        made.check_exact(exact, 3, lines=4)
+    made.check_exact(exact, 3, lines=4, anyway=True)
+    (went,) = made.about()["went_on_anyway"]
+    assert went == {"step": 3, "differs": {"metrics.jsonl": ["4 lines", "3"]}}
 
 
 # Files and names -------------------------------------------------------------------------------------

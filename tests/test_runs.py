@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from coterie import load, load_config, train
+from coterie import evaluate, load, load_config, train
 from coterie.config import Config
 from coterie.cursor import PlayBug
 from coterie.errors import CheckpointError, ConfigError, CoterieError
@@ -289,6 +289,19 @@ def test_a_run_that_died_before_its_first_checkpoint_begins_again(whole, model, 
     train(config(model), resume=folder)
     assert untimed(folder) == untimed(whole)
     assert weights(folder, 4) == weights(whole, 4)
+
+
+def test_a_run_goes_on_from_python_with_its_own_config(whole, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    cut_back(folder, 3)
+    run = train(resume=folder)
+    assert repr(run) == f"Run({str(folder)!r})"
+    assert weights(folder, 4) == weights(whole, 4)
+    with pytest.raises(ConfigError, match="say what to train: settings, or a run to resume"):
+        train()
+    assert repr(load(run, 3)) == f"<the team of {run!r} at step 3>"
+    assert evaluate(run, "validation", tasks=2) == evaluate(folder, "validation", tasks=2)
 
 
 def test_a_finished_run_can_be_given_more_steps(whole, model, tmp_path):

@@ -31,6 +31,7 @@ class Toy(Environment):
     """Tasks are numbers."""
 
     roles: ClassVar = ("a", "b")
+    starter: ClassVar[str] = "starter"
     max_turns: int = 2
 
     def task(self, split: Split, index: int) -> Number:

@@ -35,6 +35,9 @@ class Loaded:
             self.crew = Crew(self.config, folder)
         self.remember(self.config.memory.mode)
 
+    def __repr__(self) -> str:
+        return f"<the team of {self.run} at step {self.progress.step}>"
+
     def remember(self, mode: Mode) -> None:
         """Plays from now on with the run's memory, without it, or with the placebo.
 
@@ -193,13 +196,13 @@ def headline(run: Run) -> Headline:
     return Headline(run.folder, load(run.folder, 0).evaluate(), end.evaluate(), end.progress.step)
 
 
-def load(run: str | Path, step: int | None = None) -> Loaded:
+def load(run: Run | str | Path, step: int | None = None) -> Loaded:
     """A run's team, at its best checkpoint by validation, or at a given step."""
-    return Loaded(Run.open(Path(run)), step)
+    return Loaded(run if isinstance(run, Run) else Run.open(Path(run)), step)
 
 
 def evaluate(
-    run: str | Path,
+    run: Run | str | Path,
     split: Split = "test",
     *,
     step: int | None = None,

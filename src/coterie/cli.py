@@ -10,7 +10,8 @@ import io
 import json
 import sys
 import traceback
-from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout, suppress
+from importlib import metadata
 from pathlib import Path
 from statistics import fmean
 from types import TracebackType
@@ -25,11 +26,12 @@ from coterie.safe import command, one_line, plain
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from coterie.api import Loaded
+
 app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Trains teams of language-model agents. Begin with: coterie train plan_path",
 )
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
@@ -42,6 +44,16 @@ Sets = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+
+
+@app.callback(invoke_without_command=True)
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+) -> None:
+    """Trains teams of language-model agents. Begin with: coterie train plan_path"""
+    if version:
+        say(metadata.version("coterie"))
+        raise typer.Exit
 
 
 @app.command()
@@ -146,10 +158,9 @@ def evaluate(
     ablations = [Ablation.parse(kind, text) for kind, texts in wanted.items() for text in texts or ()]  # pyright: ignore[reportArgumentType]
     if votes > 1 and ablations:
         raise ConfigError("--votes measures the team as it is; ask for --mute, --swap and --replace without it")
-    from coterie.api import load
     from coterie.run.evaluate import at_k
 
-    loaded, console = load(run, step), _console(stderr=True)
+    loaded, console = _loaded(run, step), _console(stderr=True)
     if memory is not None:
         if memory not in (modes := ("off", "on", "placebo")):
             raise ConfigError(f"--memory {memory}: unknown{nearest(memory, modes)}; it is {', '.join(modes)}")
@@ -220,11 +231,17 @@ def play(
     from coterie.trees import log_text, tree_text
 
     check_split(split, "--split")
+    opened = Run.open(run)
+    shown = "--tree" if tree else "--bug"
+    if (tree or bug) and (seat or temperature):
+        raise ConfigError(f"--as and --temperature have no effect with {shown}; leave them away")
     if bug:
-        Run.open(run).replay_bug()
-        raise ConfigError(f"the episode in {run / 'bug.json'} plays without an exception now")
+        opened.replay_bug()
+        raise ConfigError(
+            f"the episode in {run / 'bug.json'} plays without an exception now; go on with what was mended: "
+            f"{opened.resume_command} --anyway"
+        )
     if tree:
-        opened = Run.open(run)
         if step is None:
             saved = ", ".join(map(str, opened.saved_episodes())) or "none yet"
             raise ConfigError(f"--tree shows a saved rollout: say which with --step; there are {saved}")
@@ -233,8 +250,6 @@ def play(
             raise ConfigError(f"step {step} played {len(played)} tasks; --task is 0 to {len(played) - 1}")
         say(tree_text(played[task]))
         return
-    from coterie.api import load
-
     asked: list[str] = []
 
     def ask(prompt: str) -> str:
@@ -242,7 +257,7 @@ def play(
         say(prompt)
         return typer.prompt(plain(f"{seat}"), default="", show_default=False)
 
-    loaded = load(run, step)
+    loaded = _loaded(run, step)
     say(f"{split} task {task}, played by the checkpoint of step {loaded.progress.step}")
     log = loaded.play(split, task, temperature=temperature, seats={seat: ask} if seat else None)  # pyright: ignore[reportArgumentType]
     say(log_text(log))
@@ -318,7 +333,6 @@ def sft(
     from coterie.terminal import let_output_break
 
     let_output_break()
-    say(f"writing to {out}")
     with step_progress(_console(), config.steps) as progress:
         built = build(world, out, config, source=model, memory=memory, progress=progress)
     say(f"done: {out}, {built.size / 1e6:.2f} million parameters")
@@ -362,8 +376,11 @@ def check(
     from coterie.conformance import check as prove
 
     config = load_config(target, sets or ())
+    limits = config.engine.model_dump(include={"call_timeout_s", "play_timeout_s"}, exclude_unset=True)
     with _kept_for_json(as_json):
-        report = prove(config.environment, tasks=tasks, horizon=config.algorithm.reach, decentralised=decentralised)
+        report = prove(
+            config.environment, tasks=tasks, horizon=config.algorithm.reach, decentralised=decentralised, **limits
+        )
     if as_json:
         say(json.dumps({"ok": report.ok, "findings": [dataclasses.asdict(one) for one in report.findings]}))
     else:
@@ -426,6 +443,19 @@ def _console(stderr: bool = False) -> Console:
     from coterie.terminal import SafeConsole
 
     return SafeConsole(stderr=stderr, highlight=False)
+
+
+def _loaded(run: Path, step: int | None) -> Loaded:
+    """A run's team; says where its environment is no longer the one that it was trained in."""
+    from coterie.api import load
+    from coterie.errors import CheckpointError
+    from coterie.exactness import exactness
+
+    loaded = load(run, step)
+    with suppress(CheckpointError):  # about.json is missing: it can be played all the same
+        if "environment" in loaded.run.differences(exactness(loaded.config)):
+            say("coterie: the environment's files have changed since the run was trained", err=True)
+    return loaded
 
 
 def _interrupted(message: str = "", code: int = INTERRUPTED) -> NoReturn:

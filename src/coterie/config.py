@@ -374,6 +374,8 @@ def _read(source: str | Path | Mapping[str, Any], overrides: Sequence[str]) -> S
         raise ConfigError(f"{source}: a config is a TOML file, as in configs/; write it as {Path(source).stem}.toml")
     else:
         data = {"environment": {"name": str(source)}}
+    if isinstance(overrides, str):
+        raise ConfigError(f"overrides = {overrides!r} is one string; write a list: [{overrides!r}]")
     for override in overrides:
         key, separator, value = override.partition("=")
         parts = key.strip().split(".")
@@ -508,11 +510,12 @@ def _policies(source: Source, team: Team, starter: str) -> dict[str, PolicyConfi
                 f"{source.place(f'policies.{name}')}policy '{name}' plays no role{nearest(name, team.policies)}; "
                 "name it under [team], or remove it"
             )
+    model = starter or "…"
     for role, policy in team.roles.items():
         if policy not in written:
             raise ConfigError(
                 f"{source.place(f'team.{role}')}role '{role}' is played by policy '{policy}', which is not defined; "
-                f'add [policies.{policy}] with model = "{starter}"'
+                f'add [policies.{policy}] with model = "{model}"'
             )
     made = {
         name: _validated(source, f"policies.{name}", PolicyConfig, {"model": starter, **written[name]})

@@ -53,8 +53,18 @@ HOSTILE = (
     "nan inf -1e999",
     '"\\ud800"',
 )
+
+
+class Patience(Watch):
+    """How long `play` may run without coming back, and a call of it may take."""
+
+    def __init__(self, play_s: float, call_s: float) -> None:
+        super().__init__(play_s)
+        self.call_s = call_s
+
+
 Hand = Callable[[str, Task, LoggedPrompt, Random], Reply]
-Inspect = Callable[[Environment, Task, Hand, Watch], str]
+Inspect = Callable[[Environment, Task, Hand, Patience], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +104,19 @@ def check(
     tasks: int = 3,
     horizon: Horizon = "turn",
     decentralised: bool = False,
+    call_timeout_s: float = CALL_TIMEOUT_S,
     play_timeout_s: float = PLAY_TIMEOUT_S,
 ) -> Report:
     """Plays and replays an environment, and reports which claims hold.
 
     Args: tasks: of each split that are played. horizon: no local reward may come after it. decentralised: no
-        role may ever be shown a word of another's. play_timeout_s: that `play` may run without coming back; where it
-        takes longer, no further claim is looked at.
+        role may ever be shown a word of another's. call_timeout_s: that a call may take. play_timeout_s: that `play`
+        may run without coming back; where it takes longer, no further claim is looked at.
+    Raises: ConfigError: a class was given, not what it makes.
     """
-    watch = Watch(play_timeout_s)
+    if isinstance(environment, type):
+        raise ConfigError(f"{environment.__name__} is a class; check what it makes: check({environment.__name__}())")
+    watch = Patience(play_timeout_s, call_timeout_s)
     findings = [_claim("roles, task and play are written as they must be", lambda: _written(environment))]
     findings.append(_claim("this machine can play it", lambda: _ready(environment)))
     if not findings[-1].ok:
@@ -117,7 +131,7 @@ def check(
 
 
 def _played(
-    environment: Environment, tasks: int, horizon: Horizon, decentralised: bool, watch: Watch
+    environment: Environment, tasks: int, horizon: Horizon, decentralised: bool, watch: Patience
 ) -> Iterator[Finding]:
     """What playing shows, up to a play that does not come back."""
     chosen: list[tuple[Split, int]] = [
@@ -172,7 +186,7 @@ async def _no_call(function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSO
     raise Unavailable("rehearsal", "nothing outside runs in a rehearsal")
 
 
-def digests(environment: Environment, tasks: int, watch: Watch) -> list[str]:
+def digests(environment: Environment, tasks: int, watch: Patience) -> list[str]:
     """A hash for each task and hand: what another process must find too."""
     found: list[str] = []
     for split in SPLITS:
@@ -214,7 +228,7 @@ def _ready(environment: Environment) -> str:
     return ""
 
 
-def _tasks(environment: Environment, watch: Watch) -> str:
+def _tasks(environment: Environment, watch: Patience) -> str:
     seen: dict[str, str] = {}
     for split in SPLITS:
         for index in range(_at_most(environment, split, 50)):
@@ -258,9 +272,9 @@ def _hands(environment: Environment) -> list[Hand]:
     return [demonstrator, *others]
 
 
-def _play(environment: Environment, task: Task, hand: Hand, watch: Watch) -> Cursor:
+def _play(environment: Environment, task: Task, hand: Hand, watch: Patience) -> Cursor:
     """One episode; raises EnvError where play starts work of its own or never ends."""
-    cursor = Cursor(environment, task, seed_of("check", task.id), perform=_outside, watch=watch)
+    cursor = Cursor(environment, task, seed_of("check", task.id), perform=partial(_outside, watch.call_s), watch=watch)
 
     async def drive() -> None:
         rng = Random(seed_of("hand", task.id))
@@ -278,11 +292,11 @@ def _play(environment: Environment, task: Task, hand: Hand, watch: Watch) -> Cur
     return cursor
 
 
-async def _outside(function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
+async def _outside(limit_s: float, function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
     """A call as a run makes it: what may crash does so elsewhere; a thread would look like one that play started."""
     if isinstance(function, calls.InThread):
         return await perform_inline(function, args)
-    return await calls.run(function, args, CALL_TIMEOUT_S)
+    return await calls.run(function, args, limit_s)
 
 
 def _each(
@@ -290,7 +304,7 @@ def _each(
     places: list[tuple[Split, int]],
     inspect: Inspect,
     hands: Sequence[Hand],
-    watch: Watch,
+    watch: Patience,
 ) -> str:
     wrongs = (
         inspect(environment, task_of(environment, split, index), hand, watch)
@@ -317,7 +331,7 @@ def _marker(role: str) -> str:
     return f"marker{seed_of('marker', role) % 10**9}"
 
 
-def _apart(environment: Environment, task: Task, hand: Hand, watch: Watch) -> str:
+def _apart(environment: Environment, task: Task, hand: Hand, watch: Patience) -> str:
     for at, event in enumerate(
         event for event in _play(environment, task, hand, watch).events if isinstance(event, Asked)
     ):
@@ -328,12 +342,12 @@ def _apart(environment: Environment, task: Task, hand: Hand, watch: Watch) -> st
     return ""
 
 
-def _ends(environment: Environment, task: Task, hand: Hand, watch: Watch) -> str:
+def _ends(environment: Environment, task: Task, hand: Hand, watch: Patience) -> str:
     _play(environment, task, hand, watch)
     return ""
 
 
-def _replays(environment: Environment, task: Task, hand: Hand, watch: Watch) -> str:
+def _replays(environment: Environment, task: Task, hand: Hand, watch: Patience) -> str:
     played = _play(environment, task, hand, watch)
     time.sleep(0.001)  # a clock that is read must differ
     last = sum(isinstance(event, Asked) for event in played.events) - 1
@@ -345,13 +359,13 @@ def _replays(environment: Environment, task: Task, hand: Hand, watch: Watch) -> 
     return ""
 
 
-def _keeps_task(environment: Environment, task: Task, hand: Hand, watch: Watch) -> str:
+def _keeps_task(environment: Environment, task: Task, hand: Hand, watch: Patience) -> str:
     before = copy.deepcopy(task)
     _play(environment, task, hand, watch)
     return "" if task == before else f"task {task.id} has changed; copy what play alters"
 
 
-def _in_range(environment: Environment, task: Task, hand: Hand, watch: Watch) -> str:
+def _in_range(environment: Environment, task: Task, hand: Hand, watch: Patience) -> str:
     bounds = environment.team_reward_range
     for event in _play(environment, task, hand, watch).events:
         if isinstance(event, Rewarded) and event.role is None and bounds and not bounds[0] <= event.value <= bounds[1]:
@@ -359,17 +373,19 @@ def _in_range(environment: Environment, task: Task, hand: Hand, watch: Watch) ->
     return ""
 
 
-def _seen(environment: Environment, task: Task, hand: Hand, watch: Watch, horizon: Horizon) -> str:
+def _seen(environment: Environment, task: Task, hand: Hand, watch: Patience, horizon: Horizon) -> str:
     check_seen(_play(environment, task, hand, watch).events, horizon)
     return ""
 
 
-def _second_process(environment: Environment, tasks: int, watch: Watch) -> str:
+def _second_process(environment: Environment, tasks: int, watch: Patience) -> str:
     kind = type(environment)
     if "<locals>" in kind.__qualname__ or kind.__module__ == "__main__":
         return f"{kind.__qualname__} is not at the top of a module, so a second process cannot import it"
     home = inspect.getfile(kind) if kind.__module__.startswith(USER_MODULE) else kind.__module__
-    payload = json.dumps([home, kind.__qualname__, environment.model_dump(mode="json"), tasks, watch.limit_s])
+    payload = json.dumps(
+        [home, kind.__qualname__, environment.model_dump(mode="json"), tasks, watch.limit_s, watch.call_s]
+    )
     ours = digests(environment, tasks, watch)
     process = subprocess.run(
         [sys.executable, "-c", "from coterie.conformance import _second; _second()"],
@@ -403,11 +419,11 @@ def _second() -> None:
     """
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    home, name, settings, tasks, play_timeout_s = json.loads(sys.stdin.read())
+    home, name, settings, tasks, *limits = json.loads(sys.stdin.read())
     for clock in ("time", "monotonic", "perf_counter"):
         setattr(time, clock, partial(_a_year_ahead, getattr(time, clock)))
     table = {} if home.endswith(".py") else {f"{home}:{name}": f"{home}:{name}"}
     environment = find("environment", f"{home}:{name}", table, Environment)(**settings)
     environment.ready()
     with answer:
-        answer.write(json.dumps(digests(environment, tasks, Watch(play_timeout_s))))
+        answer.write(json.dumps(digests(environment, tasks, Patience(*limits))))

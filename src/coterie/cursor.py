@@ -410,7 +410,8 @@ def _number(value: object, what: str, largest: float) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not abs(number) <= largest:
-        raise EnvError(f"{what} is {value!r:.80}; it must be a finite number, at most {largest:,.0f} in size: scale it")
+        advice = ": scale it" if isinstance(value, int | float) and math.isfinite(value) else ""
+        raise EnvError(f"{what} is {value!r:.80}; it must be a finite number, at most {largest:,.0f} in size{advice}")
     return number
 
 

@@ -79,8 +79,8 @@ class Environment(Settings):
     """Who speaks; a property where settings decide."""
     team_reward_range: ClassVar[tuple[float, float] | None] = None
     """Bounds of one `team_reward`, checked by `coterie check` where given."""
-    starter: ClassVar[str] = "starter"
-    """The model that its policies start from unless told otherwise."""
+    starter: ClassVar[str] = ""
+    """The model that its policies start from unless told otherwise; none: a config has to name one."""
 
     def task(self, split: Split, index: int) -> Task:
         """The task at a place of a split; pure, so that a run can be resumed exactly."""

@@ -25,6 +25,7 @@ MENDS = {
     "algorithm": "restore its file",
     "config": "restore config.toml",
     "policy": "restore that model",
+    "metrics.jsonl": "put that file back",
 }
 """What makes a run exact again, by the first word of what differs."""
 

@@ -69,6 +69,11 @@ def load_model(source: str, *, device: str = "cpu", where: str = "model") -> Mod
     Raises: ConfigError: nothing loadable is there, or it is not a causal language model with a
         chat template.
     """
+    if not source:
+        raise ConfigError(
+            f"{where}: this environment comes with no model to start from; name a folder or a Hugging Face id of one "
+            "that knows its words, or make one: coterie sft"
+        )
     if source in STARTERS and (Path(source) / "config.json").exists():
         raise ConfigError(
             f"{where} = '{source}' is a model that is shipped, but a folder of that name is here too; "

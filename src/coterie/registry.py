@@ -101,8 +101,8 @@ def whole_name(name: str, folder: Path | None) -> str:
 
 
 def whole_folder(model: str, folder: Path | None) -> str:
-    """A model whose folder is found from everywhere, as `whole_name`; a starter or a hub's id stays as it is."""
-    if model not in STARTERS:
+    """A model whose folder is found from everywhere, as `whole_name`; a starter, a hub's id or none stays as it is."""
+    if model and model not in STARTERS:
         for path in (*([folder / model] if folder else ()), Path(model)):
             if path.is_dir():
                 return str(path.resolve())

@@ -103,6 +103,9 @@ class Run:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r})"
+
     @classmethod
     def create(cls, folder: Path, config: Config, exact: Mapping[str, str] | None = None) -> Run:
         """Makes the folder of a new run, whole: one that has a folder can go on.
@@ -132,18 +135,18 @@ class Run:
         """The resolved config."""
         return load_config(self.folder / "config.toml")
 
-    def check_exact(self, exact: Mapping[str, str], step: int, *, anyway: bool = False) -> None:
+    def check_exact(self, exact: Mapping[str, str], step: int, *, lines: int = 0, anyway: bool = False) -> None:
         """Compares what this run was computed with so far with what is here now.
 
-        Args: exact: what is here, by name. step: where the run goes on. anyway: a difference is written to
-            about.json instead of refused.
+        Args: exact: what is here, by name. step: where the run goes on. lines: of metrics, that there are up to
+            there. anyway: a difference is written to about.json instead of refused.
         Raises: CheckpointError: something differs, or about.json is damaged.
         """
         about = self.about()
-        before = about["exact"]
-        names = {**before, **exact}
-        told = {name: (before.get(name, "unknown"), exact.get(name, "unknown")) for name in names}
-        differs = {name: (was, now) for name, (was, now) in told.items() if was != now}
+        differs = self.differences(exact)
+        kept = sum(line["step"] < lines for line in self.metrics())
+        if kept != lines:
+            differs["metrics.jsonl"] = (f"{lines} lines", f"{kept}")
         if differs and not anyway:
             said = "; ".join(f"{name} {was}, here {now}" for name, (was, now) in differs.items())
             mends = ", ".join(dict.fromkeys(MENDS.get(name.split()[0], "") for name in differs))
@@ -155,6 +158,12 @@ class Run:
             about["exact"] = dict(exact)
             about.setdefault("went_on_anyway", []).append({"step": step, "differs": differs})
             self._write("about.json", json.dumps(about, indent=1))
+
+    def differences(self, exact: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+        """What is not as it was when this run was computed: before and now, by name. Args: exact: what is here."""
+        before = self.about()["exact"]
+        told = {name: (before.get(name, "unknown"), exact.get(name, "unknown")) for name in {**before, **exact}}
+        return {name: (was, now) for name, (was, now) in told.items() if was != now}
 
     def prolong(self, config: Config, step: int) -> None:
         """Gives the run another number of steps: writes the config, and into about.json what it was."""
@@ -392,10 +401,13 @@ class Run:
         away = shlex.join(["mv", str(folder), str(folder.with_name(f"damaged-{folder.name}"))])
         return f"use --step {others[-1]} to look at another, or go on from step {others[-1]} after: {away}"
 
-    def rewind(self, step: int, *, lines_to: int) -> None:
-        """Forgets what was written after a step: episodes, and metrics lines after `lines_to`."""
-        lines = [json.dumps(line) for line in self.metrics() if line["step"] <= lines_to]
-        self._write("metrics.jsonl", "".join(f"{line}\n" for line in lines))
+    def rewind(self, step: int, *, lines: int) -> None:
+        """Forgets what was written after a step: its episodes, and metrics but for those of the first steps.
+
+        Args: lines: of metrics that stay, from step 0.
+        """
+        kept = [json.dumps(line) for line in self.metrics() if line["step"] < lines]
+        self._write("metrics.jsonl", "".join(f"{line}\n" for line in kept))
         for number, file in _steps(self.folder / "episodes", ".jsonl.gz").items():
             if number > step:
                 file.unlink()

@@ -5,7 +5,7 @@ What a model wrote is shown as text: control characters are written out, nothing
 
 from __future__ import annotations
 
-from coterie.episode import Answered, Asked, Ended, Log, Rewarded, TurnBegan, text_of
+from coterie.episode import Answered, Asked, Called, Ended, Log, Noted, Returned, Rewarded, TurnBegan, text_of
 from coterie.group import Group
 from coterie.memory import MemoryConfig, Store
 from coterie.runs import Played
@@ -63,8 +63,13 @@ def log_text(log: Log) -> str:
                 lines.append(f"  {event.name} reward {event.value:+.3f} for {event.role or 'the team'}")
             case Ended():
                 lines.append(f"{'solved' if event.solved else 'not solved'}: {event.reason}")
-            case _:
-                lines.append(f"  {_short(str(event))}")
+            case Called():
+                lines.append(f"  call {event.function}({_short(repr(event.args)[1:-1])})")
+            case Returned():
+                failed = f"failed: {': '.join(event.error)}" if event.error else repr(event.value)
+                lines.append(f"    -> {_short(failed)}")
+            case Noted():
+                lines.append(f"  metric {event.name} = {event.value:g}")
     return plain("\n".join(lines))
 
 

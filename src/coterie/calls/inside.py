@@ -33,6 +33,10 @@ from typing import Any
 
 PR_SET_PDEATHSIG = 1
 CHUNK = 1 << 16
+LARGEST_RESULT = 1 << 24
+"""Characters of JSON that a call may give back: they are kept, replayed and written with the episode."""
+LONGEST_ERROR = 10_000
+"""Characters of an exception's text."""
 MOST_SOCKETS = 64
 """That arrive in one read of the trainer's requests."""
 
@@ -196,9 +200,12 @@ def answer(module: str, name: str, args: list[Any]) -> dict[str, Any]:
         errors: Any = sys.modules.get("coterie.errors")
         if errors and isinstance(error, errors.Unavailable):
             return {"unavailable": [error.stage, str(error)]}  # pyright: ignore[reportAttributeAccessIssue]
-        return {"error": [type(error).__name__, str(error)]}
+        return {"error": [type(error).__name__, str(error)[:LONGEST_ERROR]]}
     try:
-        return {"result": json.loads(json.dumps(result))}
+        written = json.dumps(result)
+        if len(written) > LARGEST_RESULT:
+            return {"error": ["unusable", f"{len(written):,} characters of JSON, and a log takes {LARGEST_RESULT:,}"]}
+        return {"result": json.loads(written)}
     except TypeError as error:  # no data at all: a mistake of the tool
         return {"not_json": str(error)}
     except (ValueError, RecursionError) as error:  # data beyond all bounds, which depends on what it was given

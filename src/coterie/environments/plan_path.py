@@ -65,6 +65,7 @@ class PlanPath(Environment):
     """Two roles steer an agent through a grid: one proposes a route, one decides."""
 
     team_reward_range: ClassVar = (0.0, 1.0)
+    starter: ClassVar[str] = "starter"
 
     size: int = Field(6, ge=3, le=20)
     """Rows and columns; 10 as published."""

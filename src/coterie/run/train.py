@@ -44,7 +44,7 @@ Watch = Callable[[Run, Config, Mapping[str, float]], None]
 
 
 def train(
-    config: Config | str | Path | Mapping[str, Any],
+    config: Config | str | Path | Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     *,
     resume: str | Path | None = None,
@@ -53,14 +53,18 @@ def train(
 ) -> Run:
     """Trains a team; returns its run folder.
 
-    Args: config: settings, or what `load_config` takes. out: a folder that does not exist; None:
-        under runs/. resume: a run folder to go on with, in place of out; its config must be this one, but for the
-        number of steps. anyway: go on though it cannot be exact, and write so into the run.
+    Args: config: settings, or what `load_config` takes; None: the config of the run that goes on. out: a folder that
+        does not exist; None: under runs/. resume: a run folder to go on with, in place of out; its config must be this
+        one, but for the number of steps. anyway: go on though it cannot be exact, and write so into the run.
     Raises: CoterieError: one line that says what to do. KeyboardInterrupt: stopped by a signal, after saving.
     """
-    config = config if isinstance(config, Config) else load_config(config)
     if resume and out:
         raise ConfigError("a run goes on in its own folder; give resume or out, not both")
+    if config is None:
+        if resume is None:
+            raise ConfigError("say what to train: settings, or a run to resume")
+        config = Run.open(Path(resume)).config
+    config = config if isinstance(config, Config) else load_config(config)
     with Interrupts(config.train.grace_s) as interrupts:
         opened = _continue(Path(resume), config, anyway) if resume else _begin(out, config)
         with opened as (run, crew, progress), light_collection():
@@ -219,11 +223,12 @@ def _continue(folder: Path, config: Config, anyway: bool) -> Iterator[tuple[Run,
         run.recover()
         checkpoint, progress = reading.enter_context(run.reading()) if run.checkpoints() else (None, Progress())
         crew = Crew(config, checkpoint, training=True)
-        run.check_exact(exactness(config) | crew.exactness(), progress.step, anyway=anyway)
+        lines = progress.step + (progress.pending is None)
+        run.check_exact(exactness(config) | crew.exactness(), progress.step, lines=lines, anyway=anyway)
         if config.train.steps != run.config.train.steps:
             run.prolong(config, progress.step)
         crew.sync(progress.step)
-        run.rewind(progress.step, lines_to=progress.step if progress.pending is None else progress.step - 1)
+        run.rewind(progress.step, lines=lines)
         reading.close()
         yield run, crew, progress
 
@@ -274,6 +279,7 @@ def _bugs_kept(run: Run, environment: Environment, split: Split, indices: Iterab
         index = next(index for index in indices if task_of(environment, split, index).id == bug.log.task)
         run.save_bug(split, index, bug.log)
         bug.add_note(f"Play the episode again up to there: {command('play', run.folder, '--bug')}")
+        bug.add_note(f"When it is mended, go on from the last checkpoint: {run.resume_command} --anyway")
         raise
 
 
