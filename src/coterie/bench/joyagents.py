@@ -38,7 +38,7 @@ WHY = [
     "At about as many replies, alternatives of single decisions and whole episodes are not told apart: the intervals "
     "overlap. joyagents takes a gradient of a tenth of the replies that it pays for, since most of them continue an "
     "alternative, and whole episodes of half; what it trains says more each "
-    "([what replies buy](../algorithms/joyagents.md)).",
+    "([what replies buy](allocation.md)).",
 ]
 TABLE = Table(Path("runs/bench-joyagents"), "coterie.bench.joyagents", ROWS)
 CONTEST = Contest(
