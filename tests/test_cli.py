@@ -163,6 +163,22 @@ def test_an_environment_that_has_changed_is_told_where_its_run_is_looked_at(tmp_
     assert call("eval", "run")[0] == 0
 
 
+def test_ctrl_c_strikes_even_where_what_it_strikes_fails(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import os, signal\n"
+        "from tests.toys import Agree\n"
+        "class Mine(Agree):\n"
+        "    async def play(self, task, scene):\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "        raise ValueError('a program that Ctrl-C ended too')\n"
+    )
+    code = "import sys; from coterie.cli import main; sys.argv = ['coterie', 'check', sys.argv[1]]; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "mine.py")], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\ncoterie: interrupted\n")
+
+
 def test_the_version_is_told():
     assert call("--version")[:2] == (0, f"{metadata.version('coterie')}\n")
 

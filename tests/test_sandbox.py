@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from coterie import sandbox
 from coterie.errors import ConfigError, Unavailable
 from coterie.sandbox import Box, calls
-from coterie.sandbox.backends import missing
+from coterie.sandbox.backends import missing, start
 from coterie.sandbox.worker import STATUSES, Pool, Worker, checked
 
 pytestmark = pytest.mark.skipif(bool(missing("bubblewrap")), reason=missing("bubblewrap"))
@@ -89,6 +89,16 @@ def test_a_bug_while_starting_is_raised_where_it_is_asked_for(monkeypatch):
     with pytest.raises(ZeroDivisionError), pool.worker():
         pass
     pool.close()
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "process"])
+def test_ctrl_c_at_the_terminal_ends_no_program(backend):
+    process = start(Box(backend)).process
+    try:
+        assert os.getsid(process.pid) == process.pid
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_a_dead_sandbox_says_why_to_every_further_request():

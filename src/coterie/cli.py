@@ -8,13 +8,14 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import signal
 import sys
 import traceback
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout, suppress
 from importlib import metadata
 from pathlib import Path
 from statistics import fmean
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -485,9 +486,16 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+def _ctrl_c(number: int, frame: FrameType | None) -> NoReturn:
+    """Where it strikes; asyncio's own handler waits for a task to hear of it, and one that fails has not heard."""
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """The entry point: a person's mistake is one line and exit code 2, a bug keeps its traceback."""
     _prepare_streams()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else a shell has it ignored
+        signal.signal(signal.SIGINT, _ctrl_c)
     if len(sys.argv) == 1:
         sys.argv.append("--help")
     try:

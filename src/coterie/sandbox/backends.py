@@ -135,7 +135,7 @@ def _process(box: Box) -> Started:
     folder = tempfile.mkdtemp(prefix="coterie-")
     libraries = [str(_package(name).parent) for name in box.libraries]
     try:
-        process = _popen([sys.executable, *_program(box, None, libraries)], cwd=folder, start_new_session=True)
+        process = _popen([sys.executable, *_program(box, None, libraries)], cwd=folder)
     except OSError:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -143,8 +143,11 @@ def _process(box: Box) -> Started:
 
 
 def _popen(command: list[str], **more: Any) -> subprocess.Popen[bytes]:
+    """A process of a session of its own: Ctrl-C is this process's alone, and no program's outcome."""
     pipe = subprocess.PIPE
-    return subprocess.Popen[bytes](command, stdin=pipe, stdout=pipe, stderr=pipe, env=ENVIRONMENT, bufsize=0, **more)
+    return subprocess.Popen[bytes](
+        command, stdin=pipe, stdout=pipe, stderr=pipe, env=ENVIRONMENT, bufsize=0, start_new_session=True, **more
+    )
 
 
 def _program(box: Box, uid: int | None, libraries: list[str] | None = None) -> list[str]:
