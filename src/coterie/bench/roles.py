@@ -62,8 +62,8 @@ HEAD = [
     "",
     "An ablation measures the team as it was trained, and is no test of whether a role is needed: it says what the "
     "team loses when a role falls silent at once, not what a team trained without that role would reach. In the full "
-    "view the planner could find the way alone; it has learned to follow the proposal, and loses more without it than "
-    "the planner of the split view, which has learned to feel its way. (Alone from the start, with the map: "
+    "view the planner could find the way alone, and still loses much without the proposal, for it has learned to "
+    "follow it: how much differs between seeds, by more than between the views. (Alone from the start, with the map: "
     "[one agent does as well](plan_path.md).)",
 ]
 
