@@ -183,6 +183,30 @@ async def _early_reward(scene):
     scene.reward("a", 1.0)
 
 
+async def _reward_of_nobody(scene):
+    scene.reward("c", 1.0)
+
+
+async def _words_for_a_number(scene):
+    await scene.ask("a", "x", max_tokens="12")
+
+
+async def _odd_effect(scene):
+    await scene.call(a_set, effect="write")
+
+
+async def _called_already(scene):
+    await scene.call(len("abc"))
+
+
+async def an_async() -> int:
+    return 1
+
+
+async def _coroutine(scene):
+    await scene.call(an_async)
+
+
 async def _nan(scene):
     scene.team_reward(float("nan"))
 
@@ -230,6 +254,11 @@ async def _not_json(scene):
         (_foreign, "not the scene's"),
         (_stranger, "the roles are"),
         (_early_reward, "has not spoken"),
+        (_reward_of_nobody, "the reward 'local' is for role 'c'; the roles are"),
+        (_words_for_a_number, "max_tokens = '12' and stop = .*; a whole number of at least 1 token"),
+        (_odd_effect, "effect = 'write'; an effect is none or external"),
+        (_called_already, "scene.call was given 3; give it the function and then its arguments, uncalled"),
+        (_coroutine, "runs plain functions, and an_async is a coroutine; write `def`"),
         (_nan, "reward 'team' of the team is nan; it must be a finite number"),
         (_no_name, "module-level function, not <object>"),
         (_not_json_result, "result of scene.call must be JSON"),

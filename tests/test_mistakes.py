@@ -37,7 +37,7 @@ TASK = 'return Task(f"{split}-{index}", split, query=f"{split} {index}")'
 MISTAKES: dict[str, tuple[str, str]] = {
     "a question nobody awaited": (
         HEAD + PLAY + '        scene.ask("solver", "pick")\n',
-        "my_env.py:11 makes was never awaited, so nobody was asked; write `reply = await scene.ask(…)`",
+        "my_env.py:11 makes was never awaited, so nothing was done; write `await` before it: `reply = await scene.ask(…)`",
     ),
     "the text of a coroutine": (
         HEAD + PLAY + '        reply = scene.ask("solver", "pick")\n        scene.team_reward(len(reply.text))\n',
@@ -152,6 +152,20 @@ def test_a_model_that_nobody_named_is_asked_for_and_not_taken_from_another_world
     assert not (tmp_path / "runs").exists()
     code, out, _ = call("check", "my_env.py", "--tasks", "1")
     assert code == 0, out
+
+
+def test_tools_of_ones_own_may_lie_beside_and_a_bug_in_them_names_its_line(tmp_path):
+    (tmp_path / "tools_of_mine.py").write_text("def ratio(a, b):\n    return a / b\n")
+    play = "    async def play(self, task, scene):\n        await scene.call(tools_of_mine.ratio, 1, 0)\n"
+    (tmp_path / "my_env.py").write_text(f"import tools_of_mine\n{HEAD}{play}")
+    code, out, _ = call("check", str(tmp_path / "my_env.py"), "--tasks", "1")
+    assert code == 1
+    assert (
+        f"CallError: ZeroDivisionError: division by zero ({tmp_path}/my_env.py:12, in a call of {tmp_path}/tools" in out
+    )
+    assert "tools_of_mine.py:2)" in out
+    sys.modules.pop("tools_of_mine")
+    sys.path.remove(str(tmp_path))
 
 
 def test_the_limits_of_a_config_hold_in_check_too(tmp_path):

@@ -19,7 +19,7 @@ import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from operator import attrgetter
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from coterie import calls
 from coterie.environment import Environment, Task
@@ -62,7 +62,9 @@ LARGEST_METRIC = 2.0**53
 """Of one metric: the last whole number that every smaller one can be told from; means never overflow."""
 LONGEST_EPISODE = 2000
 """Decision points of an episode: more is a loop that a model's words keep going."""
-NEVER_AWAITED = "what {} makes was never awaited, so nobody was asked; write `reply = await scene.ask(…)`"
+NEVER_AWAITED = (
+    "what {} makes was never awaited, so nothing was done; write `await` before it: `reply = await scene.ask(…)`"
+)
 
 
 class PlayBug(Exception):
@@ -188,7 +190,7 @@ class Cursor:
             if returned.error is None:
                 given = returned.value
             else:
-                failure = CallError(*returned.error)
+                failure = CallError(*returned.error, returned.place)
 
     def answer(self, replies: Mapping[str, Reply], chance: int | None = None) -> None:
         """Answers the open point.
@@ -254,7 +256,10 @@ class Cursor:
         if mistake := recognised(error, self.environment):
             return EnvError(f"{play}: {mistake}")
         whole = Log(self.id, self.task.id, self.seed, self.events)
-        return PlayBug(f"{play} raised {said(error)} ({place_in_code(error, self.environment)})", whole)
+        place = place_in_code(error, self.environment)
+        if isinstance(error, CallError) and error.place:
+            place += f", in a call of {error.place}"
+        return PlayBug(f"{play} raised {said(error)} ({place})", whole)
 
     # What the scene calls.
 
@@ -268,9 +273,11 @@ class Cursor:
                 f"play of task {self.task.id} has more than {LONGEST_EPISODE} decision points; bound its loops"
             )
         stop = tuple(_text(one, "a stop string") for one in stop)
-        if (max_tokens is not None and max_tokens < 1) or not all(stop):
+        limited = max_tokens is None or (isinstance(max_tokens, int) and max_tokens >= 1)
+        if not limited or not all(stop):
             raise EnvError(
-                f"play asked with max_tokens = {max_tokens} and stop = {stop}; at least 1 token, no empty stop"
+                f"play asked with max_tokens = {max_tokens!r} and stop = {stop}; a whole number of at least 1 token, "
+                "no empty stop"
             )
         asked = self._again(Asked, prompts, max_tokens, stop) or Asked(
             {role: logged(prompt) for role, prompt in prompts.items()}, max_tokens, stop
@@ -287,6 +294,8 @@ class Cursor:
         return replies
 
     async def call(self, function: Callable[..., JSON], args: tuple[JSON, ...], effect: Effect) -> JSON:
+        if effect not in get_args(Effect):
+            raise EnvError(f"scene.call with effect = {effect!r:.80}; an effect is {' or '.join(get_args(Effect))}")
         called = Called(calls.named(function), _as_json(list(args), "arguments"), effect)
         self._say(called)
         self._external |= effect == "external"
@@ -298,7 +307,7 @@ class Cursor:
             return await _suspend(called)
         assert isinstance(replayed, Returned)
         if replayed.error is not None:
-            raise CallError(*replayed.error)
+            raise CallError(*replayed.error, replayed.place)
         return _as_json(replayed.value, "result")
 
     def turn(self, number: int) -> None:
@@ -308,6 +317,8 @@ class Cursor:
     def reward(self, role: str | None, value: float, name: str) -> None:
         value = _number(value, f"the reward '{name}' of {role or 'the team'}", LARGEST_REWARD)
         name = one_line(_text(name, "a reward's name"))
+        if role is not None and role not in self._roles:
+            raise EnvError(f"the reward '{name}' is for role {role!r:.80}; the roles are {sorted(self._roles)}")
         if role is not None and role not in self._spoke:
             raise EnvError(f"the reward '{name}' is for role '{role}', which has not spoken")
         point = None if role is None else self._spoke[role]
@@ -382,7 +393,7 @@ class Cursor:
         try:
             return Returned(_as_json(await self._perform(self._function, tuple(called.args)), "result"))
         except CallError as error:
-            return Returned(error=(clean(error.kind), clean(error.message)))
+            return Returned(error=(clean(error.kind), clean(error.message)), place=clean(error.place))
 
     def _finish(self, returned: object) -> None:
         if place := self._scene.never_awaited():

@@ -99,10 +99,11 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """What the call gave; or, in error, the kind and the message of its failure."""
+    """What the call gave; or, in error, the kind and the message of its failure, and the line that raised it."""
 
     value: JSON = None
     error: tuple[str, str] | None = None
+    place: str = ""
     kind: Literal["returned"] = "returned"
 
 

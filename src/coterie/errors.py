@@ -78,9 +78,11 @@ class CallError(Exception):
     """A function that `scene.call` ran has failed; the same in a replay.
 
     Args: kind: the exception's class name, "timeout", or "crash" where its process ended. message: its text.
+        place: the line that raised it, where one did: for people, no word of what a role is told.
     """
 
-    def __init__(self, kind: str, message: str) -> None:
+    def __init__(self, kind: str, message: str, place: str = "") -> None:
         super().__init__(f"{kind}: {message}")
         self.kind = kind
         self.message = message
+        self.place = place

@@ -139,6 +139,8 @@ def _module(file: Path):
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module  # functions given to scene.call are found again by this name
+        if str(whole.parent) not in sys.path:
+            sys.path.append(str(whole.parent))  # what lies beside it can be imported, and hides nothing installed
         try:
             spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:  # a user's file may raise anything

@@ -12,6 +12,7 @@ import ast
 import asyncio
 import atexit
 import contextlib
+import inspect
 import itertools
 import json
 import os
@@ -84,7 +85,11 @@ class Place:
 
 def named(function: Callable[..., Any]) -> str:
     """A function's `module:name`, under which a log knows it. Raises: EnvError: it is not what has that name."""
+    if not callable(function):
+        raise EnvError(f"scene.call was given {function!r:.80}; give it the function and then its arguments, uncalled")
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "<object>")
+    if inspect.iscoroutinefunction(function):
+        raise EnvError(f"scene.call runs plain functions, and {name} is a coroutine; write `def`, without async")
     if not module or "<" in name:
         raise EnvError(f"scene.call needs a module-level function, not {name}")
     with contextlib.suppress(AttributeError):
@@ -259,7 +264,7 @@ class Pool:
                 self._end(worker)
             else:
                 self._keep(worker)
-        return _result(answer, limit_s)
+        return _result(place.name, answer, limit_s)
 
     def close(self) -> None:
         """Ends every worker, now."""
@@ -349,7 +354,7 @@ def pool() -> Pool:
     return made
 
 
-def _result(answer: dict[str, Any] | None, limit_s: float) -> Any:
+def _result(name: str, answer: dict[str, Any] | None, limit_s: float) -> Any:
     match answer:
         case None:
             raise TimedOut("timeout", f"no result after {limit_s} s")
@@ -357,10 +362,10 @@ def _result(answer: dict[str, Any] | None, limit_s: float) -> Any:
             raise Crashed("crash", ending)
         case {"unavailable": [stage, message]}:
             raise Unavailable(stage, message)
-        case {"error": [kind, message]}:
-            raise CallError(kind, message)
+        case {"error": [kind, message, place]}:
+            raise CallError(kind, message, place)
         case {"not_json": why}:
-            raise EnvError(f"result of scene.call must be JSON: {why}")
+            raise EnvError(f"the result of scene.call({name}, …) must be JSON, as lists and numbers are: {why}")
         case {"result": result}:
             return result
         case _:

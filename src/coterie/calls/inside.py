@@ -9,7 +9,7 @@ The trainer sends lines of JSON, a socket with every start:
     {"start": 7, "module": "my_tools", "file": "/…/my_tools.py"}     and the worker answers on its socket
     {"kill": 7}
 
-and on a worker's socket `{"name": "search", "args": [...]}`, answered by one of `result`, `error` (kind, message),
+and on a worker's socket `{"name": "search", "args": [...]}`, answered by `result`, `error` (kind, message, place),
 `unavailable` (stage, message), `not_json`. The template adds `unloadable` (before the start) and `ended`.
 """
 
@@ -200,16 +200,25 @@ def answer(module: str, name: str, args: list[Any]) -> dict[str, Any]:
         errors: Any = sys.modules.get("coterie.errors")
         if errors and isinstance(error, errors.Unavailable):
             return {"unavailable": [error.stage, str(error)]}  # pyright: ignore[reportAttributeAccessIssue]
-        return {"error": [type(error).__name__, str(error)[:LONGEST_ERROR]]}
+        return {"error": [type(error).__name__, str(error)[:LONGEST_ERROR], raised_at(error, module)]}
     try:
         written = json.dumps(result)
         if len(written) > LARGEST_RESULT:
-            return {"error": ["unusable", f"{len(written):,} characters of JSON, and a log takes {LARGEST_RESULT:,}"]}
+            return {
+                "error": ["unusable", f"{len(written):,} characters of JSON, and a log takes {LARGEST_RESULT:,}", ""]
+            }
         return {"result": json.loads(written)}
     except TypeError as error:  # no data at all: a mistake of the tool
         return {"not_json": str(error)}
     except (ValueError, RecursionError) as error:  # data beyond all bounds, which depends on what it was given
-        return {"error": ["unusable", str(error)]}
+        return {"error": ["unusable", str(error), ""]}
+
+
+def raised_at(error: BaseException, module: str) -> str:
+    """The line of a module in which an exception was raised, as `file.py:12`, or nothing."""
+    home = getattr(sys.modules[module], "__file__", None)
+    frames = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == home]
+    return f"{home}:{frames[-1]}" if frames else ""
 
 
 def say(worker: socket.socket, message: dict[str, Any]) -> None:
