@@ -1,4 +1,4 @@
-"""Does each role of plan_path earn its place? Muted, swapped and replaced by its start, three seeds.
+"""Does each role of plan_path earn its place? Muted, swapped and replaced by its start.
 
 Uses the runs of `coterie bench plan_path`, and makes those that are missing. Writes docs/results/roles.md.
 """

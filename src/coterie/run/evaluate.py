@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from coterie.engines.base import Engine
 from coterie.environment import Environment, Split
-from coterie.episode import NO_OUTCOME, Ended, Log, Noted
+from coterie.episode import Log, Noted
 from coterie.errors import ConfigError, Unavailable
 from coterie.memory import Recall
 from coterie.mistakes import task_of
@@ -151,8 +151,8 @@ def _summary(split: Split, kinds: tuple[str, ...], sampled: int, logs: list[Log 
     outcomes: dict[str, int] = {"dropped": len(logs) - len(kept)} if len(kept) < len(logs) else {}
     rewards: dict[str, float] = {}
     for log in kept:
-        ending = log.outcome or Ended(False, NO_OUTCOME)
-        outcomes[ending.reason] = outcomes.get(ending.reason, 0) + 1
+        assert log.outcome is not None, "an episode that was played to its end has one"
+        outcomes[log.outcome.reason] = outcomes.get(log.outcome.reason, 0) + 1
         for name, total in log.rewards().items():
             rewards[name] = rewards.get(name, 0.0) + total / len(kept)
     last = [
