@@ -13,7 +13,7 @@ from coterie.play import RETRIES, Play, Sampling, drive
 from coterie.scene import Scene
 from coterie.seeds import seed_of
 from tests.outside import double
-from tests.toys import TEAM, Agree, Sequential, Toy, one, run
+from tests.toys import TEAM, Agree, Number, Sequential, Toy, one, run
 
 
 class Two(Toy):
@@ -290,6 +290,30 @@ def test_a_signal_leaves_without_a_word_of_its_tasks_and_other_errors_are_told()
     assert told == []
     assert drive(task(LookupError())) == 3
     assert [context["message"] for context in told] == ["m"]
+
+
+@pytest.mark.parametrize("answers", [False, True])
+def test_a_signal_within_a_wave_leaves_without_a_word(answers):
+    class Struck(ScriptedEngine):
+        async def generate(self, requests):
+            loop = asyncio.get_running_loop()
+            loop.default_exception_handler = told.append
+            loop.call_soon(strike)
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                if not answers:
+                    raise
+            return await super().generate(requests)
+
+    def strike():
+        raise KeyboardInterrupt
+
+    told = []
+    play = Play(Sequential(), TEAM, Struck(said), seed=0)
+    with pytest.raises(KeyboardInterrupt):
+        drive(play.together(play.run(play.start(Number("n", "train")))))
+    assert told == []
 
 
 class Notes:

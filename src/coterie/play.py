@@ -122,10 +122,13 @@ class Front:
             answers = await self._answer(wave)
         except BaseException as error:  # a bug in the engine: those who wait raise it
             for _, future in waiting:
-                future.set_exception(error)
+                if not future.done():
+                    future.set_exception(error)
             return
         self._wave = None
         for requests, future in waiting:
+            if future.done():  # a signal stops all of it, and who waited has left
+                continue
             given = [answers[request.key] for request in requests]
             fault = next((answer for answer in given if isinstance(answer, Unavailable)), None)
             if fault is not None:
