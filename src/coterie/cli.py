@@ -151,8 +151,10 @@ def evaluate(
     """Measure a run's team on held-out tasks, without a tree: coterie eval RUN --mute proposer"""
     from coterie.errors import ConfigError
     from coterie.mistakes import check_split, nearest
+    from coterie.runs import Run
 
     check_split(split, "--split")
+    Run.open(run)  # before torch is loaded
     from coterie.run.ablation import Ablation
 
     wanted = {"mute": mute, "swap": swap, "replace": replace}
@@ -276,12 +278,15 @@ def report(
 ) -> None:
     """Show runs as one page: curves, warnings, groups, roles: coterie report RUN"""
     from coterie.errors import ConfigError
-    from coterie.report.gather import report as build
-    from coterie.runs import write_whole
+    from coterie.runs import Run, write_whole
 
     page = out or runs[0] / "report.html"
     if page.is_dir():
         raise ConfigError(f"--out {page} is a folder; name a file, such as {page / 'report.html'}")
+    for run in runs:
+        Run.open(run)  # before torch is loaded
+    from coterie.report.gather import report as build
+
     console = _console(stderr=True)
     with console.status("reading") as status:
         text = build(runs, tasks=tasks, progress=status.update)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import torch
@@ -89,7 +90,7 @@ def load_model(source: str, *, device: str = "cpu", where: str = "model") -> Mod
         net = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
         tokenizer = AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
-        reason = str(error).strip().split("\n")[0][:160]
+        reason = shorten(str(error).strip().split("\n")[0].split(". ")[0], 160, placeholder=" …")
         raise ConfigError(
             f"{where} = '{source}': no causal language model could be loaded from there; "
             f"give {', '.join(map(repr, STARTERS))}, a folder or a Hugging Face id ({reason})"
