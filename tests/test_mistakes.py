@@ -215,10 +215,12 @@ def test_a_run_that_was_moved_while_it_ran_is_told_so_and_not_made_again(tmp_pat
 
     run = Run.create(tmp_path / "my run", load_config(f"{ROOT / 'tests/toys.py'}:Agree"))
     run.folder.rename(tmp_path / "moved")
-    with pytest.raises(CheckpointError, match=r"moved or removed.*coterie train --resume '.*my run'") as caught:
+    with pytest.raises(
+        CheckpointError, match=r"moved, removed or replaced.*coterie train --resume '.*my run'"
+    ) as caught:
         run.log({"step": 0})
     assert "make room" not in str(caught.value)
-    with pytest.raises(CheckpointError, match="moved or removed"):
+    with pytest.raises(CheckpointError, match="moved, removed or replaced"):
         run.save_episodes(1, [])
     assert not run.folder.exists()
 

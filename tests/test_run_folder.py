@@ -4,6 +4,7 @@ import errno
 import fcntl
 import gzip
 import hashlib
+import importlib
 import json
 import linecache
 import os
@@ -12,7 +13,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -493,6 +493,59 @@ def test_what_came_after_a_step_is_forgotten(made):
     assert made.saved_episodes() == [0, 1]
 
 
+def test_a_step_that_is_no_whole_number_is_damage(made):
+    for step in ("NaN", "1e400", "1.5"):
+        (made.folder / "metrics.jsonl").write_text(f'{{"step": {step}}}\n')
+        with pytest.raises(CheckpointError, match=r"metrics\.jsonl:1 is damaged"):
+            made.metrics()
+
+
+def test_a_folder_that_stands_in_its_place_is_not_written_to(made):
+    with made.locked():
+        made.log({"step": 0})
+        made.folder.rename(made.folder.with_name("moved"))
+        made.folder.mkdir()
+        (made.folder / "lock").touch()
+        with pytest.raises(CheckpointError, match="is gone: it was moved, removed or replaced"):
+            made.log({"step": 1})
+        assert [file.name for file in made.folder.iterdir()] == ["lock"]
+
+
+def test_a_fork_of_the_process_that_holds_a_run_does_not_write_to_it(made, monkeypatch):
+    with made.locked():
+        made.log({"step": 0})
+        monkeypatch.setattr(os, "getpid", lambda: 1)
+        with pytest.raises(CheckpointError, match="is gone"):
+            made.log({"step": 1})
+    made.log({"step": 1})
+
+
+def test_a_run_without_its_checkpoints_is_not_begun_again_in_silence(made):
+    made.log({"step": 0})
+    made.check_begun()
+    made.log({"step": 1})
+    with pytest.raises(
+        CheckpointError, match="has made 1 steps, and its checkpoints are gone; put them back, or start"
+    ):
+        made.check_begun()
+
+
+def test_a_manifest_that_leaves_files_out_is_damage(made):
+    saved(made, 1)
+    folder = made.checkpoint(1)
+    (folder / "more").write_text("x")
+    with pytest.raises(CheckpointError, match=r"manifest\.json does not list its files"), made.reading():
+        pass
+
+
+def test_a_name_that_breaks_a_line_or_is_none_is_told(tmp_path):
+    strange = "a\nb\x7f"
+    Run.create(tmp_path / strange, config())
+    assert Run(tmp_path / strange).config == config()
+    with pytest.raises(CheckpointError, match="cannot be a folder's name: File name too long"):
+        runs.check_free(tmp_path / ("x" * 300))
+
+
 def test_metrics_that_are_lost_are_told_before_a_run_goes_on(made):
     for step in (0, 1, 3, 4):
         made.log({"step": step})
@@ -636,14 +689,51 @@ def test_every_form_of_import_is_followed(tmp_path, monkeypatch, form):
 
 def test_what_lies_beside_the_library_is_ones_own_and_what_is_compiled_is_not_parsed(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "env"))
+    monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "environments").mkdir()
     own = tmp_path / "environments" / "own.py"
-    own.write_text("import compiled\n")
+    own.write_text("import compiled\nimport json\nimport nowhere\nfrom . import beside\n")
     compiled = tmp_path / "compiled.so"
     compiled.write_bytes(b"\0\1")
-    monkeypatch.setitem(sys.modules, "compiled", SimpleNamespace(__file__=str(compiled)))
-    assert _imported(str(own)) == {str(compiled)}
-    assert _imported(str(compiled)) == set()
+    assert _imported("own", str(own)) == {"compiled": str(compiled)}
+    assert _imported("compiled", str(compiled)) == {}
+
+
+def test_what_has_been_loaded_by_now_decides_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "seldom.py").write_text("X = 1\n")
+    (tmp_path / "mine.py").write_text(
+        "from tests.toys import Agree\n"
+        "class Mine(Agree):\n"
+        "    async def play(self, task, scene):\n"
+        "        import seldom\n"
+    )
+    settings = load_config("mine.py:Mine").environment
+    assert "seldom" not in sys.modules
+    before = _source(settings)
+    importlib.import_module("seldom")
+    assert _source(settings) == before
+    (tmp_path / "seldom.py").write_text("X = 2\n")
+    assert _source(settings) != before
+    sys.modules.pop("seldom")
+    sys.path.remove(str(tmp_path))
+
+
+def test_files_that_settings_name_in_lists_and_folders_belong_to_it(tmp_path):
+    class Reading(Agree):
+        files: list[str]
+        tables: dict[str, str]
+        folder: str
+
+    (tmp_path / "folder" / "deep").mkdir(parents=True)
+    one, two, deep = tmp_path / "one", tmp_path / "two", tmp_path / "folder" / "deep" / "file"
+    for file in (one, two, deep):
+        file.write_text("1")
+    settings = Reading(files=["no file", str(one)], tables={"x": str(two)}, folder=str(tmp_path / "folder"))
+    for file in (one, two, deep):
+        before = _source(settings)
+        file.write_text("2")
+        assert _source(settings) != before
 
 
 def test_a_cell_of_a_notebook_is_a_file_that_python_alone_knows(tmp_path):
@@ -651,7 +741,7 @@ def test_a_cell_of_a_notebook_is_a_file_that_python_alone_knows(tmp_path):
     for number in (1, 2):
         text = f"from .aside import X as Y\nNUMBER = {number}\n"
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-        assert _imported(name) == set()
+        assert _imported("cell", name) == {}
         before.append(_content(name))
     assert before[0] != before[1]
     linecache.cache.pop(name)

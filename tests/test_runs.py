@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -286,6 +287,10 @@ def test_a_run_that_died_before_its_first_checkpoint_begins_again(whole, model, 
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
     shutil.rmtree(folder / "checkpoints")
+    with pytest.raises(CheckpointError, match="has made 4 steps, and its checkpoints are gone"):
+        train(config(model), resume=folder)
+    first = (whole / "metrics.jsonl").read_text().splitlines(keepends=True)[0]
+    (folder / "metrics.jsonl").write_text(first)
     train(config(model), resume=folder)
     assert untimed(folder) == untimed(whole)
     assert weights(folder, 4) == weights(whole, 4)
@@ -548,6 +553,38 @@ class Buggy(Agree):
         await scene.ask("a", "pick", max_tokens=1)
         if task.number > 12:
             raise LookupError("by design")
+
+
+class Panic(BaseException):
+    """What a library in another language raises."""
+
+
+@pytest.mark.parametrize("raised", [Panic, ValueError])
+def test_what_a_watcher_raises_costs_no_step(model, tmp_path, raised):
+    def watch(run, config, line):
+        if line["step"] == 2:
+            raise raised
+
+    settings = config(model, "train.checkpoint_every=50", "train.eval_every=50")
+    with pytest.raises(raised):
+        train(settings, tmp_path / "run", watch=watch)
+    assert Run(tmp_path / "run").checkpoints() == [0, 2]
+    assert [line["step"] for line in Run(tmp_path / "run").metrics()] == [0, 1, 2]
+
+
+def test_a_panic_in_play_is_a_bug_like_any_other(model, tmp_path):
+    class Panicking(Agree):
+        async def play(self, task, scene):
+            await super().play(task, scene)
+            if task.split == "train" and len(Run(tmp_path / "run").metrics()) > 1:
+                raise Panic("in Rust")
+
+    settings = replace(config(model, "train.checkpoint_every=50", "train.eval_every=50"), environment=Panicking())
+    with pytest.raises(PlayBug, match="raised Panic: in Rust"):
+        train(settings, tmp_path / "run")
+    assert Run(tmp_path / "run").checkpoints() == [0, 1]
+    with pytest.raises(CheckpointError, match="has no checkpoint"):
+        load(tmp_path / "run", 7)
 
 
 def test_a_bug_in_play_stops_the_run_and_can_be_played_again(model, tmp_path):

@@ -168,6 +168,18 @@ def test_what_ends_just_as_it_is_found_late_raises_there_or_not_at_all():
     assert late
 
 
+def test_a_process_that_was_stopped_and_goes_on_has_not_been_late():
+    def stopped() -> int:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])  # as in a stop: what comes waits, once
+        time.sleep(1.0)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+        return 3
+
+    watch = Watch(0.2)
+    with watch:
+        assert watch.over(lambda: "it", stopped) == 3
+
+
 def test_watching_costs_next_to_nothing():
     def piece() -> None:
         """Nothing."""

@@ -37,6 +37,10 @@ OTHER_FORMATS = (".json", ".yaml", ".yml", ".cfg", ".ini")
 """What configs of other programs are called."""
 MUTE_TASKS = 500
 """Validation tasks of a mute probe."""
+COLDEST = 0.01
+"""Temperature of sampling: float32 holds logits divided by it, and one token has all the probability long before."""
+LONGEST_S = 1e6
+"""Seconds of a limit: eleven days."""
 SHARED = "team"
 """The policy that plays every role where the config names none."""
 
@@ -57,9 +61,9 @@ class EngineConfig(Settings):
     """Samples decoded at once."""
     max_tokens: int = Field(256, ge=1)
     """Tokens of a reply where the environment sets no limit."""
-    call_timeout_s: float = Field(60.0, gt=0)
+    call_timeout_s: float = Field(60.0, gt=0, le=LONGEST_S)
     """Seconds that one scene.call may take."""
-    play_timeout_s: float = Field(PLAY_TIMEOUT_S, gt=0)
+    play_timeout_s: float = Field(PLAY_TIMEOUT_S, gt=0, le=LONGEST_S)
     """Seconds that an environment's own code may take from an answer to its next question, before the run stops."""
 
 
@@ -72,7 +76,7 @@ class TrainConfig(Settings):
     """Rollouts, each followed by an update."""
     tasks_per_step: int = Field(16, ge=1)
     """Tasks of one rollout."""
-    temperature: float = Field(1.0, gt=0)
+    temperature: float = Field(1.0, ge=COLDEST)
     """Of sampling and of the learner's log-probabilities alike."""
     device: Device = "auto"
     """auto: cuda, then mps, then cpu."""
@@ -101,7 +105,7 @@ class EvalConfig(Settings):
 
     tasks: int = Field(1000, ge=1)
     """Held-out tasks, always the same."""
-    temperature: float = Field(1.0, gt=0)
+    temperature: float = Field(1.0, ge=COLDEST)
     """Of sampled evaluation; plain evaluation is greedy."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Nucleus of sampled evaluation."""

@@ -40,7 +40,7 @@ from coterie.episode import (
     logged,
 )
 from coterie.errors import CallError, EnvError, ExternalEffect, Unavailable
-from coterie.mistakes import BUGS, place_in_code, recognised, said
+from coterie.mistakes import place_in_code, recognised, said
 from coterie.safe import one_line
 from coterie.scene import JSON, Effect, Prompt, Reply, Scene
 from coterie.seeds import seed_of
@@ -172,9 +172,9 @@ class Cursor:
                 event = self._watch.over(self._whereabouts, resume, failure or given)
             except StopIteration as end:
                 return self._finish(end.value)
-            except (Stuck, Unavailable):
+            except (Stuck, Unavailable, KeyboardInterrupt):  # Ctrl-C is somebody's wish
                 raise
-            except BUGS as error:
+            except BaseException as error:  # a bug, whatever it is: `exit()` in it, or a library's panic, ends no run
                 raise self._told(error) from error
             given = failure = None
             if isinstance(event, Asked):
@@ -238,7 +238,9 @@ class Cursor:
         """A new `play`. Raises: EnvError: it is no coroutine."""
         try:
             coroutine: object = self.environment.play(self.task, self._scene)
-        except BUGS as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise self._told(error) from error
         if not isinstance(coroutine, Coroutine):
             self._scene.never_awaited()

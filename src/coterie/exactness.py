@@ -6,11 +6,14 @@ import ast
 import contextlib
 import hashlib
 import inspect
+import itertools
 import linecache
 import sys
+from collections.abc import Iterator
 from importlib import metadata
 from importlib.util import resolve_name
 from pathlib import Path
+from typing import Any
 
 from coterie.config import Config
 from coterie.environment import Settings
@@ -33,8 +36,8 @@ MENDS = {
 def exactness(config: Config) -> dict[str, str]:
     """What the same numbers rest on, where no device is asked: versions, settings, and files.
 
-    An environment's and an algorithm's files are those of their classes, the files of one's own that these import,
-    and those that settings name.
+    An environment's and an algorithm's files are those of their classes, the files of one's own that these import by
+    name (what `importlib.import_module` loads is not seen), and those that settings name.
     """
     tables = config.tables()
     tables["train"] = {key: value for key, value in tables["train"].items() if key != "steps"}
@@ -48,30 +51,53 @@ def exactness(config: Config) -> dict[str, str]:
 
 
 def _source(settings: Settings) -> str:
-    """A digest of the files that a record of settings is made from."""
+    """A digest of the files that a record of settings is made from, and of those that it names."""
     kinds = [kind for kind in type(settings).__mro__ if issubclass(kind, Settings) and kind is not Settings]
-    waiting = {file for kind in kinds if (file := inspect.getsourcefile(kind))}
+    waiting = {kind.__module__: file for kind in kinds if (file := inspect.getsourcefile(kind))}
     files: set[str] = set()
     while waiting:
-        file = waiting.pop()
+        module, file = waiting.popitem()
         files.add(file)
-        waiting |= _imported(file) - files
-    named = [value for _, value in sorted(settings) if isinstance(value, str) and value]
+        waiting |= {name: found for name, found in _imported(module, file).items() if found not in files}
     digest = hashlib.sha256()
     for _, content in sorted((Path(file).name, _content(file)) for file in files):  # wherever they lie
         digest.update(content)
-    for file in named:
-        with contextlib.suppress(OSError):  # most strings name no file
-            digest.update(Path(file).read_bytes())
+    for file in itertools.chain.from_iterable(map(_named, _strings(settings.model_dump(mode="json")))):
+        digest.update(file.read_bytes())
     return digest.hexdigest()[:12]
 
 
-def _imported(file: str) -> set[str]:
-    """Files of one's own that a file of one's own imports: nothing that is installed."""
+def _strings(value: Any) -> Iterator[str]:
+    """Every string in plain data, in the order of names."""
+    match value:
+        case str():
+            yield value
+        case dict():
+            for _, one in sorted(value.items()):
+                yield from _strings(one)
+        case list():
+            for one in value:
+                yield from _strings(one)
+        case _:
+            pass
+
+
+def _named(text: str) -> list[Path]:
+    """The files that a setting names: a file, or all in a folder that is written as a path; most name none."""
+    with contextlib.suppress(OSError, ValueError):
+        path = Path(text)
+        if path.is_file():
+            return [path]
+        if "/" in text and path.is_dir():
+            return sorted(file for file in path.rglob("*") if file.is_file())
+    return []
+
+
+def _imported(module: str, file: str) -> dict[str, str]:
+    """Files of one's own that a module of one's own imports, wherever in it, by name: nothing that is installed."""
     if _installed(file) or not file.endswith(".py"):  # what is compiled is read whole, and imports unseen
-        return set()
-    packages = (one.__package__ for one in list(sys.modules.values()) if getattr(one, "__file__", 0) == file)
-    package = next(packages, "") or ""
+        return {}
+    package = module if Path(file).name == "__init__.py" else module.rpartition(".")[0]
     names: set[str] = set()
     for node in ast.walk(ast.parse(_content(file))):
         if isinstance(node, ast.Import):
@@ -81,8 +107,22 @@ def _imported(file: str) -> set[str]:
                 home = resolve_name("." * node.level + (node.module or ""), package)
                 names |= {f"{home}.{alias.name}" for alias in node.names}  # a name may be a module
     whole = {".".join(parts[:end]) for parts in (name.split(".") for name in names) for end in range(1, len(parts) + 1)}
-    homes = (getattr(sys.modules.get(name), "__file__", None) for name in whole)
-    return {home for home in homes if home and not _installed(home)}
+    homes = {name: _home(name) for name in whole}
+    return {name: home for name, home in homes.items() if home and not _installed(home)}
+
+
+def _home(name: str) -> str | None:
+    """The file of a module, imported or not: what is loaded by now would differ between begin and resume."""
+    path = None
+    found = None
+    parts = name.split(".")
+    for end in range(1, len(parts) + 1):
+        finders = (finder.find_spec(".".join(parts[:end]), path) for finder in sys.meta_path)
+        found = next(filter(None, finders), None)
+        if found is None or (found.submodule_search_locations is None and end < len(parts)):
+            return None
+        path = found.submodule_search_locations
+    return found.origin if found and found.has_location else None
 
 
 def _content(file: str) -> bytes:

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 import inspect
 import traceback
@@ -18,9 +17,8 @@ from coterie.episode import clean
 from coterie.errors import ConfigError, CoterieError, EnvError, Unavailable
 from coterie.safe import one_line
 from coterie.scene import Reply, Scene
+from coterie.watchdog import Late
 
-BUGS = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
-"""What a person's code may raise by mistake: `exit()` in it ends no run. Ctrl-C is somebody's wish."""
 AWAITED = ("'coroutine'", "'Reply'")
 """What a TypeError names when a question was not awaited, or a reply was taken for its text."""
 TEAM = "team"
@@ -114,9 +112,9 @@ def blaming(environment: Environment, what: str) -> Iterator[None]:
     """An exception out of a person's code becomes one line: what was called, what it raised, and where."""
     try:
         yield
-    except (CoterieError, Unavailable):
+    except (CoterieError, Unavailable, KeyboardInterrupt, Late):
         raise
-    except BUGS as error:
+    except BaseException as error:  # `exit()` in it, or a library's panic, ends no run
         raise EnvError(
             f"{what} raised {said(error)} ({raised_at(error, _file(environment))}); mend it there"
         ) from error

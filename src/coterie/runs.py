@@ -36,12 +36,12 @@ from coterie.config import Config, load_config
 from coterie.cursor import Cursor
 from coterie.environment import Split
 from coterie.episode import LOGS, Log
-from coterie.errors import CheckpointError
+from coterie.errors import CheckpointError, ConfigError
 from coterie.exactness import MENDS
 from coterie.group import Collected
 from coterie.memory import Store
-from coterie.mistakes import task_of
-from coterie.safe import command
+from coterie.mistakes import check_split, task_of
+from coterie.safe import command, one_line
 
 MANIFEST = "manifest.json"
 STEP = re.compile(r"step-(\d{5,})")
@@ -88,6 +88,8 @@ class About(BaseModel, extra="allow"):
     """What about.json must hold for a run to go on; the rest is for people."""
 
     exact: dict[str, str]
+    versions: dict[str, Any] = {}
+    hardware: dict[str, Any] = {}
     went_on_anyway: list[Any] = []
     steps_changed: list[Any] = []
 
@@ -102,6 +104,8 @@ class Run:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._held: tuple[int, int, int] | None = None
+        """This process and the lock's file, while it holds the lock."""
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"
@@ -118,7 +122,7 @@ class Run:
         with _whole(folder, "choose another folder with --out", aside):
             aside.mkdir(parents=True)
             run = cls(aside)
-            run._write("config.toml", f"# {command('train', folder / 'config.toml')}\n\n{config.toml()}")
+            run._write("config.toml", _whole_config(config, folder))
             run._write("about.json", json.dumps(_about(config, exact or {}), indent=1))
             aside.rename(folder)
         return cls(folder)
@@ -172,7 +176,7 @@ class Run:
             {"step": step, "from": self.config.train.steps, "to": config.train.steps}
         )
         self._write("about.json", json.dumps(about, indent=1))
-        self._write("config.toml", f"# {command('train', self.folder / 'config.toml')}\n\n{config.toml()}")
+        self._write("config.toml", _whole_config(config, self.folder))
 
     def about(self) -> dict[str, Any]:
         """What about.json says. Raises: CheckpointError: it is missing or damaged."""
@@ -198,7 +202,11 @@ class Run:
                 raise CheckpointError(
                     f"{self.folder / 'lock'} cannot be written: {error.strerror}; make the folder writable, or copy it"
                 ) from error
-            yield
+            self._held = _identity(lock.fileno())
+            try:
+                yield
+            finally:
+                self._held = None
 
     def log(self, metrics: Mapping[str, float]) -> None:
         """Appends one step's line to metrics.jsonl."""
@@ -220,7 +228,8 @@ class Run:
             if line.endswith(b"\n"):  # the last may be half written
                 try:
                     found.append(METRICS.validate_json(line))
-                    found[-1]["step"]
+                    if found[-1]["step"] % 1 != 0:  # NaN and infinity too
+                        raise ValueError("no step")
                 except (ValueError, KeyError) as error:
                     raise CheckpointError(
                         f"{file}:{number} is damaged: it is no step's metrics; remove the line, or put the file back"
@@ -246,6 +255,14 @@ class Run:
     def saved_episodes(self) -> list[int]:
         """Steps whose rollout was saved, in order."""
         return sorted(_steps(self.folder / "episodes", ".jsonl.gz"))
+
+    def check_begun(self) -> None:
+        """Raises CheckpointError: steps were made, and no checkpoint of them is left to go on from."""
+        made = int(max((line["step"] for line in self.metrics()), default=0))
+        if made and not self.checkpoints():
+            raise CheckpointError(
+                f"{self.folder} has made {made} steps, and its checkpoints are gone; put them back, or start a new run"
+            )
 
     def check_goes_on(self, config: Config) -> None:
         """Raises CheckpointError: the run was made with other settings, or has made more steps than are asked for."""
@@ -276,7 +293,8 @@ class Run:
         try:
             split, index, saved = json.loads(file.read_text())
             log = LOGS.validate_python(saved)
-        except (OSError, ValueError, TypeError) as error:
+            check_split(split)
+        except (OSError, ValueError, TypeError, RecursionError, ConfigError) as error:
             raise CheckpointError(f"{file} is damaged: {str(error).splitlines()[0]}") from error
         environment = self.config.environment
         cursor = Cursor(environment, task_of(environment, split, index), log.seed, recorded=log.events)
@@ -380,7 +398,8 @@ class Run:
     def _verified(self, folder: Path, manifest: bytes) -> Progress:
         try:
             listed = MANIFESTS.validate_json(manifest)
-            if "progress.json" not in listed:
+            there = {str(one.relative_to(folder)) for one in _files(folder)}
+            if "progress.json" not in listed or not there <= listed.keys():
                 raise CheckpointError(f"{folder / MANIFEST} does not list its files; {self._other(folder)}")
             for name, fingerprint in listed.items():
                 if _fingerprint(folder / name) != fingerprint:
@@ -419,11 +438,17 @@ class Run:
         write_whole(self.folder / name, content, self._go_on)
 
     def _check_there(self) -> None:
-        """Raises CheckpointError: the folder has been moved or removed; it is not made again, and in pieces."""
-        if not self.folder.is_dir():
-            raise CheckpointError(
-                f"{self.folder} is gone: it was moved or removed while the run went on; move it back and {self._go_on}"
-            )
+        """Raises CheckpointError: the folder has been moved or removed; it is not made again, and in pieces.
+
+        Nor is another that stands in its place written to, or the same by a fork of the process that holds it.
+        """
+        with contextlib.suppress(OSError):
+            if self.folder.is_dir() and (self._held is None or self._held == _identity(self.folder / "lock")):
+                return
+        raise CheckpointError(
+            f"{self.folder} is gone: it was moved, removed or replaced while the run went on, or play has changed the "
+            f"working folder; move it back and {self._go_on}"
+        )
 
     @property
     def resume_command(self) -> str:
@@ -433,6 +458,15 @@ class Run:
     @property
     def _go_on(self) -> str:
         return f"go on with: {self.resume_command}"
+
+
+def _identity(file: int | Path) -> tuple[int, int, int]:
+    there = os.fstat(file) if isinstance(file, int) else file.stat()
+    return os.getpid(), there.st_dev, there.st_ino
+
+
+def _whole_config(config: Config, folder: Path) -> str:
+    return f"# {one_line(command('train', folder / 'config.toml'))}\n\n{config.toml()}"
 
 
 def new_folder(environment: str) -> Path:
@@ -488,7 +522,11 @@ def _is_full(error: Exception) -> bool:
 
 def check_free(folder: Path) -> None:
     """Raises CheckpointError: a run is to be made where something is."""
-    if folder.exists():
+    try:
+        there = folder.exists()
+    except OSError as error:
+        raise CheckpointError(f"{one_line(str(folder)):.80} cannot be a folder's name: {error.strerror}") from error
+    if there:
         go_on = f", or go on with: {command('train', '--resume', folder)}" if (folder / "config.toml").exists() else ""
         raise CheckpointError(f"{folder} exists; choose another folder with --out{go_on}")
 

@@ -2,7 +2,8 @@
 
 `play` is driven by hand, so a loop in it that awaits nothing would hold the run for ever. Whatever of an environment
 runs in one piece (from an answer to the next question, or one `task`) runs under `Watch.over`, which notes when it
-began and no more; a timer looks at that note a few times within the limit. Only such pieces count: a slow engine, a
+began and no more; a timer looks at that note a few times within the limit. Looks are counted, not seconds, so that a
+process that was stopped and goes on (Ctrl-Z, a scheduler) has not been late. Only such pieces count: a slow engine, a
 slow call or a person who thinks do not.
 """
 
@@ -43,12 +44,16 @@ class Late(BaseException):
 class Watch:
     """Watches pieces of an environment's code in one thread, while it is entered."""
 
-    __slots__ = ("_before", "_began", "_entered", "_fired", "_lock", "_over", "_thread", "_what", "limit_s")
+    __slots__ = (
+        "_before", "_began", "_entered", "_fired", "_lock", "_looks", "_over", "_seen", "_thread", "_what", "limit_s",
+    )  # fmt: skip
 
     def __init__(self, limit_s: float = PLAY_TIMEOUT_S) -> None:
         """Args: limit_s: seconds that one piece may take; the timer is a tenth of that late at most."""
         self.limit_s = limit_s
         self._began = 0.0
+        self._seen = 0.0
+        self._looks = 0
         self._what: Callable[[], str] = str
         self._fired = False
         self._entered = 0
@@ -116,14 +121,18 @@ class Watch:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
             signal.signal(signal.SIGALRM, self._before)
 
-    def _late(self, limits: int = 1) -> bool:
+    def _counted(self) -> int:
+        """Looks, this one too, that the piece under way has been found at since the one that found it first."""
         began = self._began  # read once: another thread may end the piece
-        return began > 0 and monotonic() - began > limits * self.limit_s
+        self._looks = self._looks + 1 if began and began == self._seen else 0
+        self._seen = began
+        return self._looks
 
     def _alarm(self, signum: int, frame: FrameType | None) -> None:
-        if self._late():
-            if self._late(PATIENCE):
-                self._leave()
+        looks = self._counted()
+        if looks >= PATIENCE * LOOKS:
+            self._leave()
+        if looks >= LOOKS:
             raise Late
 
     def _leave(self) -> None:
@@ -134,11 +143,12 @@ class Watch:
 
     def _look(self, over: threading.Event) -> None:
         while not over.wait(self.limit_s / LOOKS):
-            if self._late(PATIENCE):
+            looks = self._counted()
+            if looks >= PATIENCE * LOOKS:
                 self._leave()
             with self._lock:
                 self._fired = True  # before the look: a piece that ends meanwhile waits for what is decided here
-                if self._late():
+                if looks >= LOOKS and self._began == self._seen:
                     _raise_in(self._thread, Late)
                 else:
                     self._fired = False

@@ -30,7 +30,7 @@ class Interrupts:
     """Takes the signals while it is entered; outside the main thread they are not ours, and nothing is taken.
 
     number: the signal that asked to stop, 0 if none did. busy: what the run does now, for the message. whole: whether
-    what was begun in `shielded` was finished.
+    the weights are those of a step.
     """
 
     def __init__(self, grace_s: float) -> None:
@@ -61,10 +61,8 @@ class Interrupts:
     def shielded(self) -> Iterator[None]:
         """The end of the grace time waits for what is begun here: weights move together, files are whole."""
         self._shields += 1
-        self.whole = False
         try:
             yield
-            self.whole = True
         finally:
             self._shields -= 1
         if self._overdue and not self._shields:

@@ -17,7 +17,7 @@ from coterie.conformance import rehearse
 from coterie.crew import Crew
 from coterie.cursor import PlayBug
 from coterie.environment import Environment, Split
-from coterie.errors import ConfigError, EnvError, RolloutError, Unavailable, UpdateError
+from coterie.errors import CheckpointError, ConfigError, EnvError, RolloutError, Unavailable, UpdateError
 from coterie.exactness import exactness
 from coterie.group import Group
 from coterie.memory import Recall, evolve, told_by
@@ -74,8 +74,9 @@ def train(
                 with suppress(Stop):  # a scheduler that says it again
                     _save_whole(run, crew, progress, interrupts, wanted=stop.save)
                 raise Stop(f"{stop}; {_how_to_go_on(run)}", stop.number, save=False) from None
-            except Exception:  # the step that failed is lost, and none before it
-                _save_whole(run, crew, progress, interrupts, wanted=progress.step > 0)
+            except BaseException:  # the step that failed is lost, and none before it
+                with suppress(CheckpointError):  # what failed may have been a write
+                    _save_whole(run, crew, progress, interrupts, wanted=progress.step > 0)
                 raise
     return run
 
@@ -123,6 +124,7 @@ def _learn(run: Run, crew: Crew, progress: Progress, interrupts: Interrupts) -> 
     credit = [algorithm.advantages(group) for group in groups]
     experience = route(config.team, groups, credit, tasks=count_tasks(found))
     with interrupts.shielded():
+        interrupts.whole = False
         try:
             learned = crew.learner.update(experience, step)
         except UpdateError as error:  # what spoilt it is kept, and a resume would meet it again
@@ -142,6 +144,7 @@ def _learn(run: Run, crew: Crew, progress: Progress, interrupts: Interrupts) -> 
         if step == 0 or step + 1 == settings.steps or (step + 1) % settings.episodes_every == 0:
             run.save_episodes(step + 1, _as_trained(collected, groups))
         progress.step, progress.pending = step + 1, line | _times(began, sampled, updated, play)
+        interrupts.whole = True
 
 
 def _conclude(run: Run, crew: Crew, progress: Progress, interrupts: Interrupts, watch: Watch | None) -> None:
@@ -158,8 +161,9 @@ def _conclude(run: Run, crew: Crew, progress: Progress, interrupts: Interrupts, 
     with interrupts.shielded():
         run.log(line)
         progress.pending = None
-        if watch:
-            watch(run, crew.config, line)
+    if watch:
+        watch(run, crew.config, line)
+    with interrupts.shielded():
         if last or best != progress.best_step or step % settings.checkpoint_every == 0:
             _save(run, crew, progress)
 
@@ -221,6 +225,7 @@ def _continue(folder: Path, config: Config, anyway: bool) -> Iterator[tuple[Run,
     run.check_goes_on(config)
     with run.locked(), ExitStack() as reading:
         run.recover()
+        run.check_begun()
         checkpoint, progress = reading.enter_context(run.reading()) if run.checkpoints() else (None, Progress())
         crew = Crew(config, checkpoint, training=True)
         lines = progress.step + (progress.pending is None)
