@@ -1,10 +1,14 @@
 """`coterie check` finds what is broken, and only that."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from coterie import check
+from coterie.conformance import rehearse
 from coterie.environments.plan_path import PlanPath
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, EnvError
 from coterie.scene import Scene
 from tests import broken_envs
 from tests.toys import Looping, Number, Sequential, Simultaneous, Tools, Toy
@@ -86,6 +90,26 @@ def test_a_tool_that_ends_its_process_fails_the_check_and_not_the_checker():
     report = check(Crashing(), tasks=1)
     (wrong, *_) = [finding for finding in report.findings if not finding.ok]
     assert "crash: its process was ended by SIGSEGV" in wrong.detail
+
+
+class Wandering(Toy):
+    async def play(self, task, scene):
+        os.chdir("/")
+        await scene.ask("a", "x")
+
+
+def test_a_play_that_changes_the_working_folder_is_told_and_it_is_taken_back(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    says = "play has changed the working folder to /; a run's files are found from where it began"
+    assert says in str(check(Wandering(), tasks=1))
+    with pytest.raises(EnvError, match=says):
+        rehearse(Wandering(), play_timeout_s=5.0)
+    assert Path.cwd() == tmp_path
+
+
+def test_what_is_no_environment_is_one_line():
+    with pytest.raises(ConfigError, match="'plan_path' is no environment"):
+        check("plan_path")  # pyright: ignore[reportArgumentType]
 
 
 def test_a_class_in_place_of_what_it_makes_is_one_line():

@@ -1,6 +1,7 @@
 """An episode is a log; a branch is a replay."""
 
 import asyncio
+import gc
 from functools import partial
 from random import Random
 
@@ -195,6 +196,18 @@ async def _odd_effect(scene):
     await scene.call(a_set, effect="write")
 
 
+async def _a_list_of_roles(scene):
+    await scene.ask_all(["a"])
+
+
+async def _stranger_in_a_chat(scene):
+    await scene.ask("a", [{"role": "usr", "content": "x"}])
+
+
+async def _gathered(scene):
+    await asyncio.gather(scene.ask("a", "x"), scene.ask("b", "y"))
+
+
 async def _called_already(scene):
     await scene.call(len("abc"))
 
@@ -257,6 +270,9 @@ async def _not_json(scene):
         (_reward_of_nobody, "the reward 'local' is for role 'c'; the roles are"),
         (_words_for_a_number, "max_tokens = '12' and stop = .*; a whole number of at least 1 token"),
         (_odd_effect, "effect = 'write'; an effect is none or external"),
+        (_a_list_of_roles, r"takes a prompt by role, \{role: prompt\}, not \['a'\]"),
+        (_stranger_in_a_chat, "a message is of role 'usr'; chat templates know system, developer, user, assistant"),
+        (_gathered, r"awaited something that is not the scene's; it may await .* \(roles that speak at once\)"),
         (_called_already, "scene.call was given 3; give it the function and then its arguments, uncalled"),
         (_coroutine, "runs plain functions, and an_async is a coroutine; write `def`"),
         (_nan, "reward 'team' of the team is nan; it must be a finite number"),
@@ -316,6 +332,23 @@ def test_what_a_call_takes_may_nest_so_deep_whatever_its_strings_say():
         for apart in (nested(101, text), [text, nested(100, text)]):
             with pytest.raises(CallError, match="deeper than 100"):
                 _as_json(apart, "what")
+
+
+@pytest.mark.parametrize("limit", [-1, "3", 2.0, None])
+def test_turns_are_a_whole_number(limit):
+    async def turn(scene):
+        for _ in scene.turns(limit):
+            pass
+
+    with pytest.raises(PlayBug, match=r"scene\.turns\(.*\): give the number of turns, a whole one"):
+        drive(fresh(broken(turn)))
+
+
+def test_what_play_gathers_leaves_without_a_word(caplog):
+    with pytest.raises(EnvError, match=rf"^{__file__}:\d+: play of task .* awaited something"):
+        drive(fresh(broken(_gathered)))
+    gc.collect()
+    assert caplog.records == []
 
 
 def test_turns_do_not_nest():

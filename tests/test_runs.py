@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from coterie import evaluate, load, load_config, train
+from coterie.algorithms.at_grpo import ATGRPO
 from coterie.config import Config
 from coterie.cursor import PlayBug
 from coterie.errors import CheckpointError, ConfigError, CoterieError
@@ -23,6 +24,7 @@ from coterie.learning.learner import Learner
 from coterie.models import save_model
 from coterie.run.train import task_index
 from coterie.runs import Progress, Run
+from coterie.team import route
 from tests.toys import Agree, Toy, tiny
 
 TINY = [
@@ -94,6 +96,27 @@ def test_resume_at_step_k_equals_an_uninterrupted_run_bit_for_bit(whole, model, 
         torch.load(one / "checkpoints/step-00004/optimizers/x.pt", weights_only=True) for one in (folder, whole)
     )
     assert str(left) == str(right)
+
+
+def test_a_resume_takes_the_reference_of_the_kl_term_from_where_the_run_began(model, tmp_path):
+    settings = config(model, "algorithm.kl=0.5", "train.steps=3")
+    train(settings, tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole", tmp_path / "run")
+    cut_back(tmp_path / "run", 2)
+    train(settings, resume=tmp_path / "run")
+    assert untimed(tmp_path / "run") == untimed(tmp_path / "whole")
+    assert untimed(tmp_path / "run")[-1]["policy/x/kl_k3"] > 0
+    assert weights(tmp_path / "run", 3) == weights(tmp_path / "whole", 3)
+
+
+def test_tasks_are_counted_before_some_are_chosen(model, tmp_path, monkeypatch):
+    counted = []
+    monkeypatch.setattr(ATGRPO, "select", lambda self, found, rng: found[:1])
+    monkeypatch.setattr(
+        "coterie.run.train.route", lambda *args, tasks: counted.append(tasks) or route(*args, tasks=tasks)
+    )
+    train(config(model, "train.steps=1"), tmp_path / "run")
+    assert counted == [3]
 
 
 def test_equal_seeds_give_equal_runs_and_other_seeds_do_not(whole, model, tmp_path):
@@ -309,6 +332,17 @@ def test_a_run_goes_on_from_python_with_its_own_config(whole, tmp_path):
     assert evaluate(run, "validation", tasks=2) == evaluate(folder, "validation", tasks=2)
 
 
+def test_what_a_run_began_with_may_go_and_it_still_plays(model, tmp_path):
+    shutil.copytree(model, tmp_path / "m")
+    settings = load_config("tests/toys.py:Agree", [one.replace("TINY", str(tmp_path / "m")) for one in TINY])
+    run = train(settings, tmp_path / "run")
+    before = evaluate(run, "validation", tasks=5)
+    shutil.rmtree(tmp_path / "m")
+    assert evaluate(run, "validation", tasks=5) == before
+    with pytest.raises(ConfigError, match=r"policies\.x\.model = '.*/m': this folder does not exist; put it back"):
+        train(resume=run.folder)
+
+
 def test_a_finished_run_can_be_given_more_steps(whole, model, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
@@ -440,7 +474,7 @@ def test_a_folder_that_is_no_run_is_refused(model, tmp_path):
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda folder: None, "no causal language model could be loaded"),
+        (lambda folder: None, "this folder does not exist; put it back"),
         (lambda folder: folder.mkdir(), "config.json is missing"),
         (lambda folder: (folder.mkdir(), (folder / "config.json").write_text("{}")), "no causal language model"),
     ],

@@ -87,6 +87,15 @@ def test_every_candidate_is_valued_by_its_own_branch():
             assert member.parts["local"] == worth(member.samples[0].text)
 
 
+@pytest.mark.parametrize("joint", ["aligned", "per_role"])
+def test_each_role_of_a_point_is_valued_by_its_own_rewards(joint):
+    _, found = grow(Simultaneous(max_turns=2), horizon="point", team_weight=0.0, joint=joint)
+    assert [group.key.role for group in found.groups] == ["a", "b", "a", "b"]
+    for group in found.groups:
+        for member in group.members:
+            assert member.value == worth(member.samples[0].text)
+
+
 def test_the_team_reward_is_that_of_the_candidates_own_branch():
     _, found = grow(Sequential(max_turns=2), horizon="turn", team_weight=0.5)
     said = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from coterie.crew import Crew
 from coterie.engines.base import Engine
 from coterie.environment import Split
 from coterie.episode import Log
-from coterie.errors import ConfigError
+from coterie.errors import CheckpointError, ConfigError
+from coterie.exactness import exactness
 from coterie.memory import Mode, Recall
 from coterie.mistakes import check_split, count_of
 from coterie.play import Play, Seats, drive
@@ -37,6 +39,13 @@ class Loaded:
 
     def __repr__(self) -> str:
         return f"<the team of {self.run} at step {self.progress.step}>"
+
+    @property
+    def changed(self) -> bool:
+        """Whether the environment's files are no longer those that the run was trained in."""
+        with suppress(CheckpointError):  # about.json is missing: nobody knows
+            return "environment" in self.run.differences(exactness(self.config))
+        return False
 
     def remember(self, mode: Mode) -> None:
         """Plays from now on with the run's memory, without it, or with the placebo.
@@ -89,6 +98,8 @@ class Loaded:
         """
         changed: list[tuple[Team, Engine, Seats]] = []
         for ablation in ablations:
+            if not isinstance(ablation, Ablation):
+                raise ConfigError(f"{ablation!r:.80} is no ablation; write Ablation.parse('mute', 'ROLE')")
             ablation.check(self.config.team)
             team, engine = ablation.team(self.config.team), self.crew.engine
             if ablation.kind == "replace":
@@ -198,6 +209,8 @@ def headline(run: Run) -> Headline:
 
 def load(run: Run | str | Path, step: int | None = None) -> Loaded:
     """A run's team, at its best checkpoint by validation, or at a given step."""
+    if isinstance(run, Loaded):
+        raise ConfigError(f"{run!r} is loaded; call its own evaluate or play")
     return Loaded(run if isinstance(run, Run) else Run.open(Path(run)), step)
 
 

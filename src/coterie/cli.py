@@ -11,7 +11,7 @@ import json
 import signal
 import sys
 import traceback
-from contextlib import AbstractContextManager, nullcontext, redirect_stdout, suppress
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from importlib import metadata
 from pathlib import Path
 from statistics import fmean
@@ -93,10 +93,12 @@ def train(
     finished = old is not None and resolved.train.steps in old.checkpoints()
     if dry_run:
         from coterie.conformance import rehearse
+        from coterie.crew import pick_device
         from coterie.models import memory_text
 
         if old:
             old.check_goes_on(resolved)
+        pick_device(resolved.train.device)
         rehearse(resolved.environment, play_timeout_s=resolved.engine.play_timeout_s)
         say(resolved.toml() + memory_text({name: policy.model for name, policy in resolved.policies.items()}))
         return
@@ -201,9 +203,10 @@ def evaluate(
         say("  by kind: " + ", ".join(f"{kind} {share:.3f}" for kind, share in found.by_kind.items()))
     if sampled > 1:
         say(", ".join(f"pass@{k} {share:.3f}" for k, share in passed.items()))
+    lost = found.outcomes.get("dropped", 0)
     for name, value in found.rewards.items():
         cut = f", {found.truncated[name]:.1%} of replies cut" if name in found.truncated else ""
-        say(f"  {name}: reward {value:+.3f} an episode{cut}")
+        say(f"  {name}: reward {value:+.3f} an episode{' of those not dropped' if lost else ''}{cut}")
     say("  endings: " + ", ".join(f"{reason} {count}" for reason, count in sorted(found.outcomes.items())))
     if changes:
         say("changed, on the same tasks (change in points, paired 95 % interval):")
@@ -454,13 +457,10 @@ def _console(stderr: bool = False) -> Console:
 def _loaded(run: Path, step: int | None) -> Loaded:
     """A run's team; says where its environment is no longer the one that it was trained in."""
     from coterie.api import load
-    from coterie.errors import CheckpointError
-    from coterie.exactness import exactness
 
     loaded = load(run, step)
-    with suppress(CheckpointError):  # about.json is missing: it can be played all the same
-        if "environment" in loaded.run.differences(exactness(loaded.config)):
-            say("coterie: the environment's files have changed since the run was trained", err=True)
+    if loaded.changed:
+        say("coterie: the environment's files have changed since the run was trained", err=True)
     return loaded
 
 

@@ -26,6 +26,7 @@ from coterie.learning.optimizer import OptimizerConfig
 from coterie.memory import MemoryConfig
 from coterie.mistakes import check_written, count_of, raised_at, said, task_of
 from coterie.registry import ALGORITHMS, ENVIRONMENTS, USER_MODULE, find, nearest, whole_folder, whole_name
+from coterie.safe import command
 from coterie.team import Team
 from coterie.watchdog import PLAY_TIMEOUT_S, Watch
 
@@ -374,6 +375,8 @@ def _read(source: str | Path | Mapping[str, Any], overrides: Sequence[str]) -> S
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
         places = {key: f"{path}:{line}" for key, line in _lines(text).items()}
+    elif (Path(source) / "config.toml").is_file():
+        raise ConfigError(f"{source} is the folder of a run; go on with: {command('train', '--resume', source)}")
     elif Path(source).suffix.lower() in OTHER_FORMATS:
         raise ConfigError(f"{source}: a config is a TOML file, as in configs/; write it as {Path(source).stem}.toml")
     else:

@@ -26,6 +26,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from random import Random
 
 from coterie import calls
@@ -116,6 +117,8 @@ def check(
     """
     if isinstance(environment, type):
         raise ConfigError(f"{environment.__name__} is a class; check what it makes: check({environment.__name__}())")
+    if not isinstance(environment, Environment):
+        raise ConfigError(f"{environment!r:.80} is no environment; a file's: check(load_config('FILE.py').environment)")
     watch = Patience(play_timeout_s, call_timeout_s)
     findings = [_claim("roles, task and play are written as they must be", lambda: _written(environment))]
     findings.append(_claim("this machine can play it", lambda: _ready(environment)))
@@ -166,15 +169,23 @@ def rehearse(environment: Environment, *, play_timeout_s: float) -> None:
     """
     environment.ready()
     task = task_of(environment, "train", 0)
-    watch = Watch(play_timeout_s)
+    watch, here = Watch(play_timeout_s), Path.cwd()
     cursor = Cursor(environment, task, seed_of("rehearse", task.id), perform=_no_call, watch=watch)
     with watch, warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         with contextlib.suppress(PlayBug, Unavailable):
             asyncio.run(_rehearsed(cursor))
+    _stayed(here)
     for warning in seen:
         if "never awaited" in str(warning.message):
             raise EnvError(f"play of task {task.id}: {str(warning.message).splitlines()[0]}; write `await` before it")
+
+
+def _stayed(here: Path) -> None:
+    """Raises EnvError: `play` has changed the working folder, which is taken back."""
+    if (there := Path.cwd()) != here:
+        os.chdir(here)
+        raise EnvError(f"play has changed the working folder to {there}; a run's files are found from where it began")
 
 
 async def _rehearsed(cursor: Cursor) -> None:
@@ -287,8 +298,10 @@ def _play(environment: Environment, task: Task, hand: Hand, watch: Patience) -> 
                 return
             cursor.answer({role: hand(role, task, prompt, rng) for role, prompt in point.asked.prompts.items()})
 
+    here = Path.cwd()
     with watch:
         asyncio.run(drive())
+    _stayed(here)
     return cursor
 
 
@@ -388,7 +401,7 @@ def _second_process(environment: Environment, tasks: int, watch: Patience) -> st
     )
     ours = digests(environment, tasks, watch)
     process = subprocess.run(
-        [sys.executable, "-c", "from coterie.conformance import _second; _second()"],
+        [sys.executable, "-P", "-c", "from coterie.conformance import _second; _second()"],
         input=payload,
         capture_output=True,
         text=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from coterie.errors import CheckpointError, ConfigError
 from coterie.learning.learner import Learner
 from coterie.models import Model, fingerprint, load_model, save_model
 from coterie.play import Sampling
+
+KERNELS = ("MKL_CBWR",)
+"""Variables of the environment that choose how a processor adds up."""
 
 
 class Crew:
@@ -29,20 +33,22 @@ class Crew:
         config.environment.ready()
         self.dtype: torch.dtype = getattr(torch, config.train.dtype)
         device = pick_device(config.train.device)
+        saved = checkpoint / "policies" if checkpoint is not None and not training else None
         self.models: dict[str, Model] = {
-            name: load_model(policy.model, device=device, where=f"policies.{name}.model")
+            name: load_model(str(saved / name), device=device, where=f"policy {name}")
+            if saved  # to play, a checkpoint is enough: what the run began with may have gone
+            else load_model(policy.model, device=device, where=f"policies.{name}.model")
             for name, policy in config.policies.items()
         }
         self._origins = {name: fingerprint(model) for name, model in self.models.items()} if training else {}
         self._learner: Learner | None = None
         if checkpoint is not None and training:
             self._learner = self.learner  # a reference for KL is taken from the weights the run began with
-        if checkpoint is not None:
+        if checkpoint is not None and training:
             for name in self.models:
                 self._restore(name, checkpoint)
-                if training:
-                    state = torch.load(checkpoint / "optimizers" / f"{name}.pt", weights_only=True)
-                    self.learner.load(name, state)
+                state = torch.load(checkpoint / "optimizers" / f"{name}.pt", weights_only=True)
+                self.learner.load(name, state)
         self.engine = self._engine({})
 
     def exactness(self) -> dict[str, str]:
@@ -52,6 +58,7 @@ class Crew:
         return {
             "threads": str(torch.get_num_threads()),
             "device": f"{device} {name}",
+            **{name: os.environ[name] for name in KERNELS if name in os.environ},
             **{f"policy {policy}": digest for policy, digest in self._origins.items()},
         }
 

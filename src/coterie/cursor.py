@@ -12,6 +12,7 @@ nothing outside ever runs twice.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
@@ -181,9 +182,14 @@ class Cursor:
                 self._open = Point(self._asked, self._turn, f"{self.id}@{self._asked}", event, self._external)
                 return self._open
             if not isinstance(event, Called):
+                if isinstance(event, asyncio.Future):
+                    event.add_done_callback(lambda left: left.cancelled() or left.exception())  # nobody else asks
+                    event.cancel()
+                frame = getattr(coroutine, "cr_frame", None)
+                where = f"{frame.f_code.co_filename}:{frame.f_lineno}: " if frame else ""
                 raise EnvError(
-                    f"play of task {self.task.id} awaited something that is not the scene's; "
-                    "it may await scene.ask, scene.ask_all and scene.call only"
+                    f"{where}play of task {self.task.id} awaited something that is not the scene's; it may await "
+                    "scene.ask, scene.ask_all (roles that speak at once) and scene.call only"
                 )
             returned = await self._run_call(event)
             self._events.append(returned)
@@ -268,6 +274,8 @@ class Cursor:
     async def ask(
         self, prompts: Mapping[str, Prompt], max_tokens: int | None, stop: tuple[str, ...]
     ) -> Mapping[str, Reply]:
+        if not isinstance(prompts, Mapping):
+            raise EnvError(f"scene.ask_all takes a prompt by role, {{role: prompt}}, not {prompts!r:.80}")
         if not prompts or not self._roles.issuperset(prompts):
             raise EnvError(f"play asked {sorted(prompts)}; the roles are {sorted(self._roles)}")
         if len(self._points) >= LONGEST_EPISODE:

@@ -314,6 +314,10 @@ def text_of(prompt: LoggedPrompt) -> str:
     )
 
 
+SPEAKERS = ("system", "developer", "user", "assistant", "tool")
+"""Whose a chat message may be."""
+
+
 def logged(prompt: Any) -> LoggedPrompt:
     """A prompt as the log keeps it: a string, or a frozen copy of the messages.
 
@@ -324,7 +328,12 @@ def logged(prompt: Any) -> LoggedPrompt:
     try:
         messages = tuple(ChatMessage(message["role"], message["content"]) for message in prompt)
     except (TypeError, KeyError) as error:
-        raise EnvError(f"a prompt is a string or a list of messages with role and content: {error}") from error
+        raise EnvError(
+            f"a prompt is a string or a list of messages such as {{'role': 'user', 'content': …}}, not {prompt!r:.80}"
+        ) from error
+    for message in messages:
+        if message.role not in SPEAKERS:
+            raise EnvError(f"a message is of role {message.role!r:.80}; chat templates know {', '.join(SPEAKERS)}")
     if not messages or not all(isinstance(message.content, str | Reply) for message in messages):
         raise EnvError("a prompt needs at least one message, and each content must be a string or a Reply")
     return tuple(

@@ -28,6 +28,7 @@ MENDS = {
     "algorithm": "restore its file",
     "config": "restore config.toml",
     "policy": "restore that model",
+    "MKL_CBWR": "set that variable so",
     "metrics.jsonl": "put that file back",
 }
 """What makes a run exact again, by the first word of what differs."""

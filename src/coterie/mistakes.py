@@ -12,6 +12,8 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from pydantic import ValidationError
+
 from coterie.environment import SPLITS, Environment, Split, Task
 from coterie.episode import clean
 from coterie.errors import ConfigError, CoterieError, EnvError, Unavailable
@@ -143,6 +145,8 @@ def recognised(error: BaseException, environment: Environment) -> str:
     hint = _of_attribute(error) if isinstance(error, AttributeError) else ""
     if isinstance(error, TypeError):
         hint = _of_type(str(error))
+    elif isinstance(error, ValidationError) and error.errors()[0]["type"] == "frozen_instance":
+        hint = "an environment is frozen; what play finds out belongs in variables of its own"
     elif isinstance(error, NameError | ImportError) and not isinstance(error, UnboundLocalError):
         mine = _last_file(error) == _file(environment)  # else it is a bug of what play has called
         hint = f"{said(error)}; import it at the top of the file, or mend the name" if mine else ""

@@ -81,6 +81,8 @@ def load_model(source: str, *, device: str = "cpu", where: str = "model") -> Mod
             f"write './{source}' for the folder, or rename it"
         )
     folder = starter_folder(source) if source in STARTERS else Path(source)
+    if folder.is_absolute() and not folder.exists():
+        raise ConfigError(f"{where} = '{source}': this folder does not exist; put it back, or name another model")
     name = str(folder) if folder.exists() else source
     if folder.is_dir() and not (folder / "config.json").exists():
         raise ConfigError(f"{where} = '{source}': this folder holds no model (config.json is missing)")

@@ -130,6 +130,8 @@ class Run:
     @classmethod
     def open(cls, folder: Path) -> Run:
         """An existing run. Raises: CheckpointError: this is not one."""
+        if folder.is_file():
+            raise CheckpointError(f"{folder} is a file; name the folder of a run")
         if not (folder / "config.toml").is_file():
             raise CheckpointError(f"{folder} is not a run folder (config.toml is missing)")
         return cls(folder)
@@ -246,7 +248,9 @@ class Run:
         file = self.folder / f"episodes/step-{step:05d}.jsonl.gz"
         saved = self.saved_episodes()
         if step not in saved:
-            raise CheckpointError(f"{self.folder} has no episodes of step {step}; saved: {', '.join(map(str, saved))}")
+            raise CheckpointError(
+                f"{self.folder} has no episodes of step {step}; saved: {', '.join(map(str, saved)) or 'none'}"
+            )
         try:
             return [PLAYED.validate_json(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
         except (OSError, EOFError, ValueError, zlib.error) as error:

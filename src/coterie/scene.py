@@ -107,6 +107,8 @@ class Scene:
 
     def turns(self, limit: int) -> Iterator[int]:
         """0, 1, … limit - 1, each marked in the log; does not nest."""
+        if not isinstance(limit, int) or limit < 0:
+            raise ValueError(f"scene.turns({limit!r:.80}): give the number of turns, a whole one")
         if self._in_turn:
             raise ValueError("scene.turns does not nest: use one loop of turns, and plain loops inside")
         self._in_turn = True

@@ -48,6 +48,8 @@ class Toolbox:
 
     def __init__(self, *functions: Callable[..., Any]) -> None:
         for function in functions:
+            if not callable(function):  # some of what is none has no hash, and _arguments keeps what it is given
+                raise ConfigError(f"tool {function!r:.80}: is no function or method; give them one by one")
             _arguments(*_plain(function))
         self._functions = {function.__name__: function for function in functions}
         if len(self._functions) < len(functions):
@@ -80,7 +82,10 @@ class Toolbox:
                 **{str(field.alias): getattr(given, key) for key, field in type(given).model_fields.items()}
             )
             text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
-        except Exception as error:  # whatever a tool raises, or returns that is no JSON, is what the role sees
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # whatever a tool raises, or returns that is no JSON, is what the role sees
             return _wrong(str(error) or type(error).__name__)
         return Observation(_bounded(text), True)
 

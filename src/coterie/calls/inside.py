@@ -119,7 +119,7 @@ class Template:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            os.setpgid(0, 0)  # what a tool starts dies with it
+            os.setpgid(0, 0)  # what a tool starts dies with it, unless it begins a session of its own
             if sys.platform == "linux":
                 ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != template:

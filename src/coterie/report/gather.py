@@ -15,7 +15,7 @@ from jinja2 import StrictUndefined
 from markupsafe import Markup
 
 from coterie.api import Loaded, load
-from coterie.diagnose import history
+from coterie.diagnose import WINDOW, history
 from coterie.report.charts import COLORS, Series, line_chart, tree_picture
 from coterie.run.ablation import BASE, Ablation, Change
 from coterie.run.evaluate import Evaluation
@@ -47,6 +47,7 @@ class Measured:
     index: int
     before: str
     after: str
+    changed: bool
 
 
 def report(folders: Sequence[Path], *, tasks: int = 200, progress: Callable[[str], None] = lambda line: None) -> str:
@@ -85,6 +86,7 @@ def report(folders: Sequence[Path], *, tasks: int = 200, progress: Callable[[str
         latest=latest,
         audited=[_audit(played) for played in _most_telling(saved.get(latest, []))],
         measured=measured,
+        window=WINDOW,
     )
     return plain(page)
 
@@ -246,9 +248,8 @@ def _measure(run: Run, tasks: int, progress: Callable[[str], None]) -> Measured:
     evaluation, changes = now.compare(every_ablation(now), "validation", tasks=tasks)
     flipped = [index for index in range(tasks) if evaluation.solved[index] and not earlier.solved[index]]
     index = flipped[0] if flipped else 0
-    return Measured(
-        evaluation, changes, index, log_text(start.play("validation", index)), log_text(now.play("validation", index))
-    )
+    shown = [log_text(one.play("validation", index)) for one in (start, now)]
+    return Measured(evaluation, changes, index, *shown, changed=now.changed)
 
 
 def every_ablation(loaded: Loaded) -> list[Ablation]:

@@ -13,9 +13,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from coterie.errors import ConfigError
+from coterie.mistakes import nearest
 from coterie.play import Seats
 from coterie.run.evaluate import Z95, Evaluation
 from coterie.team import Team
@@ -36,6 +37,10 @@ class Ablation:
     @classmethod
     def parse(cls, kind: Kind, text: str) -> Ablation:
         """What a person wrote. Raises: ConfigError: it is not of the form the kind takes."""
+        if kind not in get_args(Kind):
+            raise ConfigError(
+                f"unknown ablation '{kind}'{nearest(kind, get_args(Kind))}; it is {' or '.join(get_args(Kind))}"
+            )
         names, _, source = text.partition("=")
         roles = tuple(name.strip() for name in names.split(","))
         wanted = {"mute": (1, False), "swap": (2, False), "replace": (1, True)}[kind]

@@ -84,7 +84,7 @@ def wilson(share: float, trials: int) -> tuple[float, float]:
     middle = share + Z95**2 / (2 * trials)
     half = Z95 * math.sqrt(share * (1 - share) / trials + Z95**2 / (4 * trials**2))
     scale = 1 + Z95**2 / trials
-    return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
+    return max(0.0, min(share, (middle - half) / scale)), min(1.0, max(share, (middle + half) / scale))  # rounding
 
 
 def evaluate_team(
