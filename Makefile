@@ -45,7 +45,7 @@ test-gpu: setup ## what needs a CUDA device
 
 check: lint test test-slow ## all that CI does
 
-mutants: setup ## mutation testing: about two hours; survivors are explained in docs/mutants.md
+mutants: setup ## mutation testing: about two hours; survivors by kind are in docs/mutants.md
 	OMP_NUM_THREADS=1 $(BIN)/mutmut run --max-children 2
 	$(BIN)/mutmut results
 

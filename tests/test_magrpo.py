@@ -100,6 +100,42 @@ def test_subtracting_the_maximum_as_the_library_does_points_elsewhere():
     assert total == pytest.approx([0.679688, 0.59375], abs=1e-6)
 
 
+class Steady(Toy):
+    """Every turn pays the team 1, and 2 more where both say the same."""
+
+    max_turns: int = 4
+
+    async def play(self, task, scene: Scene) -> None:
+        for _ in scene.turns(self.max_turns):
+            replies = await scene.ask_all({"a": "x", "b": "y"})
+            scene.team_reward(1.0)
+            if replies["a"].text == replies["b"].text and self.max_turns == 1:
+                scene.team_reward(2.0, "same")
+
+
+@pytest.mark.parametrize("expansion", ["all", "greedy"])
+def test_what_follows_is_discounted_and_weighed_by_hand(expansion):
+    """Of 1 a turn, at half its weight: 1/2 now, and 1/2 (1/2 + 1/4 + 1/8) later."""
+    play = scripted(Steady())
+    algorithm = magrpo(expansion=expansion, discount=0.5, team_weight=0.5)
+    found = one(play, algorithm.collect(play, play.task("train", 0)))
+    for group in found.groups[:2]:
+        for member in group.members:
+            assert member.value == 0.9375
+            assert member.parts == {"team/team": 0.5, "later": 0.4375}
+
+
+def test_a_reward_of_some_joint_actions_is_shared_by_all_that_play_a_reply():
+    draws = itertools.count()
+    play = scripted(Steady(max_turns=1), lambda role, prompt, rng: str(next(draws) % 2))
+    found = one(play, magrpo(joint="cross").collect(play, play.task("train", 0)))
+    for group in found.groups:
+        assert [member.samples[0].text for member in group.members] == ["0", "1"]
+        for member in group.members:
+            assert member.value == 2.0  # 3 with the partner's same word, 1 with the other
+            assert member.parts == {"team/team": 1.0, "team/same": 1.0, "later": 0.0}
+
+
 # 7. ---------------------------------------------------------------------------------------------
 
 

@@ -90,6 +90,14 @@ def test_what_a_reply_earned_is_weighed_and_split():
         assert three.value == pytest.approx(own + 3 * one_.parts["team/team"])
 
 
+def test_the_parts_of_a_member_add_up_to_its_mean_return():
+    _, found = played(Simultaneous(max_turns=2), counting(0, 2), continuations=3, team_weight=0.5)
+    members = [member for group in found.groups for member in group.members]
+    assert any(len(set(member.returns)) > 1 for member in members)
+    for member in members:
+        assert sum(member.parts.values()) == pytest.approx(member.value)
+
+
 def test_without_the_base_all_alternatives_are_fresh():
     play, found = played(Sequential(max_turns=1), DISTINCT, reuse_base=False)
     assert all(group.committed is None for group in found.groups)

@@ -50,6 +50,25 @@ def test_unequal_numbers_of_continuations():
     assert found.signal == pytest.approx(0.0)
 
 
+def test_own_variances_are_not_pooled():
+    """Variances 1/2 (n 2) and 0 (n 3): noise = (1/4 + 0) / 2, and 5/72 were they pooled."""
+    assert variation(made((0.0, 1.0), (1.0, 1.0, 1.0))).noise == pytest.approx(1 / 8)
+
+
+def test_one_alternative_varies_by_nothing():
+    found = variation(made((0.0, 1.0)))
+    assert (found.alternatives, found.spread, found.noise) == (1, 0.0, 0.0)
+
+
+def test_half_are_chosen_unless_told_otherwise_and_one_of_each_policy_at_least():
+    five = [made((0.0,), (at + 1.0,), task=str(at)) for at in range(5)]
+    assert chosen(five, "raw_var") == ["2", "3", "4"]
+    apart = [made((0.0,), (at + 1.0,), task=str(at), policy=policy) for at, policy in enumerate("pqr")]
+    assert chosen(apart, "raw_var") == ["0", "1", "2"]
+    mixed = [made((0.0,), (at + 1.0,), task=str(at), policy=policy) for at, policy in enumerate("ppq")]
+    assert chosen(mixed, "raw_var") == ["1", "2"]
+
+
 def test_a_signal_below_zero_is_kept_as_it_is():
     found = variation(made((0.0, 1.0), (0.0, 1.0), (1.0, 0.0)))
     assert found.spread == 0
