@@ -89,6 +89,20 @@ def test_settings_in_one_string_are_not_read_letter_by_letter():
         load_config("plan_path", "train.steps=3")
 
 
+def test_what_an_environment_recommends_wrongly_is_told_of_it(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from tests.toys import Agree\nclass Mine(Agree):\n"
+        "    def recommended(self): return {'train': {'step': 3}, 'optimizer': {'lr': -1.0}}\n"
+    )
+    source = f"{tmp_path}/mine.py:Mine"
+    assert "Mine.recommended: unknown key 'train.step'; did you mean 'steps'?" in refusal(source, ["optimizer.lr=1e-3"])
+
+
+def test_a_file_that_nests_beyond_all_bounds_is_one_line(tmp_path):
+    (tmp_path / "a.toml").write_text("x = " + "[" * 5000)
+    assert "a.toml: cannot be read as TOML: maximum recursion depth" in refusal(tmp_path / "a.toml")
+
+
 def test_a_file_that_does_not_import_says_why(tmp_path):
     (tmp_path / "bad.py").write_text("import nothing_like_this\n")
     assert "does not import: ModuleNotFoundError" in refusal(f"{tmp_path}/bad.py:Env")

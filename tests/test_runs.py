@@ -617,8 +617,10 @@ def test_a_panic_in_play_is_a_bug_like_any_other(model, tmp_path):
     with pytest.raises(PlayBug, match="raised Panic: in Rust"):
         train(settings, tmp_path / "run")
     assert Run(tmp_path / "run").checkpoints() == [0, 1]
-    with pytest.raises(CheckpointError, match="has no checkpoint"):
+    with pytest.raises(CheckpointError, match="has no checkpoint of step 7; there are 0, 1"):
         load(tmp_path / "run", 7)
+    with pytest.raises(CheckpointError, match="step = '1' is no whole number"):
+        load(tmp_path / "run", "1")
 
 
 def test_a_bug_in_play_stops_the_run_and_can_be_played_again(model, tmp_path):

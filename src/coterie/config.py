@@ -198,11 +198,13 @@ class Source:
         self.folder = folder
         self._places = places
 
-    def with_defaults(self, tables: Mapping[str, Mapping[str, Any]]) -> Source:
-        """The same, with other settings where this one has none."""
+    def with_defaults(self, tables: Mapping[str, Mapping[str, Any]], where: str) -> Source:
+        """The same, with other settings where this one has none. Args: where: who says so, for messages."""
         names = {**self.data, **tables}
         merged = {name: {**tables.get(name, {}), **self.data.get(name, {})} for name in names}
-        return Source(merged, self._places, self.folder)
+        added = ((name, key) for name, table in tables.items() for key in table if key not in self.data.get(name, {}))
+        theirs = {f"{name}.{key}": where for name, key in added}
+        return Source(merged, {**theirs, **self._places}, self.folder)
 
     def place(self, path: str) -> str:
         """`file:line: ` of a dotted key, else of a key in it, else of the table around it, or nothing."""
@@ -298,7 +300,7 @@ def resolve(source: Source) -> Config:
             raise ConfigError(f"{source.place(table)}'{table}' is a table; write [{table}] and its keys below")
     names: dict[str, str] = {}
     environment = _world(source, names)
-    source = source.with_defaults(recommended(environment, data))
+    source = source.with_defaults(recommended(environment, data), f"{type(environment).__name__}.recommended")
     algorithm = _named(source, "algorithm", ALGORITHMS, Algorithm, names, "at_grpo")
     team = _team(source, environment)
     policies = _policies(source, team, environment.starter)
@@ -372,7 +374,7 @@ def _read(source: str | Path | Mapping[str, Any], overrides: Sequence[str]) -> S
             data = tomllib.loads(text)
         except FileNotFoundError as error:
             raise ConfigError(f"{path} does not exist; give a .toml file or the name of an environment") from error
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
             raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
         places = {key: f"{path}:{line}" for key, line in _lines(text).items()}
     elif (Path(source) / "config.toml").is_file():

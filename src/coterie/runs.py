@@ -341,9 +341,10 @@ class Run:
 
     def recover(self) -> None:
         """Puts a checkpoint back that was being replaced when the run was killed, and ends what was being removed."""
-        for old in (self.folder / "checkpoints").glob(f"{PRUNED}*"):
+        checkpoints = self.folder / "checkpoints"
+        for old in filter(Path.is_dir, checkpoints.glob(f"{PRUNED}*")):
             shutil.rmtree(old)
-        for old in (self.folder / "checkpoints").glob(f"{REPLACED}*"):
+        for old in filter(Path.is_dir, checkpoints.glob(f"{REPLACED}*")):
             home = old.with_name(old.name.removeprefix(REPLACED))
             if home.exists():
                 shutil.rmtree(old)
@@ -392,6 +393,8 @@ class Run:
         """The number of a checkpoint that exists. Args: steps: of those that do."""
         if step == "latest" and steps:
             return steps[-1]
+        if step not in ("best", "latest") and not isinstance(step, int):
+            raise CheckpointError(f"step = {step!r:.80} is no whole number")
         if step in steps:
             return int(step)
         there = f"there are {', '.join(map(str, steps))}" if steps else "it has none yet; wait for its first"
