@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import date
 from enum import Enum
 from functools import partial
@@ -121,6 +122,23 @@ def test_whatever_is_wrong_is_seen_and_nothing_is_raised(name, arguments, said):
     found = BOX.call(name, arguments)
     assert not found.ok
     assert found.text.startswith(said)
+
+
+def test_a_tool_that_would_leave_ends_nothing():
+    def leave() -> None:
+        """Ends the process."""
+        sys.exit("enough")
+
+    assert Toolbox(leave).call("leave", {}) == Observation("error: enough", ok=False)
+
+
+def test_tools_in_a_list_are_told_to_come_one_by_one():
+    def price() -> int:
+        """What it costs."""
+        return 3
+
+    with pytest.raises(ConfigError, match="is no function or method; give them one by one"):
+        Toolbox([price])  # pyright: ignore[reportArgumentType]
 
 
 def test_types_beyond_jsons_own():

@@ -238,9 +238,10 @@ def play(
 
     check_split(split, "--split")
     opened = Run.open(run)
-    shown = "--tree" if tree else "--bug"
     if (tree or bug) and (seat or temperature):
-        raise ConfigError(f"--as and --temperature have no effect with {shown}; leave them away")
+        raise ConfigError(
+            f"--as and --temperature have no effect with {'--tree' if tree else '--bug'}; leave them away"
+        )
     if bug:
         opened.replay_bug()
         raise ConfigError(

@@ -85,7 +85,7 @@ class Toolbox:
         except (
             Exception,
             SystemExit,
-        ) as error:  # whatever a tool raises, or returns that is no JSON, is what the role sees
+        ) as error:  # what a tool raises, or returns that is no JSON, is what the role sees
             return _wrong(str(error) or type(error).__name__)
         return Observation(_bounded(text), True)
 
