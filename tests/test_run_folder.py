@@ -556,6 +556,11 @@ def test_metrics_that_are_lost_are_told_before_a_run_goes_on(made):
     made.check_exact(exact, 3, lines=4, anyway=True)
     (went,) = made.about()["went_on_anyway"]
     assert went == {"step": 3, "differs": {"metrics.jsonl": ["4 lines", "3"]}}
+    made.check_exact(exact, 3, lines=4)  # what is known to be lost is asked about once
+    made.check_exact(exact, 1, lines=2)
+    (made.folder / "metrics.jsonl").write_text('{"step": 0}\n')
+    with pytest.raises(CheckpointError, match=r"run with metrics\.jsonl 4 lines, here 1"):
+        made.check_exact(exact, 3, lines=4)
 
 
 # Files and names -------------------------------------------------------------------------------------
@@ -697,6 +702,12 @@ def test_what_lies_beside_the_library_is_ones_own_and_what_is_compiled_is_not_pa
     compiled.write_bytes(b"\0\1")
     assert _imported("own", str(own)) == {"compiled": str(compiled)}
     assert _imported("compiled", str(compiled)) == {}
+
+
+def test_a_file_that_nobody_could_import_imports_nothing(tmp_path):
+    for content in ("def (:\n", "x = '\0'\n"):
+        (tmp_path / "broken.py").write_text(content)
+        assert _imported("broken", str(tmp_path / "broken.py")) == {}
 
 
 def test_what_has_been_loaded_by_now_decides_nothing(tmp_path, monkeypatch):

@@ -100,7 +100,11 @@ def _imported(module: str, file: str) -> dict[str, str]:
         return {}
     package = module if Path(file).name == "__init__.py" else module.rpartition(".")[0]
     names: set[str] = set()
-    for node in ast.walk(ast.parse(_content(file))):
+    try:
+        tree = ast.parse(_content(file))
+    except (SyntaxError, ValueError):  # nobody has imported it yet, and who does is told
+        return {}
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

@@ -91,6 +91,7 @@ class About(BaseModel, extra="allow"):
     versions: dict[str, Any] = {}
     hardware: dict[str, Any] = {}
     went_on_anyway: list[Any] = []
+    lost_lines: list[int] = []
     steps_changed: list[Any] = []
 
 
@@ -150,9 +151,9 @@ class Run:
         """
         about = self.about()
         differs = self.differences(exact)
-        kept = sum(line["step"] < lines for line in self.metrics())
-        if kept != lines:
-            differs["metrics.jsonl"] = (f"{lines} lines", f"{kept}")
+        lost = sorted(set(range(lines)) - {line["step"] for line in self.metrics()})
+        if not set(lost) <= set(about.get("lost_lines", ())):
+            differs["metrics.jsonl"] = (f"{lines} lines", f"{lines - len(lost)}")
         if differs and not anyway:
             said = "; ".join(f"{name} {was}, here {now}" for name, (was, now) in differs.items())
             mends = ", ".join(dict.fromkeys(MENDS.get(name.split()[0], "") for name in differs))
@@ -161,7 +162,7 @@ class Run:
                 "the run then says of itself, with --anyway"
             )
         if differs:
-            about["exact"] = dict(exact)
+            about["exact"], about["lost_lines"] = dict(exact), lost
             about.setdefault("went_on_anyway", []).append({"step": step, "differs": differs})
             self._write("about.json", json.dumps(about, indent=1))
 
