@@ -16,7 +16,6 @@ from coterie.bench.rows import FIVE, Row, Table
 from coterie.episode import Answered
 from coterie.mistakes import task_of
 from coterie.run.evaluate import at_k
-from coterie.safe import plain
 
 PAGE = Path("docs/results/code.md")
 CODE, PAIR, SOLO = "configs/code.toml", "configs/code_pair.toml", "configs/code_pair_solo.toml"
@@ -57,10 +56,7 @@ SCHEMES = ("fallback", "decorator", "coordinator", "strategy")
 
 def run(say: Say) -> dict[str, Any]:
     """Runs what is missing, writes the page, and returns success by row."""
-    TABLE.make(say)
-    PAGE.write_text(plain("\n".join(page(say))))
-    CONTEST.draw()
-    return TABLE.success()
+    return CONTEST.publish(PAGE, page, say)
 
 
 def page(say: Say) -> list[str]:

@@ -6,7 +6,7 @@ its replies, each given what the team was given. Budgets are sampled tokens, in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +16,7 @@ from coterie.api import load
 from coterie.bench import Say
 from coterie.bench.rows import Table
 from coterie.intervals import over_seeds
+from coterie.safe import plain
 
 COLOURS = ("#1f6feb", "#d1242f", "#8250df", "#1a7f37", "#bc4c00")
 WIDTH, HEIGHT, LEFT, TOP = 560, 250, 60, 30
@@ -57,9 +58,12 @@ class Contest:
             "",
         ]
 
-    def draw(self) -> None:
-        """Writes the picture."""
+    def publish(self, page: Path, lines: Callable[[Say], list[str]], say: Say) -> dict[str, float]:
+        """Runs what is missing, writes the page and the picture, and returns success by row."""
+        self.table.make(say)
+        page.write_text(plain("\n".join(lines(say))))
         self.picture.write_text(picture(self.table, self.entrants))
+        return self.table.success()
 
 
 def curve_of(lines: Sequence[dict[str, float]]) -> Curve:

@@ -16,7 +16,6 @@ from coterie.bench.contest import Contest, Entrant
 from coterie.bench.rows import FIVE, Row, Table, interval
 from coterie.run.evaluate import Evaluation
 from coterie.runs import Run
-from coterie.safe import plain
 
 PAGE = Path("docs/results/joyagents.md")
 CONFIG, SOLO = "configs/assistants.toml", "configs/assistants_solo.toml"
@@ -63,10 +62,7 @@ STEPS = (0, 10, 20, 30)
 
 def run(say: Say) -> dict[str, Any]:
     """Runs what is missing, writes the page, and returns success by row."""
-    TABLE.make(say)
-    PAGE.write_text(plain("\n".join(page(say))))
-    CONTEST.draw()
-    return TABLE.success()
+    return CONTEST.publish(PAGE, page, say)
 
 
 def page(say: Say) -> list[str]:

@@ -61,17 +61,14 @@ CONTEST = Contest(
 
 def run(say: Say) -> dict[str, Any]:
     """Runs what is missing, writes the page, and returns success by row."""
-    TABLE.make(say)
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(page(say))
-    CONTEST.draw()
+    found = CONTEST.publish(PAGE, page, say)
     PICTURE.write_text(picture())
-    return TABLE.success()
+    return found
 
 
-def page(say: Say) -> str:
+def page(say: Say) -> list[str]:
     """The results page, from the figures of all finished runs."""
-    lines = [
+    return [
         "# Results: plan_path",
         "",
         "Written by `coterie bench plan_path`. 6 x 6 grids, split view, from the shipped starter (0.9 million "
@@ -89,7 +86,6 @@ def page(say: Say) -> str:
         *TABLE.curves((0, 20, 40, 80, 120)),
         "",
     ]
-    return "\n".join(lines)
 
 
 def picture() -> str:
