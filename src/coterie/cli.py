@@ -11,6 +11,7 @@ import json
 import signal
 import sys
 import traceback
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from importlib import metadata
 from pathlib import Path
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from coterie.api import Loaded
+    from coterie.run.ablation import Change
+    from coterie.run.evaluate import Evaluation
 
 app = typer.Typer(
     add_completion=False,
@@ -156,6 +159,8 @@ def evaluate(
     from coterie.runs import Run
 
     check_split(split, "--split")
+    if memory not in (None, *(modes := ("off", "on", "placebo"))):
+        raise ConfigError(f"--memory {memory}: unknown{nearest(memory, modes)}; it is {', '.join(modes)}")
     Run.open(run)  # before torch is loaded
     from coterie.run.ablation import Ablation
 
@@ -167,8 +172,6 @@ def evaluate(
 
     loaded, console = _loaded(run, step), _console(stderr=True)
     if memory is not None:
-        if memory not in (modes := ("off", "on", "placebo")):
-            raise ConfigError(f"--memory {memory}: unknown{nearest(memory, modes)}; it is {', '.join(modes)}")
         loaded.remember(memory)  # pyright: ignore[reportArgumentType]
     with _kept_for_json(as_json), console.status("playing") as status:
         wanted = {
@@ -180,41 +183,46 @@ def evaluate(
         else:
             found, changes = loaded.compare(ablations, split, **wanted)  # pyright: ignore[reportArgumentType]
     passed = {k: at_k(found.solved, sampled, k) for k in (1, 3, 5, 10) if k <= sampled}
-    if as_json:
-        whole = {
-            key: value for key, value in dataclasses.asdict(found).items() if key not in {"solved", "noted", "kinds"}
-        }
-        whole |= {
-            "votes": votes,
-            "by_kind": found.by_kind,
-            "noted": {name: fmean(values) for name, values in found.noted.items()},
-            "pass_at": passed,
-        }
-        say(json.dumps(whole | {"ablations": [dataclasses.asdict(change) for change in changes]}))
-        return
+    say((_evaluation_json if as_json else _evaluation_text)(found, changes, passed, votes))
+
+
+def _evaluation_json(found: Evaluation, changes: Sequence[Change], passed: Mapping[int, float], votes: int) -> str:
+    whole = {key: value for key, value in dataclasses.asdict(found).items() if key not in {"solved", "noted", "kinds"}}
+    whole |= {
+        "votes": votes,
+        "by_kind": found.by_kind,
+        "noted": {name: fmean(values) for name, values in found.noted.items()},
+        "pass_at": passed,
+        "ablations": [dataclasses.asdict(change) for change in changes],
+    }
+    return json.dumps(whole)
+
+
+def _evaluation_text(found: Evaluation, changes: Sequence[Change], passed: Mapping[int, float], votes: int) -> str:
     how = f"{found.sampled} sampled episodes a task" if found.sampled else "greedy"
     how = how if votes == 1 else f"the majority of {votes} sampled replies at every question"
-    say(f"{found.split}: {found.success:.3f} solved, 95 % interval {found.success_low:.3f} to {found.success_high:.3f}")
-    say(
+    lines = [
+        f"{found.split}: {found.success:.3f} solved, 95 % interval {found.success_low:.3f} to {found.success_high:.3f}",
         f"{found.tasks} tasks, {how}, {found.turns:.2f} turns a task (the unsolved at the limit), "
-        f"{found.tokens:.0f} tokens"
-    )
+        f"{found.tokens:.0f} tokens",
+    ]
     if found.by_kind:
-        say("  by kind: " + ", ".join(f"{kind} {share:.3f}" for kind, share in found.by_kind.items()))
-    if sampled > 1:
-        say(", ".join(f"pass@{k} {share:.3f}" for k, share in passed.items()))
-    lost = found.outcomes.get("dropped", 0)
+        lines.append("  by kind: " + ", ".join(f"{kind} {share:.3f}" for kind, share in found.by_kind.items()))
+    if len(passed) > 1:
+        lines.append(", ".join(f"pass@{k} {share:.3f}" for k, share in passed.items()))
+    whose = " of those not dropped" if found.outcomes.get("dropped") else ""
     for name, value in found.rewards.items():
         cut = f", {found.truncated[name]:.1%} of replies cut" if name in found.truncated else ""
-        say(f"  {name}: reward {value:+.3f} an episode{' of those not dropped' if lost else ''}{cut}")
-    say("  endings: " + ", ".join(f"{reason} {count}" for reason, count in sorted(found.outcomes.items())))
+        lines.append(f"  {name}: reward {value:+.3f} an episode{whose}{cut}")
+    lines.append("  endings: " + ", ".join(f"{reason} {count}" for reason, count in sorted(found.outcomes.items())))
     if changes:
-        say("changed, on the same tasks (change in points, paired 95 % interval):")
-    for one in changes:
-        say(
-            f"  {one.ablation}: {one.success:.3f} solved, {100 * one.change:+.1f} "
-            f"[{100 * one.low:+.1f}, {100 * one.high:+.1f}]"
-        )
+        lines.append("changed, on the same tasks (change in points, paired 95 % interval):")
+    lines += [
+        f"  {one.ablation}: {one.success:.3f} solved, {100 * one.change:+.1f} "
+        f"[{100 * one.low:+.1f}, {100 * one.high:+.1f}]"
+        for one in changes
+    ]
+    return "\n".join(lines)
 
 
 @app.command()
