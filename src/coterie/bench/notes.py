@@ -55,12 +55,13 @@ def page(say: Say) -> list[str]:
         "",
         "Written by `coterie bench notes`. `assistants` from its starter, joyagents, 12 steps of 16 queries, 4 "
         "alternatives played twice; greedy play on 1,000 held-out queries. Success, mean over seeds, in brackets by "
-        "seed; `placebo` shows each query another's note.",
+        "seed; `placebo` shows each query another's note. The last row: the rules' mean of each seed, and its 95 % "
+        "interval over seeds (Student's t).",
         "",
         *_cells(),
         "",
-        "The teams of all_live that were trained with notes, played without, with them, and with each note another's; "
-        "mean over seeds with its 95 % interval (Student's t).",
+        "The teams of all_live that were trained with notes, played without, with them, and with each note another's: "
+        "the same.",
         "",
         *_played(say),
         "",
@@ -70,10 +71,18 @@ def page(say: Say) -> list[str]:
 def _cells() -> list[str]:
     lines = [f"| | {' | '.join(f'notes {mode}' for mode in NOTES)} |", "|---|" + "---|" * len(NOTES)]
     for rule in RULES:
-        found = [[one["success"] for one in TABLE.found(f"{rule}_{mode}")] for mode in NOTES]
+        found = [_successes(rule, mode) for mode in NOTES]
         cells = [f"{fmean(one):.3f} ({', '.join(f'{x:.3f}' for x in one)})" for one in found]
         lines.append(f"| {rule} | {' | '.join(cells)} |")
-    return lines
+    means = [
+        [fmean(seeds) for seeds in zip(*(_successes(rule, mode) for rule in RULES), strict=True)] for mode in NOTES
+    ]
+    return [*lines, f"| all rules | {' | '.join(map(spread, means))} |"]
+
+
+def _successes(rule: str, mode: str) -> list[float]:
+    """Of a cell, by seed."""
+    return [one["success"] for one in TABLE.found(f"{rule}_{mode}")]
 
 
 def _played(say: Say) -> list[str]:
