@@ -1,9 +1,14 @@
-"""One thread a worker: threads of two workers on two cores would only wait for each other."""
+"""One thread a worker: threads of two workers on two cores would only wait for each other. Signals as in a terminal:
+who runs the tests may ignore some, as nohup does, and what ignores them is a test's own business."""
+
+import signal
 
 import torch
 from hypothesis import Phase, settings
 
 torch.set_num_threads(1)
+for number, handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+    signal.signal(number, handler)
 
 settings.register_profile("mutants", phases=[Phase.explicit, Phase.reuse, Phase.generate], max_examples=30)
 """For `make mutants`: a mutant is killed by a failure; to shrink it takes minutes and tells nothing more."""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.credit import CREDIT, center, leave_one_out, none, standardize, standardize_population
+from coterie.credit import CREDIT, center, leave_one_out, none, scaled, standardize, standardize_population
 from coterie.errors import GroupError
 from coterie.group import flat
 
@@ -90,3 +90,9 @@ def test_permuting_members_permutes_advantages(name, data, values):
 def test_advantages_of_a_group_sum_to_zero(name, values):
     credited = CREDIT[name](values)
     assert math.fsum(credited) == pytest.approx(0, rel=0, abs=1e-6 * (1 + max(map(abs, values))) * len(values))
+
+
+# returns 0 and 2: mean 1, population deviation 1; with eps 1 halves of the advantages
+def test_scaled_by_hand():
+    assert scaled([3.0, -1.0], [0.0, 2.0], eps=1.0) == [1.5, -0.5]
+    assert scaled([3.0, -1.0], [2.0, 2.0]) == [0.0, 0.0]

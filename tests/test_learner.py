@@ -157,6 +157,15 @@ def test_token_weights_by_hand():
     assert [row.token_weight for row in rows_of(graded, "sequences")] == pytest.approx([1 / 6, 1 / 2])
 
 
+# one group that stands for four: 4 / 1, of shares 1/3 over 3 and 1 tokens
+def test_the_weights_of_a_part_that_stands_for_the_whole_by_hand():
+    graded = [
+        Graded(sample([5], [6, 7, END]), 1.0, 1.0, "g", 1 / 3), Graded(sample([5], [END]), -1.0, 1.0, "g", 1 / 3)
+    ]  # fmt: skip
+    alone = [row.token_weight for row in rows_of(graded, "tasks")]
+    assert [row.token_weight for row in rows_of(graded, "tasks", groups=4)] == [4 * weight for weight in alone]
+
+
 def test_the_denominator_is_counted_per_policy():
     graded = experience()
     models = {"p": tiny(1), "q": tiny(2)}
