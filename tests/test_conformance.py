@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from coterie import check
+from coterie import check, sandbox
 from coterie.conformance import rehearse
 from coterie.environments.plan_path import PlanPath
 from coterie.errors import ConfigError, EnvError
+from coterie.sandbox import Box
+from coterie.sandbox.backends import missing
 from coterie.scene import Scene
 from tests import broken_envs
 from tests.toys import Looping, Number, Sequential, Simultaneous, Tools, Toy
@@ -126,3 +128,20 @@ def test_what_breaks_several_claims_is_told_once():
     lines = str(check(Broken(), tasks=1)).splitlines()
     assert sum("KeyError" in line for line in lines) == 1
     assert "FAIL a replay says the same, event for event: the same" in lines
+
+
+class Boxed(Toy):
+    """Calls into a sandbox that nothing has made ready: its first call starts what keeps them warm."""
+
+    async def play(self, task: Number, scene: Scene) -> None:
+        for role in self.roles:
+            reply = await scene.ask(role, "write")
+            (found,) = await scene.call(sandbox.runs, Box(memory_mb=347).json(), reply.text, [""])
+            scene.reward(role, float(found["status"] == "ok"))
+        scene.succeed()
+
+
+@pytest.mark.skipif(bool(missing("bubblewrap")), reason=missing("bubblewrap"))
+def test_what_keeps_sandboxes_warm_is_no_thread_of_plays():
+    sandbox.pool.cache_clear()
+    assert check(Boxed()).ok

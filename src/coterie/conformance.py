@@ -285,14 +285,24 @@ def _hands(environment: Environment) -> list[Hand]:
 
 def _play(environment: Environment, task: Task, hand: Hand, watch: Patience) -> Cursor:
     """One episode; raises EnvError where play starts work of its own or never ends."""
-    cursor = Cursor(environment, task, seed_of("check", task.id), perform=partial(_outside, watch.call_s), watch=watch)
+    ours = 0
+
+    async def perform(function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
+        nonlocal ours
+        before = threading.active_count()
+        try:
+            return await _outside(watch.call_s, function, args)
+        finally:
+            ours += threading.active_count() - before  # what keeps sandboxes warm starts with the first
+
+    cursor = Cursor(environment, task, seed_of("check", task.id), perform=perform, watch=watch)
 
     async def drive() -> None:
         rng = Random(seed_of("hand", task.id))
         while True:
-            threads = threading.active_count()
+            threads = threading.active_count() - ours
             point = await cursor.advance()
-            if len(asyncio.all_tasks()) > 1 or threading.active_count() > threads:
+            if len(asyncio.all_tasks()) > 1 or threading.active_count() - ours > threads:
                 raise EnvError("play started a task or thread of its own; it may await the scene only")
             if point is None:
                 return
