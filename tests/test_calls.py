@@ -324,5 +324,4 @@ def test_a_function_that_only_waits_stays_in_this_process_and_keeps_its_name():
     assert in_thread.__qualname__ == "_process_here"
     with pytest.raises(CallError, match="SystemExit"):
         call(InThread(outside.ask_to_leave))
-    with pytest.raises(TimedOut):
-        call(InThread(outside.slow), 0.5, limit_s=0.05)
+    call(InThread(outside.slow), 0.1, limit_s=0.01)  # it bounds its own time, and nothing else does

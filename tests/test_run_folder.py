@@ -97,7 +97,7 @@ def test_about_knows_the_commit_where_there_is_git(tmp_path, monkeypatch):
 
     monkeypatch.setattr(subprocess, "run", none)
     assert about(Run.create(tmp_path / "none", config()))["commit"] is None
-    assert about(Run.create(tmp_path / "code", load_config("code")))["isolation"] == "bubblewrap"
+    assert about(Run.create(tmp_path / "code", load_config("code")))["isolation"].startswith("bubblewrap; ")
 
 
 def test_a_folder_that_is_there_is_refused_and_stays(made):

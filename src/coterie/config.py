@@ -63,7 +63,7 @@ class EngineConfig(Settings):
     max_tokens: int = Field(256, ge=1)
     """Tokens of a reply where the environment sets no limit."""
     call_timeout_s: float = Field(60.0, gt=0, le=LONGEST_S)
-    """Seconds that one scene.call may take."""
+    """Seconds that one scene.call may take; programs in the sandbox have limits of their own."""
     play_timeout_s: float = Field(PLAY_TIMEOUT_S, gt=0, le=LONGEST_S)
     """Seconds that an environment's own code may take from an answer to its next question, before the run stops."""
 

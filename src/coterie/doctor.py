@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 from coterie.errors import ConfigError
 from coterie.registry import ENGINES, at
-from coterie.sandbox import BACKENDS, Box, check
+from coterie.sandbox import BACKENDS, Box, check, level
 
 GIB = 1 << 30
 
@@ -106,6 +106,6 @@ def _sandboxes() -> list[Finding]:
         except ConfigError as error:
             found.append(Finding("sandbox", backend, False, "cannot run", str(error)))
         else:
-            weaker = "" if backend == "bubblewrap" else ", weaker: hides neither files nor network"
-            found.append(Finding("sandbox", backend, True, f"can run{weaker}"))
+            how = level() if backend == "bubblewrap" else "no wall: a program has its user's files, processes, network"
+            found.append(Finding("sandbox", backend, True, f"can run; {how}"))
     return found

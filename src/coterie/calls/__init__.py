@@ -49,8 +49,8 @@ class Crashed(CallError):
 class InThread(Generic[P, R]):
     """Marks a function that only waits for something isolated already: its calls run in a thread, not in a worker.
 
-    A thread cannot be ended: one that is late goes on behind the run's back. So this is for functions that bound
-    their own time and hand everything that may go wrong to another process, as the sandbox's do.
+    A thread cannot be ended, so no limit of the run's applies: this is for functions that bound their own time and
+    hand everything that may go wrong to another process, as the sandbox's do.
     """
 
     def __init__(self, function: Callable[P, R]) -> None:
@@ -65,12 +65,13 @@ class InThread(Generic[P, R]):
 async def run(function: Callable[..., Any], args: tuple[Any, ...], limit_s: float) -> Any:
     """A call's result.
 
-    Args: limit_s: seconds that the function may take; its worker's start does not count.
+    Args: limit_s: seconds that the function may take; its worker's start does not count, and one in a thread has
+        limits of its own.
     Raises: CallError: it raised; TimedOut, Crashed. Unavailable: it raised that, or no worker could be had.
         EnvError: no worker can import it, or its result is not JSON.
     """
     if isinstance(function, InThread):
-        return await _in_thread(function, args, limit_s)
+        return await _in_thread(function, args)
     return await pool().run(place_of(function), args, limit_s)
 
 
@@ -372,7 +373,7 @@ def _result(name: str, answer: dict[str, Any] | None, limit_s: float) -> Any:
             raise Crashed("crash", "it wrote to the wire of its worker")
 
 
-async def _in_thread(function: Callable[..., Any], args: tuple[Any, ...], limit_s: float) -> Any:
+async def _in_thread(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """Runs a call in a thread that nobody waits for at the end: one that hangs cannot hold the run."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
@@ -397,8 +398,4 @@ async def _in_thread(function: Callable[..., Any], args: tuple[Any, ...], limit_
             loop.call_soon_threadsafe(settle, result, failure)
 
     threading.Thread(target=work, daemon=True).start()
-    await asyncio.wait({done}, timeout=limit_s)
-    if not done.done():
-        done.cancel()
-        raise TimedOut("timeout", f"no result after {limit_s} s")
-    return done.result()
+    return await done

@@ -30,9 +30,9 @@ from pydantic import Field
 
 from coterie.cooperation import parsed
 from coterie.environment import Lesson
-from coterie.problems import Problem, answers_of, boxed, embedded, examine, literal, program_of, right, whole
+from coterie.problems import Problem, answers_of, boxed, embedded, examine, program_of, right, whole
 from coterie.problems.base import ProgrammingTask, quote
-from coterie.sandbox import calls, decode, encode
+from coterie.sandbox import calls, encode, written
 from coterie.scene import Prompt, Reply, Scene
 
 LONGEST_TEST = 1000
@@ -81,7 +81,7 @@ class Code(ProgrammingTask):
             replies = await scene.ask_all(
                 {role: self.prompt(role, task, history) for role in self.roles}, max_tokens=self.max_tokens
             )
-            program, test = program_of(replies["coder"]), case_of(task, replies["tester"])
+            program, test = program_of(replies["coder"], task.name), case_of(task, replies["tester"])
             verdict, answers = await examine(scene, self.box, task, program, [test[0]] if test else [])
             solved = verdict.solved
             scene.team_reward(verdict.share)
@@ -181,7 +181,7 @@ def disagreement(problem: Problem, program: str, test: tuple[str, str] | None, a
     answer = answers[0]
     if answer["status"] != "ok":
         return f"{quote(program)}\n{given} gave {answer['status']}, not {wanted}"
-    found = answer["output"] if not problem.name else literal(decode(answer["value"]))
+    found = answer["output"] if not problem.name else written(answer["value"])
     return f"{quote(program)}\n{given} gave {quote(found)}, not {wanted}"
 
 
@@ -190,8 +190,8 @@ def _shown(problem: Problem, text: str, *, value: bool = False) -> str:
     if not problem.name:
         return data
     if value:
-        return literal(decode(data))
-    return f"{problem.name}({', '.join(map(literal, decode(data)))})"
+        return written(data)
+    return f"{problem.name}({', '.join(map(written, data))})"
 
 
 PANEL = """

@@ -188,7 +188,8 @@ class CodePair(ProgrammingTask):
         for turn in scene.turns(self.max_turns):
             prompts = {role: self.prompt(role, task, history[role]) for role in self.roles}
             replies = await scene.ask_all(prompts, max_tokens=self.max_tokens)
-            written = {role: program_of(reply) for role, reply in replies.items()}
+            names = {"aux": AUX, "main": task.name}
+            written = {role: program_of(reply, names[role]) for role, reply in replies.items()}
             outcome = await self.judge(scene, task, written)
             for level in fields(Levels):
                 scene.team_reward(getattr(outcome.levels, level.name), level.name)

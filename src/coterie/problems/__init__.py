@@ -10,17 +10,18 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from coterie.environment import Task
 from coterie.errors import CallError, Unavailable
-from coterie.sandbox import calls, decode, judged, runs
+from coterie.sandbox import calls, judged, runs, same
 from coterie.scene import JSON, Reply, Scene
 
-FENCED = re.compile(r"^```[^\n`]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})([^`]*)")
+READS_INPUT = re.compile(r"\b(?:input|stdin|fileinput)\b|\b(?:open|read)\(0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +69,35 @@ class Verdict:
         return 0 < self.total == self.passed
 
 
-def program_of(reply: Reply) -> str:
-    """The program in a reply: its last fenced block, or all of it; "" where it was cut."""
+def program_of(reply: Reply, name: str = "") -> str:
+    """The program in a reply: of its fenced blocks the last that fits, or all of it; "" where it was cut.
+
+    A block fits that defines the function `name`, or a class `Solution`; without a name one that reads input. What
+    shows how to use a program does not hide it.
+    """
     if reply.finish != "stop":
         return ""
-    fenced = FENCED.findall(reply.text)
-    return fenced[-1] if fenced else reply.text
+    text = reply.text.replace("\r\n", "\n").replace("\r", "\n")
+    found = blocks(text)
+    fits = re.compile(rf"\b(?:def[ \t]+{re.escape(name)}|class[ \t]+Solution)\b") if name else READS_INPUT
+    fitting = [one for one in found if fits.search(one)]
+    return (fitting or found or [text])[-1]
+
+
+def blocks(text: str) -> list[str]:
+    """Its fenced blocks, without the indentation that they share; one that is never closed goes to the end."""
+    found: list[list[str]] = []
+    fence = ""
+    for line in text.split("\n"):
+        mark = FENCE.fullmatch(line)
+        if fence and mark and mark[1].startswith(fence) and not mark[2].strip():
+            fence = ""
+        elif fence:
+            found[-1].append(line)
+        elif mark:
+            fence = mark[1]
+            found.append([])
+    return [textwrap.dedent("\n".join([*lines, ""])) for lines in found]
 
 
 async def examine(
@@ -124,7 +148,7 @@ async def answers_of(scene: Scene, box: JSON, problem: Problem, program: str, in
 async def boxed(scene: Scene, function: Callable[..., JSON], *args: JSON) -> JSON:
     """A call into the sandbox, which answers whatever a program does; what fails besides is infrastructure.
 
-    Raises: Unavailable: the machine was too slow for `engine.call_timeout_s`, or the call failed.
+    Raises: Unavailable: no sandbox could be had.
     """
     try:
         return await scene.call(function, *args)
@@ -132,43 +156,27 @@ async def boxed(scene: Scene, function: Callable[..., JSON], *args: JSON) -> JSO
         raise Unavailable("sandbox", str(error)) from error
 
 
-def literal(value: Any) -> str:
-    """A plain value as Python writes it, a set's items in order: the same in every process."""
-    if isinstance(value, set | frozenset) and value:
-        return f"{{{', '.join(sorted(map(literal, value)))}}}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(literal, value))}]"
-    if isinstance(value, tuple):
-        return f"({', '.join(map(literal, value))}{',' * (len(value) == 1)})"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{literal(key)}: {literal(item)}' for key, item in value.items())}}}"
-    return repr(value)
-
-
 def right(problem: Problem, expected: str, answer: Any) -> bool:
     """Whether an answer is what a case expects."""
     if answer["status"] != "ok":
         return False
     wanted = json.loads(expected)
-    if not problem.name:
-        return " ".join(str(answer["output"]).split()) == " ".join(str(wanted).split())
-    return same(decode(wanted), decode(answer["value"]))
+    return same(wanted, answer["value"]) if problem.name else agrees(str(wanted), str(answer["output"]))
 
 
-def same(expected: Any, found: Any) -> bool:
-    """Equality of plain values: by type as well, but for lists and tuples, and for int and float."""
-    if isinstance(expected, bool) or isinstance(found, bool):
-        return expected is found
-    if isinstance(expected, int | float | complex) and isinstance(found, int | float | complex):
-        return expected == found or (isinstance(expected, float) and _near(expected, found))
-    if isinstance(expected, list | tuple) and isinstance(found, list | tuple):
-        return len(expected) == len(found) and all(map(same, expected, found))
-    if isinstance(expected, dict) and isinstance(found, dict):
-        return expected.keys() == found.keys() and all(same(expected[key], found[key]) for key in expected)
-    return type(expected) is type(found) and expected == found
+def agrees(expected: str, found: str) -> bool:
+    """Whether an output is what is expected, as contests judge: by its words, numbers with a fraction to 1e-6."""
+    wanted, words = expected.split(), found.split()
+    return len(wanted) == len(words) and all(map(_same_word, wanted, words))
 
 
-def _near(expected: float, found: complex) -> bool:
-    if isinstance(found, complex) or abs(found) > sys.float_info.max:
-        return False  # an integer may be larger than any float
-    return math.isclose(expected, found, rel_tol=1e-6, abs_tol=1e-9) or (math.isnan(expected) and math.isnan(found))
+def _same_word(wanted: str, word: str) -> bool:
+    if wanted == word:
+        return True
+    if not FRACTION.fullmatch(wanted) or not NUMBER.fullmatch(word):
+        return False
+    return math.isclose(float(wanted), float(word), rel_tol=1e-6, abs_tol=1e-6)
+
+
+FRACTION = re.compile(r"[+-]?(?=\.?\d)\d{0,40}\.\d{0,40}(?:[eE][+-]?\d{1,4})?|[+-]?\d{1,40}[eE][+-]?\d{1,4}")
+NUMBER = re.compile(r"[+-]?(?=\.?\d)\d{0,400}\.?\d{0,400}(?:[eE][+-]?\d{1,4})?")

@@ -12,9 +12,6 @@ from coterie.problems import Problem, embedded, files
 from coterie.sandbox import Backend, Box
 from coterie.scene import JSON
 
-TOTAL_S = 45.0
-"""What all tests of a program may take together: less than the default of `engine.call_timeout_s`."""
-
 
 class ProgrammingTask(Environment):
     """Problems and a sandbox."""
@@ -24,11 +21,18 @@ class ProgrammingTask(Environment):
     data: str = ""
     """Problems: a .jsonl or .parquet file, or a Hugging Face dataset's id; none: embedded ones."""
     sandbox: Backend = "bubblewrap"
-    """What isolates programs; process is weaker: it limits resources, and hides neither files nor network."""
-    time_s: float = Field(2.0, gt=0, le=10)
-    """Seconds that one test may take; after three that took longer, a program is not tried again."""
+    """What isolates programs; process is no wall: a program has its user's files, processes and network."""
+    time_s: float = Field(2.0, gt=0, le=60)
+    """Seconds of CPU time that one test may take, four times that by the clock; after three that took longer, a
+    program is not tried again."""
+    total_s: float = Field(45.0, gt=0, le=600)
+    """Seconds of CPU time that all tests of a program may take together, four times that by the clock."""
     memory_mb: int = Field(512, ge=64)
-    """Memory of a program."""
+    """Memory of a program, the stacks of its threads included."""
+    stdin_kb: int = Field(32 << 10, ge=1)
+    """What a test may give a program to read, in KiB."""
+    output_kb: int = Field(8 << 10, ge=1, le=256 << 10)
+    """What a program may write in a test, or a function answer, in KiB."""
     libraries: tuple[str, ...] = ()
     """Packages that programs may import beside the standard library."""
     max_tokens: int = Field(96, ge=4)
@@ -40,7 +44,8 @@ class ProgrammingTask(Environment):
         return self._box().json()
 
     def _box(self) -> Box:
-        return Box(self.sandbox, self.time_s, TOTAL_S, memory_mb=self.memory_mb, libraries=self.libraries)
+        limits = self.model_dump(include={"time_s", "total_s", "memory_mb", "stdin_kb", "output_kb"})
+        return Box(self.sandbox, libraries=self.libraries, **limits)
 
     def ready(self) -> None:
         """Raises ConfigError: programs cannot be isolated here as asked."""
@@ -48,7 +53,7 @@ class ProgrammingTask(Environment):
 
     def isolation(self) -> str:
         """How model-written code is kept apart."""
-        return self.sandbox
+        return f"{self.sandbox}; {sandbox.level()}" if self.sandbox == "bubblewrap" else self.sandbox
 
     def task(self, split: Split, index: int) -> Problem:
         """The problem at a place of a split."""

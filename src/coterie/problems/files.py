@@ -190,7 +190,7 @@ def _apps(row: Row) -> Problem:
     name = str(tests.get("fn_name") or "")
     pairs = zip(tests.get("inputs", []), tests.get("outputs", []), strict=True)
     if name:
-        cases = [(encode(given), encode(_alone(value))) for given, value in pairs]
+        cases = [(encode(given), _wanted(value)) for given, value in pairs]
     else:
         cases = [(_joined(given), _joined(value)) for given, value in pairs]
     solutions = json.loads(row.get("solutions") or "[]")
@@ -263,9 +263,10 @@ def _text(row: Row, column: str) -> str:
     return value
 
 
-def _alone(value: Any) -> Any:
-    """APPS wraps a value in a list of one."""
-    return value[0] if isinstance(value, list) and len(value) == 1 else value
+def _wanted(value: Any) -> Any:
+    """APPS wraps most values in a list of one, and nothing says which: either is right, as in its own checker."""
+    alone = isinstance(value, list) and len(value) == 1
+    return {"either": [encode(value), encode(value[0])]} if alone else encode(value)
 
 
 def _joined(text: Any) -> str:

@@ -5,8 +5,10 @@
 
 The functions are made for `scene.call`: JSON in, JSON out, and a replay never runs them again. They only wait
 for a sandbox, within limits of their own, so their calls stay in the process that keeps the warm ones. No
-expected value ever enters a sandbox; the caller compares. Infrastructure trouble raises `Unavailable`; everything
-a program does is an answer: ok, error, timeout, memory, output, refused.
+expected value ever enters a sandbox; the caller compares. A sandbox that cannot be had raises `Unavailable`; everything
+a program does, and however it ends, is an answer: ok, error, timeout, memory, output, refused.
+
+`keeper.py` and `program.py` are what runs inside, `border.py` reads what comes out, `plain.py` is what may cross.
 """
 
 from __future__ import annotations
@@ -19,17 +21,34 @@ from typing import Any
 from coterie.calls import InThread
 from coterie.errors import ConfigError, Unavailable
 from coterie.sandbox.backends import BACKENDS, Backend, Box, missing
-from coterie.sandbox.inside import decode, encode
-from coterie.sandbox.worker import Answer, Pool
+from coterie.sandbox.border import Message
+from coterie.sandbox.cgroups import level
+from coterie.sandbox.plain import encode, same, written
+from coterie.sandbox.remembered import Remembered, decided
+from coterie.sandbox.trial import MOST_TIMEOUTS, Trial, outcome
+from coterie.sandbox.worker import Pool, Worker
 
-__all__ = ["BACKENDS", "Answer", "Backend", "Box", "calls", "check", "decode", "encode", "judged", "pool", "runs"]
+__all__ = [
+    "BACKENDS",
+    "Answer",
+    "Backend",
+    "Box",
+    "calls",
+    "check",
+    "encode",
+    "judged",
+    "level",
+    "pool",
+    "runs",
+    "same",
+    "written",
+]
 
+Answer = dict[str, Any]
+"""status, and value, output, message and the like where there are any."""
 LONGEST_PROGRAM = 1 << 16
 """Characters of a program."""
-MOST_CALLS = 100_000
-"""Calls of a candidate that one judge may make."""
-MOST_TIMEOUTS = 3
-"""Calls out of time after which a program is not called again: the rest are out of time too."""
+REMEMBERED = Remembered()
 
 
 @lru_cache
@@ -43,8 +62,9 @@ def check(box: Box) -> None:
     wrong = missing(box.backend)
     if not wrong:
         try:
-            found = calls(box.json(), "def f(): return 1", [["f", []]])
-            wrong = "" if found == [{"status": "ok", "value": 1}] else str(found)
+            with pool(box).worker() as worker:
+                found = [worker.load("def f(): return 1"), worker.call(name="f", args=[], kwargs={})]
+            wrong = "" if found == [{"status": "loaded"}, {"status": "returned", "value": 1}] else str(found)
         except Unavailable as fault:
             wrong = str(fault)
     if wrong:
@@ -53,54 +73,54 @@ def check(box: Box) -> None:
 
 @InThread
 def calls(box: dict[str, Any], program: str, asked: list[list[Any]]) -> list[Answer]:
-    """Loads a program and calls its functions, one after the other, in one sandbox.
+    """Loads a program and calls its functions, one after the other, in one process.
 
-    The same program asked the same is run once, and remembered unless its time was over: replies to one
-    prompt are often equal.
+    One that ends the process, or its time, is loaded again for the next call.
 
     Args: asked: pairs of a name and its arguments, plain data as `encode` writes it.
     Returns: an answer each, with the `value` a call returned; a program that does not load answers for all.
     """
-    if refused := _refused(program):
-        return [refused] * len(asked)
-    try:
-        return json.loads(_called(Box.of(box), program, json.dumps(asked)))
-    except _Late as late:
-        return late.answers
 
+    def answers(worker: Worker) -> list[Answer]:
+        loaded = worker.load(program)
+        if loaded["status"] != "loaded":
+            return [_answer(loaded)] * len(asked)
+        return _patiently(lambda name, args: _answer(worker.call(name=name, args=args, kwargs={})), asked)
 
-class _Late(Exception):
-    """Answers that depend on how busy the machine was, and are not remembered."""
-
-    def __init__(self, answers: list[Answer]) -> None:
-        super().__init__("some call took too long")
-        self.answers = answers
-
-
-@lru_cache(maxsize=4096)
-def _called(box: Box, program: str, asked: str) -> str:
-    questions = json.loads(asked)
-    with pool(box).worker() as worker:
-        loaded = worker.ask("load", source=program)
-        if loaded["status"] == "ok":
-            answers = _patiently(lambda name, args: _valued(worker.ask("call", name=name, args=args)), questions)
-        else:
-            answers = [loaded] * len(questions)
-    if any(answer["status"] == "timeout" for answer in answers):
-        raise _Late(answers)
-    return json.dumps(answers)
+    return _remembered("calls", box, program, asked, answers)
 
 
 @InThread
 def runs(box: dict[str, Any], program: str, stdins: list[str]) -> list[Answer]:
-    """Runs a whole program once for each standard input, in one sandbox.
+    """Runs a whole program once for each standard input, each time in a new process and an empty folder.
 
     Returns: an answer each, with the `output` it wrote.
+    Raises: ConfigError: a standard input is longer than the box allows.
     """
+    most = Box.of(box).stdin_kb << 10
+    if any(len(text) > most for text in stdins):
+        raise ConfigError(f"a test's standard input is longer than environment.stdin_kb = {most >> 10}; set it higher")
+
+    def answers(worker: Worker) -> list[Answer]:
+        return _patiently(lambda text: _answer(worker.run(program, text)), [[text] for text in stdins])
+
+    return _remembered("runs", box, program, stdins, answers)
+
+
+def _remembered(
+    what: str, box: dict[str, Any], program: str, asked: list[Any], answers: Callable[[Worker], list[Answer]]
+) -> list[Answer]:
+    """What a program answers: as it did before, where it was asked the same and nothing else had a part in it."""
     if refused := _refused(program):
-        return [refused] * len(stdins)
+        return [refused] * len(asked)
+    key = json.dumps([what, box, program, asked])
+    if (known := REMEMBERED.get(key)) is not None:
+        return json.loads(known)
     with pool(Box.of(box)).worker() as worker:
-        return _patiently(lambda text: worker.ask("run", source=program, stdin=text), [[text] for text in stdins])
+        found = answers(worker)
+    if decided(program, found):
+        REMEMBERED.put(key, json.dumps(found))
+    return found
 
 
 def _patiently(ask: Callable[..., Answer], questions: Iterable[Sequence[Any]]) -> list[Answer]:
@@ -113,12 +133,23 @@ def _patiently(ask: Callable[..., Answer], questions: Iterable[Sequence[Any]]) -
     return answers
 
 
+def _answer(message: Message) -> Answer:
+    """A message as the caller is given it."""
+    status = message["status"]
+    if status in ("returned", "ran", "loaded"):
+        return {"status": "ok", **{key: message[key] for key in ("value", "output") if key in message}}
+    said = ": ".join(message[key] for key in ("name", "message") if message.get(key))
+    kept = {key: message[key] for key in ("kind",) if key in message}
+    return {"status": status, **({"message": said} if said else {}), **kept}
+
+
 @InThread
 def judged(box: dict[str, Any], tests: str, program: str, name: str, trace: str = "") -> Answer:
     """Test code that defines `check(candidate)`, against a program's function.
 
-    The tests run in one sandbox and the program in another; calls and their results cross as plain
-    data, so that a program cannot touch what judges it.
+    The tests run in one sandbox and the program in another; calls and their results cross as plain data, functions
+    and iterators as something to call, exceptions by the name of Python's own, and what a call changed in its
+    arguments is changed in the tests' too. So a program cannot touch what judges it.
 
     Args: tests: with every assert a call of `__record__`, see `problems/files.py`. name: the function. trace:
         a function of the program that counts something.
@@ -129,41 +160,12 @@ def judged(box: dict[str, Any], tests: str, program: str, name: str, trace: str 
         return refused
     chosen = pool(Box.of(box))
     with chosen.worker() as judge, chosen.worker() as worker:
-        loaded = worker.ask("load", source=program)
-        if loaded["status"] != "ok":
-            return loaded
-        answer = judge.ask("check", source=tests, name=name)
-        statuses: list[str] = []
-        rose: set[int] = set()
-        count = 0
-        while answer["status"] == "asked" and len(statuses) < MOST_CALLS and {"at", "args", "kwargs"} <= answer.keys():
-            given = {key: answer[key] for key in ("args", "kwargs")}
-            if statuses.count("timeout") < MOST_TIMEOUTS:
-                found = _valued(worker.ask("call", name=name, **given))
-            else:
-                found = {"status": "timeout"}
-            statuses.append(found["status"])
-            if trace and count != (count := worker.ask("call", name=trace, args=[]).get("value", count)):
-                rose.add(answer["at"])
-            answer = judge.send(found)
-    if answer["status"] != "ok" or "held" not in answer:
-        return {"status": "refused"} if answer["status"] in ("ok", "asked") else answer
-    held = [one is True for one in answer["held"]]
-    untried = max(1, tests.count("__record__(") - len(held)) if answer.get("left") else 0
-    return {
-        "status": "ok",
-        "passed": sum(held),
-        "total": len(held) + untried,
-        "asked": len(statuses),
-        "answered": statuses.count("ok"),
-        "late": statuses.count("timeout"),
-        "traced": sum(at in rose for at, passed in enumerate(held) if passed),
-    }
-
-
-def _valued(answer: Answer) -> Answer:
-    """An answer that says ok must hold a value."""
-    return answer if answer["status"] != "ok" or "value" in answer else {"status": "refused"}
+        loaded = worker.load(program, crossing=True)
+        if loaded["status"] != "loaded":
+            return _answer(loaded)
+        trial = Trial(judge, worker, name, trace)
+        last = trial.run(tests)
+    return outcome(trial, last, tests.count("__record__(")) or _answer(last)
 
 
 def _refused(program: str) -> Answer | None:

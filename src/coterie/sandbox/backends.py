@@ -1,36 +1,46 @@
-"""How an interpreter is started in isolation: the command line, the environment, what is given up.
+"""How a keeper is started in isolation: the command line, the environment, what is given up.
 
-`bubblewrap` gives every program namespaces of its own, a root without the host's files, a bounded
-/tmp, no network, and a filter of system calls. `process` is an ordinary process with resource limits
-only, for machines where bubblewrap cannot run: a program in it can read files and reach the network.
+`bubblewrap` gives every program namespaces of its own, a root without the host's files, a bounded /tmp, no network,
+and a filter of system calls. `process` is an ordinary process with resource limits only, for machines where
+bubblewrap cannot run: a program in it can read and write what its user can, the trainer's environment in /proc
+included, signal that user's processes, and reach the network.
 """
 
 from __future__ import annotations
 
-import itertools
+import base64
 import json
+import marshal
 import os
 import re
+import secrets
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+import zlib
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from coterie.errors import ConfigError, Unavailable
-from coterie.sandbox import inside, syscalls
+from coterie.sandbox import cgroups, keeper, plain, program, syscalls
 
 Backend = Literal["bubblewrap", "process"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
 INSTALL = "install it (apt-get install bubblewrap), or choose a weaker one by its name: environment.sandbox = 'process'"
-FIRST_USER, USERS = 61184, 4096
-"""Ids that no person has: a sandbox started by root becomes one of them."""
+FIRST_USER, USERS = 1 << 30, 1 << 29
+"""Ids that no person has: a sandbox started by root becomes one of them, drawn at random, so that no two of any
+processes share a quota of the kernel's."""
+FEW_USERS = range(61184, 65280)
+"""Those that are left where the system knows no others, as in some containers."""
+INODES = 4096
+"""Files and folders in /tmp."""
+WALL = 4.0
+"""The clock's limit for what has a limit of CPU time: for a machine that is busy with others, and for who sleeps."""
 PYTHON, TMP = "/python", "/tmp"  # noqa: S108
 """Where the interpreter lies inside, and the one place that can be written."""
 
@@ -39,19 +49,31 @@ PYTHON, TMP = "/python", "/tmp"  # noqa: S108
 class Box:
     """A sandbox's isolation and limits.
 
-    time_s: wall time of one request. total_s: CPU and wall time of the whole sandbox. memory_mb: of
-    its address space. output_kb: of what a program answers. tmp_mb: of /tmp, a file may be a quarter. threads:
-    at once. libraries: packages of this interpreter that programs may import beside the standard library.
+    time_s: CPU time of one test; the clock's limit is four times that. total_s: the same of all tests of a program.
+    memory_mb: of a program, its threads' stacks included. stdin_kb, output_kb: of what a program reads, and of what
+    it writes or answers. tmp_mb: of /tmp. threads: at once. libraries: packages of this interpreter that programs
+    may import beside the standard library.
     """
 
     backend: Backend = "bubblewrap"
     time_s: float = 2.0
-    total_s: float = 10.0
+    total_s: float = 45.0
     memory_mb: int = 512
-    output_kb: int = 64
+    stdin_kb: int = 32 << 10
+    output_kb: int = 8 << 10
     tmp_mb: int = 16
     threads: int = 16
     libraries: tuple[str, ...] = ()
+
+    @property
+    def wall_s(self) -> float:
+        """Of one test, by the clock."""
+        return WALL * self.time_s
+
+    @property
+    def total_wall_s(self) -> float:
+        """Of all tests of a program, by the clock."""
+        return WALL * self.total_s
 
     def json(self) -> dict[str, Any]:
         """As an argument of `scene.call`."""
@@ -65,10 +87,22 @@ class Box:
 
 @dataclass(slots=True)
 class Started:
-    """An interpreter that has been started, and what to do when it is over."""
+    """A keeper that has been started. group: what bounds it, where there is one. folder: to be removed afterwards."""
 
     process: subprocess.Popen[bytes]
-    cleanup: Callable[[], None] = field(default=lambda: None)
+    group: cgroups.Group | None = None
+    folder: str = ""
+
+    def starved(self) -> bool:
+        """Whether it was ended for want of memory."""
+        return self.group is not None and self.group.starved()
+
+    def cleanup(self) -> None:
+        """Leaves nothing behind, once the process has ended."""
+        if self.group:
+            self.group.remove()
+        if self.folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def start(box: Box) -> Started:
@@ -91,20 +125,18 @@ def missing(backend: Backend) -> str:
     if shutil.which("bwrap") is None:
         return f"bubblewrap is missing; {INSTALL}"
     try:
-        syscalls.program()
+        syscalls.of_programs()
     except (ImportError, OSError, RuntimeError) as error:
         return f"the filter of system calls cannot be made ({error}); install libseccomp2 and pyseccomp"
     return ""
 
 
-_numbers = itertools.count()
-
-
 def _bubblewrap(box: Box) -> Started:
     root = os.geteuid() == 0
     names = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
+    names += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN"]  # to mount /tmp: the keeper gives it up at once
     if root:
-        names += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+        names += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
         names += ["--unshare-user", "--uid", "65534", "--gid", "65534"]
     shown = _files(box.libraries)
@@ -113,9 +145,8 @@ def _bubblewrap(box: Box) -> Started:
     )
     binds = [word for folder in folders for word in ("--perms", "0755", "--dir", folder)]
     binds += [word for source, place in shown for word in ("--ro-bind", source, place)]
-    filtered = syscalls.program()
     reading, writing = os.pipe()
-    os.write(writing, filtered)  # a kilobyte or two: a pipe holds it
+    os.write(writing, syscalls.of_keepers())  # a kilobyte or two: a pipe holds it
     os.close(writing)
     try:
         command = [
@@ -123,23 +154,37 @@ def _bubblewrap(box: Box) -> Started:
             "--clearenv", *_environment(), *binds, *_hidden(),
             "--perms", "1777", "--size", str(box.tmp_mb << 20), "--tmpfs", TMP,
             "--dev-bind", "/dev/null", "/dev/null", "--dev-bind", "/dev/urandom", "/dev/urandom",
-            "--remount-ro", "/", "--chdir", TMP, "--seccomp", str(reading),
-            "--", f"{PYTHON}/bin/python3", *_program(box, FIRST_USER + next(_numbers) % USERS if root else None),
+            "--remount-ro", "/", "--chdir", "/", "--seccomp", str(reading),
+            "--", f"{PYTHON}/bin/python3", *_keeper(box, TMP, _user() if root else None),
         ]  # fmt: skip
-        return Started(_popen(command, pass_fds=(reading,)))
+        group = cgroups.group(box)
+        started = Started(_popen(group.around(command) if group else command, pass_fds=(reading,)), group)
     finally:
         os.close(reading)
+    return started
 
 
 def _process(box: Box) -> Started:
     folder = tempfile.mkdtemp(prefix="coterie-")
     libraries = [str(_package(name).parent) for name in box.libraries]
     try:
-        process = _popen([sys.executable, *_program(box, None, libraries)], cwd=folder)
+        process = _popen([sys.executable, *_keeper(box, folder, None, libraries)], cwd=folder)
     except OSError:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    return Started(process, lambda: shutil.rmtree(folder, ignore_errors=True))
+    return Started(process, folder=folder)
+
+
+def _user() -> int:
+    """An id that nothing else on this machine has."""
+    return FIRST_USER + secrets.randbelow(USERS) if _knows(FIRST_USER + USERS) else secrets.choice(FEW_USERS)
+
+
+@lru_cache
+def _knows(user: int) -> bool:
+    """Whether this process's namespace has such a user."""
+    ranges = [list(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text().splitlines()]
+    return any(first <= user < first + count for first, _, count in ranges)
 
 
 def _popen(command: list[str], **more: Any) -> subprocess.Popen[bytes]:
@@ -150,25 +195,30 @@ def _popen(command: list[str], **more: Any) -> subprocess.Popen[bytes]:
     )
 
 
-def _program(box: Box, uid: int | None, libraries: list[str] | None = None) -> list[str]:
-    """The interpreter's arguments: isolated, without site, the program as source, its settings."""
+def _keeper(box: Box, folder: str, user: int | None, libraries: list[str] | None = None) -> list[str]:
+    """The interpreter's arguments: isolated, without site, the keeper as code, its settings."""
+    alone = box.backend == "bubblewrap"
     settings = {
-        "time_s": box.time_s,
+        "cpu_s": box.time_s,
+        "wall_s": box.wall_s,
         "output_bytes": box.output_kb << 10,
-        "uid": uid,
+        "folder": folder,
+        "tmp": [box.tmp_mb << 20, INODES] if alone else None,
+        "user": user,
+        "filter": syscalls.of_programs().hex() if alone else "",
         "libraries": [f"{PYTHON}/libraries"] if libraries is None and box.libraries else libraries or [],
         "limits": {
             "RLIMIT_AS": box.memory_mb << 20,
             "RLIMIT_CPU": int(box.total_s) + 1,
-            "RLIMIT_FSIZE": box.tmp_mb << 18,
+            "RLIMIT_FSIZE": max(box.output_kb << 10, box.tmp_mb << 18) + 1,
             "RLIMIT_NOFILE": 64,
-            "RLIMIT_NPROC": box.threads,
+            "RLIMIT_NPROC": box.threads + 1,
             "RLIMIT_CORE": 0,
         },
     }
-    if box.backend == "process":
+    if not alone:
         del settings["limits"]["RLIMIT_NPROC"]  # it would count all of the user's own processes
-    return ["-s", "-P", "-S", "-B", "-c", _source(), json.dumps(settings)]
+    return ["-s", "-P", "-S", "-B", "-c", _code(), json.dumps(settings)]
 
 
 ENVIRONMENT = {"PYTHONHASHSEED": "0"}
@@ -184,8 +234,19 @@ _VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 
 @lru_cache
-def _source() -> str:
-    return Path(inside.__file__).read_text(encoding="utf-8") + "\nmain()\n"
+def _code() -> str:
+    """The modules that run inside, compiled here, for the interpreter there is the same."""
+    made = {one.__name__: Path(one.__file__ or "").read_bytes() for one in (plain, program, keeper)}
+    codes = [(name, compile(source, f"{name}.py", "exec")) for name, source in made.items()]
+    packed = base64.b64encode(zlib.compress(marshal.dumps(codes))).decode()
+    return (
+        "import binascii, marshal, sys, zlib\n"
+        f"for name, code in marshal.loads(zlib.decompress(binascii.a2b_base64({packed!r}))):\n"
+        "    sys.modules[name] = module = type(sys)(name)\n"
+        "    exec(code, module.__dict__)\n"
+        "    setattr(sys.modules.setdefault('coterie.sandbox', type(sys)('coterie.sandbox')), name[16:], module)\n"
+        "module.main()"
+    )
 
 
 @lru_cache

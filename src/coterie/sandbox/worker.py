@@ -1,8 +1,7 @@
-"""The host's side of a sandbox: one interpreter, asked in bounded JSON lines; and a warm pool of them.
+"""The host's side of a sandbox: one keeper, asked in bounded lines; and a warm pool of them.
 
-Every request's sandbox is new and used once: what is warm is an interpreter that has started and
-waits. Nothing that comes out of it is trusted: lines are bounded in size and time, parsed as JSON,
-and turned into a typed answer.
+Every program's sandbox is new and used once: what is warm is a keeper that has started and waits. What a program
+does, and however it ends, is its answer; `Unavailable` is raised only by a sandbox that never was ready.
 """
 
 from __future__ import annotations
@@ -13,31 +12,25 @@ import os
 import queue
 import select
 import signal
-import subprocess
 import threading
 import time
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from coterie.errors import Unavailable
 from coterie.sandbox.backends import Box, Started, start
-from coterie.sandbox.inside import LONGEST_MESSAGE, NotPlain, decode
+from coterie.sandbox.border import LONGEST_MESSAGE, MALFORMED, Message, parsed, read
 
-STATUSES = frozenset({"ok", "error", "timeout", "memory", "output", "refused"})
-GRACE_S = 1.0
-"""What a request may take beyond its own time before its sandbox is killed."""
+GRACE_S = 2.0
+"""What a keeper may take beyond the time of its program before its sandbox is killed."""
 START_S = 30.0
-"""What an interpreter may take to start."""
-CHUNK = 1 << 16
-FIELDS: dict[str, type] = {
-    "message": str, "output": str, "left": str, "held": list, "at": int, "args": list, "kwargs": dict,
-}  # fmt: skip
-"""What an answer may hold beside its status and value."""
-Answer = dict[str, Any]
-"""status, and value, output, message and the like where there are any."""
+"""What a keeper may take to start."""
+CHUNK = 1 << 18
+GONE: Message = {"status": "error", "message": "its sandbox ended"}
 
 
 class Worker:
-    """One sandbox. Once it has failed to answer it is dead, and every further answer says why."""
+    """One sandbox. Once its keeper has failed to answer it is dead, and every further answer says why."""
 
     def __init__(self, box: Box) -> None:
         """Starts it. Raises: Unavailable: it could not be started."""
@@ -49,30 +42,58 @@ class Worker:
         self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
         os.set_blocking(self._in, False)
         os.set_blocking(self._out, False)
-        self._unread = b""
-        self._dead: Answer | None = None
+        self._unread = bytearray()
+        self._dead: Message | None = None
         self._ends = 0.0
+        self._program: dict[str, Any] = {}
+        self._lives = False
 
     def begin(self) -> None:
         """Waits until it can serve; its total time runs from here. Raises: Unavailable: it never could."""
-        answer = self._read(time.monotonic() + START_S, "ready")
-        if answer["status"] != "ready":
+        ready = self._line(time.monotonic() + START_S)
+        if ready is None or parsed(ready) is None:
             assert self._process.stderr is not None
             self._process.kill()
             reason = self._process.stderr.read(1 << 16).decode("utf-8", "replace").strip()[-LONGEST_MESSAGE:]
-            raise Unavailable("sandbox", f"{self.box.backend} did not start: {reason or answer}")
-        self._ends = time.monotonic() + self.box.total_s
+            raise Unavailable("sandbox", f"{self.box.backend} did not start: {reason or self._dead}")
+        self._ends = time.monotonic() + self.box.total_wall_s
 
-    def ask(self, do: str, **request: Any) -> Answer:
-        """One request's answer."""
-        return self.send({"do": do, **request})
+    def load(self, source: str, *, crossing: bool = False) -> Message:
+        """Loads a program. Returns: loaded, or a failure.
 
-    def send(self, message: dict[str, Any]) -> Answer:
-        """Sends a line and takes the next."""
-        deadline = min(time.monotonic() + self.box.time_s + GRACE_S, self._ends)
-        if self._dead is None:
-            self._write(json.dumps(message).encode() + b"\n", deadline)
-        return self._dead or self._read(deadline, "asked")
+        Args: crossing: functions and iterators may cross, and what a call changed is told.
+        """
+        self._program = {"do": "begin", "what": "load", "source": source, "crossing": crossing}
+        return self._spoken(self._program, ("loaded",))
+
+    def check(self, source: str, name: str) -> Message:
+        """Begins test code. Returns: its first message."""
+        self._program = {"do": "begin", "what": "check", "source": source, "name": name}
+        return self._spoken(self._program, ("asked", "held", "done"))
+
+    def call(self, accepted: Collection[str] = ("returned",), **call: Any) -> Message:
+        """Calls a function of the program, which is loaded again where the call before ended it."""
+        if not self._lives and (loaded := self._spoken(self._program, ("loaded",)))["status"] != "loaded":
+            return loaded
+        return self.tell({"call": call}, accepted)
+
+    def tell(self, message: dict[str, Any], accepted: Collection[str]) -> Message:
+        """Hands the program a message and gives its next."""
+        return self._spoken({"do": "tell", "line": json.dumps(message)}, accepted)
+
+    def run(self, source: str, stdin: str) -> Message:
+        """A whole program on a standard input. Returns: ran, with its output; or a failure."""
+        answer = self._asked({"do": "run", "source": source, "stdin": stdin})
+        count = answer.get("ran")
+        if self._dead is None and type(count) is int and 0 <= count <= self.box.output_kb << 10:
+            data = self._taken(count, time.monotonic() + GRACE_S)
+            return {"status": "ran", "output": data.decode("utf-8", "replace")} if data is not None else self._failed()
+        return self._ended(answer)
+
+    @property
+    def lives(self) -> bool:
+        """Whether the program that was begun has not ended."""
+        return self._lives
 
     def close(self) -> None:
         """Kills it as a tree, and leaves nothing behind."""
@@ -88,84 +109,93 @@ class Worker:
             pipe.close()
         self._started.cleanup()
 
+    def _spoken(self, request: dict[str, Any], accepted: Collection[str]) -> Message:
+        """What the program says to a request; or how it ended."""
+        answer = self._asked(request)
+        said = answer.get("said")
+        self._lives = self._dead is None and type(said) is str
+        return read(said, accepted) if self._lives else self._ended(answer)  # pyright: ignore[reportArgumentType]
+
+    def _ended(self, answer: dict[str, Any]) -> Message:
+        """How the program ended, as its keeper says; or what became of the keeper."""
+        return self._dead or read(json.dumps(answer.get("ended")), ())
+
+    def _asked(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The keeper's answer; none where it is dead."""
+        deadline = min(time.monotonic() + self.box.wall_s + GRACE_S, self._ends)
+        if self._dead is None:
+            self._write(json.dumps(request).encode() + b"\n", deadline)
+        line = self._line(deadline)
+        found = parsed(line) if line is not None else None
+        if isinstance(found, dict):
+            return found
+        if line is not None:
+            self._die(MALFORMED)
+        return {}
+
+    def _failed(self) -> Message:
+        return self._dead or GONE
+
     def _write(self, data: bytes, deadline: float) -> None:
         poll = select.poll()
         poll.register(self._in, select.POLLOUT)
-        while data:
+        view = memoryview(data)
+        while view:
             left = deadline - time.monotonic()
             if left <= 0 or not poll.poll(left * 1000):
-                return self._die("timeout")
+                return self._die({"status": "timeout"})
             try:
-                data = data[os.write(self._in, data[:CHUNK]) :]
+                view = view[os.write(self._in, view[:CHUNK]) :]
             except BlockingIOError:
                 continue
             except BrokenPipeError:
-                return self._die("error", self._end())
+                return self._die(GONE)
         return None
 
-    def _read(self, deadline: float, other: str) -> Answer:
-        """The next line as an answer. other: a status that is allowed here beside the usual."""
+    def _line(self, deadline: float) -> bytes | None:
+        """The keeper's next line; None when it is dead."""
+        longest = (self.box.output_kb << 10) * 6 + (1 << 16)  # JSON writes a character as six at most
+        seen = 0
+        while (end := self._unread.find(b"\n", seen)) < 0:
+            seen = len(self._unread)
+            if self._dead is not None or not self._more(deadline):
+                return None
+            if len(self._unread) > longest:
+                self._die({"status": "output"})
+                return None
+        line = bytes(self._unread[:end])
+        del self._unread[: end + 1]
+        return line
+
+    def _taken(self, count: int, deadline: float) -> bytes | None:
+        """So many bytes; None when it is dead before."""
+        while len(self._unread) < count:
+            if not self._more(deadline):
+                return None
+        data = bytes(self._unread[:count])
+        del self._unread[:count]
+        return data
+
+    def _more(self, deadline: float) -> bool:
+        """Takes what has come; whether there was anything in time."""
         poll = select.poll()
         poll.register(self._out, select.POLLIN)
-        longest = (self.box.output_kb << 10) * 6 + 4096  # JSON writes a character as six at most
-        while b"\n" not in self._unread:
-            left = deadline - time.monotonic()
-            if left <= 0 or not poll.poll(left * 1000):
-                self._die("timeout")
-                break
-            try:
-                chunk = os.read(self._out, CHUNK)
-            except BlockingIOError:
-                continue
+        left = deadline - time.monotonic()
+        if left <= 0 or not poll.poll(left * 1000):
+            self._die({"status": "timeout"})
+            return False
+        with contextlib.suppress(BlockingIOError):
+            chunk = os.read(self._out, CHUNK)
             self._unread += chunk
             if not chunk:
-                self._die("error", self._end())
-                break
-            if len(self._unread) > longest:
-                self._die("output")
-                break
-        if self._dead is not None:
-            return self._dead
-        line, _, self._unread = self._unread.partition(b"\n")
-        return checked(line, other)
+                self._die({"status": "memory"} if self._started.starved() else GONE)
+            return bool(chunk)
+        return True
 
-    def _die(self, status: str, message: str = "") -> None:
-        self._dead = {"status": status, "message": message} if message else {"status": status}
+    def _die(self, why: Message) -> None:
+        self._dead = why
+        self._lives = False
         self._process.kill()
-
-    def _end(self) -> str:
-        """How it ended, when it ended by itself."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            code = self._process.wait(timeout=GRACE_S)
-            number = -code if code < 0 else code - 128
-            if number in signal.valid_signals():
-                return f"it was ended by {signal.Signals(number).name}"
-        return "it ended without an answer"
-
-
-def checked(line: bytes, other: str) -> Answer:
-    """A line from inside as an answer, with nothing in it that was not expected."""
-    malformed: Answer = {"status": "refused", "message": "a malformed answer"}
-    try:
-        found = json.loads(line)
-        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()  # a lone surrogate is not text
-    except (ValueError, RecursionError):
-        return malformed
-    if not isinstance(found, dict) or found.get("status") not in (*STATUSES, other):  # of any type: no set
-        return malformed
-    answer: Answer = {"status": found["status"]}
-    for key, kind in FIELDS.items():
-        if key in found:
-            if type(found[key]) is not kind:
-                return malformed
-            answer[key] = found[key][:LONGEST_MESSAGE] if key == "message" else found[key]
-    if "value" in found:
-        try:
-            decode(found["value"])
-        except (NotPlain, RecursionError):
-            return malformed
-        answer["value"] = found["value"]
-    return answer
 
 
 class Pool:
@@ -181,7 +211,7 @@ class Pool:
         self._starter.start()
 
     @contextlib.contextmanager
-    def worker(self):
+    def worker(self) -> Iterator[Worker]:
         """A fresh sandbox, closed afterwards. Raises: Unavailable: none could be started."""
         found = self._ready.get()
         if isinstance(found, Exception):

@@ -1,0 +1,82 @@
+"""The border: what may come out of a sandbox, and nothing else.
+
+Every line from inside is read here, on every path: of a known status, with the fields of that status and of their
+types, or it is malformed, which is its program's failure. Nothing is built from what was read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection
+from typing import Any
+
+from coterie.sandbox.plain import is_plain
+
+LONGEST_MESSAGE = 500
+"""Characters of a message."""
+FAILURES = ("error", "timeout", "memory", "output", "refused")
+Message = dict[str, Any]
+"""status, and the fields of that status."""
+MALFORMED: Message = {"status": "refused", "message": "a malformed answer"}
+
+
+def _of(*kinds: type) -> Callable[[Any], bool]:
+    return lambda value: type(value) in kinds
+
+
+def _plain_list(value: Any) -> bool:
+    return isinstance(value, list) and is_plain(value)
+
+
+def _plain_table(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(is_plain, value.values()))
+
+
+FAILURE = {"message?": _of(str), "kind?": _of(str), "name?": _of(str)}
+MESSAGES: dict[str, dict[str, Callable[[Any], bool]]] = {
+    "loaded": {},
+    "returned": {"value": is_plain, "changed?": _plain_table},
+    "asked": {
+        "target": lambda value: value is None or (type(value) is int and value >= 0),
+        "verb": lambda value: value in ("call", "next"),
+        "args": _plain_list,
+        "kwargs": _plain_table,
+    },
+    "held": {"held": _of(bool)},
+    "done": {"left": _of(str)},
+    **dict.fromkeys(FAILURES, FAILURE),
+}
+"""What each status comes with; a field with a question mark may be missing."""
+
+
+def read(line: str | bytes, accepted: Collection[str]) -> Message:
+    """A program's line as a message of an accepted status, or a failure; what it holds besides is dropped."""
+    found = parsed(line)
+    status = found.get("status") if isinstance(found, dict) else None
+    if not isinstance(found, dict) or not isinstance(status, str) or status not in (*accepted, *FAILURES):
+        return MALFORMED
+    message: Message = {"status": status}
+    for field, fits in MESSAGES[status].items():
+        name = field.removesuffix("?")
+        if name in found and fits(found[name]):
+            value = found[name]
+            message[name] = value[:LONGEST_MESSAGE] if type(value) is str else value
+        elif name in found or name == field:
+            return MALFORMED
+    return message
+
+
+def parsed(line: str | bytes) -> Any:
+    """A line's JSON; None where it is none, or holds what is no text or no number."""
+    try:
+        found = json.loads(line)
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()  # a lone surrogate is not text
+    except (ValueError, RecursionError):
+        return None
+    return found
+
+
+def failure(found: Any) -> Message:
+    """How a program ended, as its keeper says."""
+    ended = read(json.dumps(found), ())
+    return ended if found is not None else MALFORMED

@@ -1,0 +1,316 @@
+"""What starts inside a sandbox: it forks a process a program, watches it, and says how it ended.
+
+It runs nothing that a model wrote, and reads none of it: what a program sends is handed on as text, which the host
+reads. So how a program ended, and what it cost, is said by somebody whom the program cannot be. A program's own
+process may make no other, and is gone before the next begins.
+
+Messages, a JSON line each. From the host: `begin` (a program that will answer), `tell` (a line for it), `run` (a
+whole program with a standard input). To the host: `said` (its line), `ran`, or `ended`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import struct
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from coterie.sandbox import program
+
+PAUSE_S = 0.0005
+"""Between the first two looks at a program that runs; each is a little longer than the last."""
+LONGEST_PAUSE_S = 0.01
+LONGEST_LOOK_S = 0.2
+"""Between two looks at a program's time: with several threads it runs faster than the clock."""
+MOST_SAID = 500
+"""Bytes of what a program said last on its standard error."""
+MESSAGE_BYTES = 4096
+"""What a line holds beside a value."""
+
+
+class Become(BaseException):
+    """Raised in a fork: all that was the keeper's is left, and the program begins."""
+
+    def __init__(self, begin: Callable[[], None]) -> None:
+        super().__init__()
+        self.begin = begin
+
+
+class Keeper:
+    """Forks programs, one at a time.
+
+    Args: settings: cpu_s and wall_s of a request, output_bytes, folder that programs write in, limits, filter.
+    """
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.settings = settings
+        self.requests = os.fdopen(os.dup(0), "rb")
+        self.host = os.fdopen(os.dup(1), "wb")
+        self.pid = 0
+        self.to, self.of, self.unread = -1, -1, b""
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for number in range(3):
+            os.dup2(nothing, number)
+
+    def serve(self, ready: dict[str, Any]) -> None:
+        """Answers the host until it closes."""
+        self.say(ready)
+        for line in self.requests:
+            request = json.loads(line)
+            getattr(self, request.pop("do"))(**request)
+        self.end()
+
+    def say(self, message: dict[str, Any], data: bytes = b"") -> None:
+        """Sends one line, and the bytes that it announces."""
+        self.host.write(json.dumps(message).encode() + b"\n" + data)
+        self.host.flush()
+
+    def begin(self, **how: Any) -> None:
+        """Starts a program that answers, instead of the one before, and sends on its first line."""
+        self.end()
+        self.clean()
+        (theirs, self.to), (self.of, answers) = os.pipe(), os.pipe()
+
+        def become() -> None:
+            program.serve(theirs, answers, how)
+
+        self.fork({}, [theirs, answers], become)
+        os.close(theirs)
+        os.close(answers)
+        self.unread = b""
+        self.next_line()
+
+    def tell(self, line: str) -> None:
+        """Hands a line to the program and sends on its next."""
+        if self.pid:
+            data = line.encode() + b"\n"
+            os.set_blocking(self.to, False)
+            self.next_line(data)
+        else:
+            self.say({"ended": {"status": "error", "message": "it has ended"}})
+
+    def next_line(self, data: bytes = b"") -> None:
+        """The program's next line, once it has been given some bytes; or how it ended."""
+        longest = self.settings["output_bytes"] + MESSAGE_BYTES
+        watch = Watch(self.pid, self.settings["cpu_s"], self.settings["wall_s"])
+        while b"\n" not in self.unread:
+            left = watch.left()
+            if left <= 0:
+                return self.ended({"status": "timeout"})
+            readable, writable, _ = select.select([self.of], [self.to] if data else [], [], left)
+            try:
+                if writable:
+                    data = data[os.write(self.to, data) :]
+                if not readable:
+                    continue
+                chunk = os.read(self.of, 1 << 16)
+            except BlockingIOError:
+                continue
+            except BrokenPipeError:
+                chunk = b""
+            self.unread += chunk
+            if not chunk:
+                return self.ended()
+            if len(self.unread) > longest:
+                return self.ended({"status": "output"})
+        line, _, self.unread = self.unread.partition(b"\n")
+        return self.say({"said": line.decode("utf-8", "replace")})
+
+    def ended(self, why: dict[str, Any] | None = None) -> None:
+        """Says how the program ended: as told, or by itself."""
+        code = self.end(0.0 if why else 0.2)  # one that has closed its pipe is about to end by itself
+        self.say({"ended": why or {"status": "error", "message": ending(code)}})
+
+    def end(self, patience_s: float = 0.0) -> int:
+        """Ends the program, if there is one. Returns: its exit status, or minus the signal."""
+        if not self.pid:
+            return 0
+        for number in (self.to, self.of):
+            os.close(number)
+        self.to = self.of = -1
+        pid, self.pid = self.pid, 0
+        _, status = reaped(pid, Watch(pid, patience_s, patience_s))
+        return os.waitstatus_to_exitcode(status)
+
+    def run(self, source: str, stdin: str) -> None:
+        """A whole program, with files for its standard streams: what it wrote, and how it ended."""
+        self.end()
+        self.clean()
+        streams = [temporary() for _ in range(3)]
+        view = memoryview(stdin.encode())
+        while view:
+            view = view[os.write(streams[0], view) :]
+        os.lseek(streams[0], 0, os.SEEK_SET)
+
+        def become() -> None:
+            program.run(source)
+
+        limits = {"RLIMIT_CPU": int(self.settings["cpu_s"]) + 2}
+        pid = self.fork(limits, [], become, streams)
+        self.pid = 0
+        late, status = reaped(pid, Watch(pid, self.settings["cpu_s"], self.settings["wall_s"]))
+        code = os.waitstatus_to_exitcode(status)
+        most = self.settings["output_bytes"]
+        data = os.pread(streams[1], most + 1, 0)
+        size = os.fstat(streams[2]).st_size
+        error = os.pread(streams[2], MOST_SAID, max(0, size - MOST_SAID)).decode("utf-8", "replace").strip()
+        for number in streams:
+            os.close(number)
+        if code == -signal.SIGXFSZ or len(data) > most:
+            how: dict[str, Any] = {"status": "output"}
+        elif late or code == -signal.SIGXCPU:
+            how = {"status": "timeout"}
+        elif error.endswith("MemoryError"):
+            how = {"status": "memory"}
+        elif code:
+            said = error.splitlines()[-1:] if code > 0 else []
+            how = {"status": "error", "message": said[0] if said else ending(code)}
+            how |= {"kind": "exit"} if code > 0 else {}
+        else:
+            return self.say({"ran": len(data)}, data)
+        return self.say({"ended": how})
+
+    def fork(self, limits: dict[str, int], kept: list[int], become: Callable[[], None], streams: Any = ()) -> int:
+        """Starts a process that is confined and becomes a program."""
+        pid = os.fork()
+        if pid:
+            self.pid = pid
+            return pid
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+        self.requests.close()
+        self.host.close()
+        for number in {self.to, self.of, *streams} - {*kept, -1}:
+            os.close(number)
+        limit({**self.settings["limits"], **limits})
+        if self.settings["filter"]:
+            forbid(bytes.fromhex(self.settings["filter"]))
+        raise Become(become)
+
+    def clean(self) -> None:
+        """Empties the folder that programs write in, as far as the last one lets it: what is left is its own."""
+        os.chdir(self.settings["folder"])
+        for entry in list(os.scandir()):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            else:
+                os.unlink(entry.path)  # noqa: PTH108
+
+
+class Watch:
+    """What a process may still take, counted from now: of CPU time, where the system tells it, and of the clock."""
+
+    def __init__(self, pid: int, cpu_s: float, wall_s: float) -> None:
+        self.pid = pid
+        self.cpu_ends = cpu_of(pid) + cpu_s
+        self.wall_ends = time.monotonic() + wall_s
+
+    def left(self) -> float:
+        """Seconds until it is worth another look; none when its time is over."""
+        return min(self.cpu_ends - cpu_of(self.pid), self.wall_ends - time.monotonic(), LONGEST_LOOK_S)
+
+
+def cpu_of(pid: int) -> float:
+    """Seconds of CPU time that a process has taken, all threads; 0 where the system has no such clock."""
+    try:
+        return time.clock_gettime((~pid << 3) | 2)
+    except (OSError, AttributeError):
+        return 0.0
+
+
+def reaped(pid: int, watch: Watch) -> tuple[bool, int]:
+    """Waits for a process, and ends it when its time is over. Returns: whether it was late, and its status."""
+    pause, late = PAUSE_S, False
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return late, status
+        if not late and watch.left() <= 0:
+            os.kill(pid, signal.SIGKILL)
+            late = True
+        time.sleep(pause)
+        pause = min(1.2 * pause, LONGEST_PAUSE_S)
+
+
+def ending(code: int) -> str:
+    """How a process ended, in words, from its exit status or minus its signal: any of them."""
+    if code >= 0:
+        return f"it ended with exit status {code}"
+    return f"it was ended by {signal.Signals(-code).name if -code in set(signal.Signals) else f'signal {-code}'}"
+
+
+def temporary() -> int:
+    """A file without a name."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("stream")
+    import tempfile
+
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def limit(limits: dict[str, int]) -> None:
+    """Sets limits that cannot be raised again."""
+    for name, most in limits.items():
+        which = getattr(resource, name)
+        hard = resource.getrlimit(which)[1]
+        lower = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(which, (lower, lower))
+
+
+def forbid(code: bytes) -> None:
+    """Puts a filter of system calls on this process for good. Raises: OSError: the kernel does not take it."""
+    held = ctypes.create_string_buffer(code, len(code))
+    made = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(held))
+    called(ctypes.CDLL(None, use_errno=True).prctl(22, 2, made, 0, 0), "prctl")  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
+
+
+def called(result: int, name: str) -> None:
+    """Raises OSError where a function of the C library has failed."""
+    if result != 0:
+        raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
+
+
+def mounted(folder: str, size: int, inodes: int) -> bool:
+    """Whether a new file system of bounded size and number of files lies over a folder."""
+    options = f"size={size},nr_inodes={inodes},mode=1777".encode()
+    nosuid_nodev_noexec = 2 | 4 | 8
+    return ctypes.CDLL(None).mount(b"tmpfs", folder.encode(), b"tmpfs", nosuid_nodev_noexec, options) == 0
+
+
+def surrender(user: int | None) -> None:
+    """Becomes another user where this is root, and gives up every capability."""
+    if user is not None:
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(47, 4, 0, 0, 0)  # PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL
+    header, nothing = struct.pack("II", 0x20080522, 0), bytes(24)  # _LINUX_CAPABILITY_VERSION_3
+    called(libc.capset(header, nothing), "capset")
+
+
+def main() -> None:
+    """Serves, as the settings on the command line say."""
+    settings = json.loads(sys.argv[1])
+    sys.argv[1:] = []
+    sys.path[:0] = settings["libraries"]
+    ready = {"ready": True}
+    if settings["tmp"]:
+        ready["inodes"] = mounted(settings["folder"], *settings["tmp"])
+        surrender(settings["user"])
+    try:
+        Keeper(settings).serve(ready)
+    except Become as new:
+        begin = new.begin
+    else:
+        return
+    begin()

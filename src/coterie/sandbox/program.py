@@ -1,0 +1,238 @@
+"""A program's own process inside a sandbox: all of it may be taken over by what it runs.
+
+Whoever answers in the program's place gains nothing: no expected value ever enters a sandbox, so an answer must
+still be right. `serve` answers calls of a program's functions, and runs test code whose `candidate` lives in
+another sandbox: the two speak through the host, and either may call what the other has given it. `run` runs a whole
+program and ends as Python ends.
+
+Messages, a JSON line each. In: `call` (a function, by name or number), `answer` (to an `asked`), `on`. Out: `loaded`,
+`returned`, `asked`, `held` (an assert), `done`, or a failure.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import json
+import os
+import sys
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from coterie.sandbox.plain import NotPlain, decode, encode
+
+LONGEST_MESSAGE = 500
+"""Characters of an error's message."""
+CHANGED = (list, dict, set, bytearray, deque)
+"""What a function may change that it was given."""
+
+
+def serve(requests: int, answers: int, how: dict[str, Any]) -> None:
+    """Loads a program, or runs test code, and answers until there are no more requests."""
+    leave_by_name()
+    with os.fdopen(requests, "rb") as incoming, os.fdopen(answers, "wb") as outgoing:
+        side = Side(incoming, outgoing)
+        with contextlib.suppress(Over):
+            getattr(side, how.pop("what"))(**how)
+
+
+def run(source: str) -> None:
+    """Runs a whole program; how it ends is how this process ends."""
+    leave_by_name()
+    sys.stdin = open(0, closefd=False, encoding="utf-8", errors="replace")  # noqa: SIM115
+    sys.stdout = open(1, "w", closefd=False, encoding="utf-8", errors="replace")  # noqa: SIM115
+    sys.stderr = open(2, "w", closefd=False, encoding="utf-8", errors="replace", buffering=1)  # noqa: SIM115
+    exec(compile(source, "program.py", "exec"), fresh("__main__"))  # noqa: S102  (this is what a sandbox is for)
+
+
+def leave_by_name() -> None:
+    """`exit` and `quit`, which Python's `site` would have made."""
+
+    def leave(code: object = None) -> NoReturn:
+        raise SystemExit(code)
+
+    builtins.exit = builtins.quit = leave  # type: ignore[assignment]
+
+
+def fresh(name: str) -> dict[str, Any]:
+    """A new module's names."""
+    module = type(sys)(name)
+    module.__dict__["__builtins__"] = builtins
+    sys.modules[name] = module
+    return module.__dict__
+
+
+class Over(BaseException):
+    """Nobody asks any more."""
+
+
+class Side:
+    """One of the two that speak: a program, or the tests of one."""
+
+    def __init__(self, incoming: Any, outgoing: Any) -> None:
+        self.incoming = incoming
+        self.outgoing = outgoing
+        self.names: dict[str, Any] = {}
+        self.given: list[Any] = []
+        self.crossing = False
+
+    def load(self, source: str, crossing: bool = False) -> None:
+        """Runs a program's top level under the name "program", then answers calls.
+
+        Args: crossing: functions and iterators may cross, and what a call changed is sent back.
+        """
+        self.crossing = crossing
+        self.names = fresh("program")
+
+        def top() -> dict[str, Any]:
+            exec(compile(source, "program.py", "exec"), self.names)  # noqa: S102
+            return {"status": "loaded"}
+
+        self.say(guarded(top))
+        while True:
+            self.answer(self.hear())
+
+    def check(self, source: str, name: str) -> None:
+        """Test code that defines `check(candidate)`: each of its asserts, which has become a call of `__record__`."""
+        self.crossing = True
+        names = fresh("tests")
+        names["__record__"] = self.record
+
+        def candidate(*args: Any, **kwargs: Any) -> Any:
+            return self.ask(None, args, kwargs)
+
+        def tests() -> dict[str, Any]:
+            names[name] = candidate
+            exec(compile(source, "tests.py", "exec"), names)  # noqa: S102
+            names[name] = candidate  # the tests' own text may hold a prompt that defines it
+            try:
+                names["check"](candidate)
+            except Exception as error:  # a statement between two asserts: the rest cannot be tried
+                return {"status": "done", "left": type(error).__name__}
+            return {"status": "done", "left": ""}
+
+        self.say(guarded(tests))
+
+    def record(self, test: Callable[[], Any]) -> None:
+        """Says whether an assert held."""
+        try:
+            held = bool(test())
+        except Exception:
+            held = False
+        self.say({"status": "held", "held": held})
+        self.hear()
+
+    def ask(self, target: int | None, args: Any, kwargs: dict[str, Any], verb: str = "call") -> Any:
+        """Has the other side call something, and gives what comes of it. Raises: what was raised there."""
+        self.say({
+            "status": "asked", "target": target, "verb": verb,
+            "args": [encode(one, self.hold) for one in args],
+            "kwargs": {key: encode(one, self.hold) for key, one in kwargs.items()},
+        })  # fmt: skip
+        while "answer" not in (message := self.hear()):
+            self.answer(message)
+        found = message["answer"]
+        for place, new in found.get("changed", {}).items():
+            change(kwargs[place] if place in kwargs else args[int(place)], decode(new, self.proxy))
+        if found["status"] == "returned":
+            return decode(found["value"], self.proxy)
+        kind = getattr(builtins, str(found.get("kind")), None)
+        raised = kind if isinstance(kind, type) and issubclass(kind, Exception) else RuntimeError
+        raise raised(found.get("message") or f"it gave {found['status']}")
+
+    def answer(self, message: dict[str, Any]) -> None:
+        """Calls what the other side asks for."""
+        self.say(guarded(lambda: self.called(**message["call"])))
+
+    def called(self, args: Any, kwargs: Any, name: str = "", target: int | None = None, verb: str = "call") -> Any:
+        """One call: of a function by its name, of a method of that name of a class `Solution`, or of what was given."""
+        proxy = self.proxy if self.crossing else None
+        hold = self.hold if self.crossing else None
+        args = [decode(one, proxy) for one in args]
+        kwargs = {key: decode(one, proxy) for key, one in kwargs.items()}
+        if target is not None:
+            value = next(self.given[target]) if verb == "next" else self.given[target](*args, **kwargs)
+        else:
+            method = name not in self.names and "Solution" in self.names
+            function = getattr(self.names["Solution"](), name) if method else self.names[name]
+            places = {str(at): one for at, one in enumerate(args)} | kwargs if self.crossing else {}
+            before = {at: encode(one, hold) for at, one in places.items() if isinstance(one, CHANGED)}
+            value = function(*args, **kwargs)
+            after = {at: encode(places[at], hold) for at in before}
+            changed = {at: new for at, new in after.items() if new != before[at]}
+            if changed:
+                return {"status": "returned", "value": encode(value, hold), "changed": changed}
+        return {"status": "returned", "value": encode(value, hold)}
+
+    def hold(self, thing: Any) -> int:
+        """Keeps something for the other side to use by its number."""
+        self.given.append(thing)
+        return len(self.given) - 1
+
+    def proxy(self, kind: str, number: int) -> Any:
+        """What stands for a function or an iterator of the other side."""
+        if kind == "function":
+            return lambda *args, **kwargs: self.ask(number, args, kwargs)
+        return Remote(self, number)
+
+    def hear(self) -> dict[str, Any]:
+        """The next message. Raises: Over: there are no more."""
+        line = self.incoming.readline()
+        if not line:
+            raise Over
+        return json.loads(line)
+
+    def say(self, message: dict[str, Any]) -> None:
+        """Sends one line."""
+        self.outgoing.write(json.dumps(message).encode() + b"\n")
+        self.outgoing.flush()
+
+
+class Remote:
+    """An iterator of the other side."""
+
+    def __init__(self, side: Side, number: int) -> None:
+        self.side = side
+        self.number = number
+
+    def __iter__(self) -> Remote:
+        return self
+
+    def __next__(self) -> Any:
+        return self.side.ask(self.number, (), {}, "next")
+
+
+def change(given: Any, new: Any) -> None:
+    """Makes something that was given hold what it was changed into."""
+    if isinstance(given, list | bytearray):
+        given[:] = new
+    else:
+        given.clear()
+        (given.extend if isinstance(given, deque) else given.update)(new)
+
+
+def guarded(what: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What a request comes to: whatever it raises becomes its answer."""
+    try:
+        return what()
+    except MemoryError:
+        return {"status": "memory"}
+    except NotPlain as error:
+        return {"status": "refused", "message": str(error)}
+    except Over:
+        raise
+    except BaseException as error:  # SystemExit too: a program that leaves has not answered
+        if isinstance(error, OSError) and error.errno == 27:  # file too large: its limit is the output's
+            return {"status": "output"}
+        kind = next(one.__name__ for one in type(error).__mro__ if one.__module__ == "builtins")
+        try:
+            message = str(error)
+        except BaseException:
+            message = ""
+        return {"status": "error", "kind": kind, "name": text(type(error).__name__), "message": text(message)}
+
+
+def text(words: str) -> str:
+    """Words that a line can hold."""
+    return words[:LONGEST_MESSAGE].encode("utf-8", "replace").decode()

@@ -1,0 +1,133 @@
+"""Results of programs that are asked the same again: replies to one prompt are often equal.
+
+Kept are outcomes that the program itself decided: not one that a clock, a signal or the machine had a part in, and
+none of a program that may look at anything but its arguments. Bounded in bytes.
+"""
+
+from __future__ import annotations
+
+import ast
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from coterie.sandbox.border import Message
+
+MOST_BYTES = 64 << 20
+LONGEST_PROGRAM = 20_000
+"""Characters of a program that is looked at; a longer one is not remembered."""
+PURE = frozenset(
+    [
+        "__future__",
+        "abc",
+        "array",
+        "bisect",
+        "cmath",
+        "collections",
+        "contextlib",
+        "copy",
+        "dataclasses",
+        "decimal",
+        "enum",
+        "fractions",
+        "functools",
+        "heapq",
+        "itertools",
+        "json",
+        "math",
+        "numbers",
+        "operator",
+        "re",
+        "statistics",
+        "string",
+        "textwrap",
+        "typing",
+        "unicodedata",
+    ]
+)
+"""Modules that give the same for the same."""
+ASIDE = frozenset(
+    [
+        "id",
+        "hash",
+        "object",
+        "open",
+        "input",
+        "exec",
+        "eval",
+        "compile",
+        "globals",
+        "vars",
+        "getattr",
+        "dir",
+        "breakpoint",
+        "__import__",
+    ]
+)
+"""Names by which a program may look elsewhere."""
+
+
+class Remembered:
+    """Texts by key, the least recently used forgotten first."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most = most_bytes
+        self._held: OrderedDict[str, str] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> str | None:
+        """What is kept under a key."""
+        with self._lock:
+            if key in self._held:
+                self._held.move_to_end(key)
+            return self._held.get(key)
+
+    def put(self, key: str, text: str) -> None:
+        """Keeps a text, and forgets others until there is room."""
+        with self._lock:
+            self._bytes -= self._size(key, self._held.pop(key, None))
+            self._held[key] = text
+            self._bytes += self._size(key, text)
+            while self._bytes > self._most:
+                self._bytes -= self._size(*self._held.popitem(last=False))
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @staticmethod
+    def _size(key: str, text: str | None) -> int:
+        return 0 if text is None else 4 * (len(key) + len(text))  # as many as Python takes at most
+
+
+def decided(program: str, answers: Iterable[Message]) -> bool:
+    """Whether answers are the program's own doing alone, and would be the same again."""
+    own = all(one["status"] in ("ok", "refused") or "kind" in one for one in answers)
+    return own and by_itself(program)
+
+
+def by_itself(program: str) -> bool:
+    """Whether a program looks at nothing but what it is given: no chance, no time, no files."""
+    if len(program) > LONGEST_PROGRAM:
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            nodes = list(ast.walk(ast.parse(program)))
+        except (SyntaxError, ValueError, MemoryError, RecursionError):
+            return True  # it does not load, whatever is asked
+    return not any(map(_looks_aside, nodes))
+
+
+def _looks_aside(node: ast.AST) -> bool:
+    match node:
+        case ast.Import(names=names):
+            return not {one.name.partition(".")[0] for one in names} <= PURE
+        case ast.ImportFrom(module=module):
+            return (module or "").partition(".")[0] not in PURE
+        case ast.Name(id=name):
+            return name in ASIDE
+        case ast.Attribute(attr=name):
+            return name.startswith("_")
+    return False

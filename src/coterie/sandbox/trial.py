@@ -1,0 +1,110 @@
+"""A trial: test code in one sandbox, a program in another, and every word between them carried across."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coterie.sandbox.border import FAILURES, Message
+from coterie.sandbox.worker import Worker
+
+MOST_MESSAGES = 100_000
+"""Of one trial."""
+MOST_TIMEOUTS = 3
+"""Calls out of time after which a program is not called again: the rest are out of time too."""
+DEEPEST = 50
+"""Calls within calls, from one side to the other and back."""
+TOO_MUCH: Message = {"status": "error", "kind": "RecursionError", "message": "the tests and the program go on for ever"}
+
+
+class Trial:
+    """One program under test code that defines `check(candidate)`.
+
+    Args: judge: an unused sandbox. worker: one that has loaded the program. name: the function. trace: a function of
+        the program that counts something.
+    """
+
+    def __init__(self, judge: Worker, worker: Worker, name: str, trace: str = "") -> None:
+        self.judge = judge
+        self.worker = worker
+        self.name = name
+        self.trace = trace
+        self.held: list[bool] = []
+        self.statuses: list[str] = []
+        self.rose: set[int] = set()
+        self._count = 0
+        self._messages = 0
+
+    def run(self, tests: str) -> Message:
+        """The last word of the tests: done, or how they ended."""
+        return self._heard(self.judge.check(tests, self.name), "done", 0)
+
+    def _heard(self, message: Message, wanted: str, depth: int) -> Message:
+        """What the tests come to say, once all that they ask before it has been answered."""
+        while message["status"] in ("asked", "held"):
+            self._messages += 1
+            if message["status"] == "held":
+                self.held.append(message["held"])
+                answer: dict[str, Any] = {"on": True}
+            else:
+                answer = {"answer": self._program(message, depth + 1)}
+            message = self.judge.tell(answer, ("asked", "held", wanted))
+        return message
+
+    def _program(self, asked: Message, depth: int) -> Message:
+        """What the program answers to the tests, once what it asks of them has been answered."""
+        first = asked["target"] is None
+        if depth > DEEPEST or self._messages > MOST_MESSAGES:
+            return TOO_MUCH
+        if self.statuses.count("timeout") >= MOST_TIMEOUTS:
+            found: Message = {"status": "timeout"}
+        else:
+            found = self.worker.call(("returned", "asked"), **_call(asked, self.name))
+        while found["status"] == "asked":
+            self._messages += 1
+            if depth >= DEEPEST or self._messages > MOST_MESSAGES:
+                answer = TOO_MUCH
+            else:
+                answer = self._heard(self.judge.tell({"call": _call(found)}, SAYS), "returned", depth + 1)
+            found = self.worker.tell({"answer": answer}, ("returned", "asked"))
+        if first:
+            self.statuses.append("ok" if found["status"] == "returned" else found["status"])
+            if self.trace:
+                count = self.worker.call(name=self.trace, args=[], kwargs={}).get("value", self._count)
+                if count != self._count:
+                    self.rose.add(len(self.held))
+                self._count = count
+        return found
+
+
+SAYS = ("asked", "held", "returned")
+"""What test code may say while it is asked something."""
+
+
+def _call(asked: Message, name: str = "") -> dict[str, Any]:
+    """What one side asked for, as the other is told: a function by its name, or what it has given by its number."""
+    call = {"args": asked["args"], "kwargs": asked["kwargs"]}
+    return call | ({"name": name} if asked["target"] is None else {"target": asked["target"], "verb": asked["verb"]})
+
+
+def outcome(trial: Trial, last: Message, untried: int) -> dict[str, Any] | None:
+    """Asserts passed of all, and how the calls went; None where the tests could not begin.
+
+    Args: untried: asserts in the tests' text: at least so many there are where not all could be tried.
+    """
+    held = trial.held
+    if last["status"] in FAILURES and not held:
+        return None
+    if last["status"] in FAILURES or last["left"]:
+        total = len(held) + max(1, untried - len(held))
+    else:
+        total = max(1, len(held))  # tests without an assert hold when they end
+        held = held or [True]
+    return {
+        "status": "ok",
+        "passed": sum(held),
+        "total": total,
+        "asked": len(trial.statuses),
+        "answered": trial.statuses.count("ok"),
+        "late": trial.statuses.count("timeout"),
+        "traced": sum(at in trial.rose for at, passed in enumerate(held) if passed),
+    }
