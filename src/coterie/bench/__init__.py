@@ -15,10 +15,12 @@ from coterie.errors import ConfigError
 Say = Callable[[str], None]
 BENCHES = {
     "allocation": "how much signal a way of spending replies buys, for assistants",
+    "border": "20,000 programs that end and write in every way: none may be more than its own outcome",
     "code": "the results of the programming tasks: teams, baselines, cooperation",
     "demo": "what `make demo` shows: a team before and after minutes of training",
     "joyagents": "the results of assistants: node-wise training, its neighbours, one agent",
     "memory": "peak memory of a demo step",
+    "neighbours": "what a program takes beside another run whose programs take all they can",
     "notes": "selection rules with and without notes, short trainings of assistants",
     "plan_path": "the results table of plan_path: algorithms, seeds, intervals",
     "roles": "what plan_path loses with a role muted, swapped or replaced by its start",

@@ -43,8 +43,8 @@ def run(say: Say) -> dict[str, Any]:
 
 def _one(pool: Pool, number: int) -> bool:
     with pool.worker() as worker:
-        worker.ask("load", source=PROGRAM)
-        return worker.ask("call", name="f", args=[[number, 1, 2]])["value"] == sorted([number, 1, 2])[::-1]
+        worker.load(PROGRAM)
+        return worker.call(name="f", args=[[number, 1, 2]], kwargs={})["value"] == sorted([number, 1, 2])[::-1]
 
 
 def _left_over() -> tuple[int, int]:
