@@ -21,7 +21,8 @@ from coterie.environments.code import Code
 from coterie.errors import ConfigError
 from coterie.problems import Problem, embedded, files, program_of, right
 from coterie.problems.mutate import mutations
-from coterie.sandbox.plain import NotPlain, decode, encode, is_plain, same
+from coterie.sandbox.plain import NotPlain, decode, encode
+from coterie.sandbox.values import is_plain, same
 from coterie.scene import Reply
 
 # embedded ---------------------------------------------------------------------------------------

@@ -23,9 +23,10 @@ from coterie.errors import ConfigError, Unavailable
 from coterie.sandbox.backends import BACKENDS, Backend, Box, missing
 from coterie.sandbox.border import Message
 from coterie.sandbox.cgroups import level
-from coterie.sandbox.plain import encode, same, written
+from coterie.sandbox.plain import encode
 from coterie.sandbox.remembered import Remembered, decided
 from coterie.sandbox.trial import MOST_TIMEOUTS, Trial, outcome
+from coterie.sandbox.values import same, written
 from coterie.sandbox.worker import Pool, Worker
 
 __all__ = [

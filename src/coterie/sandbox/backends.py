@@ -19,7 +19,6 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import zlib
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib.util import find_spec
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from coterie.errors import ConfigError, Unavailable
-from coterie.sandbox import cgroups, keeper, plain, program, syscalls
+from coterie.sandbox import cgroups, keeper, plain, program, syscalls, wire
 
 Backend = Literal["bubblewrap", "process"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
@@ -236,12 +235,12 @@ _VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
 @lru_cache
 def _code() -> str:
     """The modules that run inside, compiled here, for the interpreter there is the same."""
-    made = {one.__name__: Path(one.__file__ or "").read_bytes() for one in (plain, program, keeper)}
-    codes = [(name, compile(source, f"{name}.py", "exec")) for name, source in made.items()]
-    packed = base64.b64encode(zlib.compress(marshal.dumps(codes))).decode()
+    made = {one.__name__: Path(one.__file__ or "").read_bytes() for one in (wire, plain, program, keeper)}
+    codes = [(name, compile(source, f"{name}.py", "exec", optimize=2)) for name, source in made.items()]
+    packed = base64.b64encode(marshal.dumps(codes)).decode()
     return (
-        "import binascii, marshal, sys, zlib\n"
-        f"for name, code in marshal.loads(zlib.decompress(binascii.a2b_base64({packed!r}))):\n"
+        "import binascii, marshal, sys\n"
+        f"for name, code in marshal.loads(binascii.a2b_base64({packed!r})):\n"
         "    sys.modules[name] = module = type(sys)(name)\n"
         "    exec(code, module.__dict__)\n"
         "    setattr(sys.modules.setdefault('coterie.sandbox', type(sys)('coterie.sandbox')), name[16:], module)\n"

@@ -7,10 +7,11 @@ types, or it is malformed, which is its program's failure. Nothing is built from
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable, Collection
 from typing import Any
 
-from coterie.sandbox.plain import is_plain
+from coterie.sandbox.values import is_plain
 
 LONGEST_MESSAGE = 500
 """Characters of a message."""
@@ -76,7 +77,21 @@ def parsed(line: str | bytes) -> Any:
     return found
 
 
-def failure(found: Any) -> Message:
-    """How a program ended, as its keeper says."""
-    ended = read(json.dumps(found), ())
-    return ended if found is not None else MALFORMED
+def ended(found: Any) -> Message:
+    """How a program ended, as its keeper says: a failure, or an exit status, or minus the number of a signal."""
+    message = read(json.dumps(found), ())
+    code = found.get("code") if isinstance(found, dict) else None
+    if type(code) is not int or message["status"] != "error":
+        return message
+    own = {"kind": "exit"} if code > 0 else {}
+    return {"status": "error", "message": message.get("message") or ending(code), **own}
+
+
+def ending(code: int) -> str:
+    """How a process ended, in words, from its exit status or minus its signal: any of them."""
+    if code >= 0:
+        return f"it ended with exit status {code}"
+    return f"it was ended by {NAMES.get(-code, f'signal {-code}')}"
+
+
+NAMES = {int(one): one.name for one in signal.Signals}

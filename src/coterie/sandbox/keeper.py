@@ -11,19 +11,22 @@ whole program with a standard input). To the host: `said` (its line), `ran`, or 
 from __future__ import annotations
 
 import ctypes
-import json
+import gc
 import os
 import resource
 import select
-import shutil
-import signal
 import struct
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
+from _signal import SIGKILL, SIGXCPU, SIGXFSZ  # pyright: ignore[reportMissingImports]  # signal itself starts slowly
 
 from coterie.sandbox import program
+from coterie.sandbox.wire import dumps, loads
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 PAUSE_S = 0.0005
 """Between the first two looks at a program that runs; each is a little longer than the last."""
@@ -64,13 +67,13 @@ class Keeper:
         """Answers the host until it closes."""
         self.say(ready)
         for line in self.requests:
-            request = json.loads(line)
+            request = loads(line.decode())
             getattr(self, request.pop("do"))(**request)
         self.end()
 
     def say(self, message: dict[str, Any], data: bytes = b"") -> None:
         """Sends one line, and the bytes that it announces."""
-        self.host.write(json.dumps(message).encode() + b"\n" + data)
+        self.host.write(dumps(message).encode() + b"\n" + data)
         self.host.flush()
 
     def begin(self, **how: Any) -> None:
@@ -95,7 +98,7 @@ class Keeper:
             os.set_blocking(self.to, False)
             self.next_line(data)
         else:
-            self.say({"ended": {"status": "error", "message": "it has ended"}})
+            self.say({"ended": {"status": "error", "code": 0}})
 
     def next_line(self, data: bytes = b"") -> None:
         """The program's next line, once it has been given some bytes; or how it ended."""
@@ -127,7 +130,7 @@ class Keeper:
     def ended(self, why: dict[str, Any] | None = None) -> None:
         """Says how the program ended: as told, or by itself."""
         code = self.end(0.0 if why else 0.2)  # one that has closed its pipe is about to end by itself
-        self.say({"ended": why or {"status": "error", "message": ending(code)}})
+        self.say({"ended": why or {"status": "error", "code": code}})
 
     def end(self, patience_s: float = 0.0) -> int:
         """Ends the program, if there is one. Returns: its exit status, or minus the signal."""
@@ -164,16 +167,15 @@ class Keeper:
         error = os.pread(streams[2], MOST_SAID, max(0, size - MOST_SAID)).decode("utf-8", "replace").strip()
         for number in streams:
             os.close(number)
-        if code == -signal.SIGXFSZ or len(data) > most:
+        if code == -SIGXFSZ or len(data) > most:
             how: dict[str, Any] = {"status": "output"}
-        elif late or code == -signal.SIGXCPU:
+        elif late or code == -SIGXCPU:
             how = {"status": "timeout"}
         elif error.endswith("MemoryError"):
             how = {"status": "memory"}
         elif code:
             said = error.splitlines()[-1:] if code > 0 else []
-            how = {"status": "error", "message": said[0] if said else ending(code)}
-            how |= {"kind": "exit"} if code > 0 else {}
+            how = {"status": "error", "code": code, **({"message": said[0]} if said else {})}
         else:
             return self.say({"ran": len(data)}, data)
         return self.say({"ended": how})
@@ -197,12 +199,15 @@ class Keeper:
 
     def clean(self) -> None:
         """Empties the folder that programs write in, as far as the last one lets it: what is left is its own."""
-        os.chdir(self.settings["folder"])
-        for entry in list(os.scandir()):
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path, ignore_errors=True)
-            else:
-                os.unlink(entry.path)  # noqa: PTH108
+        top = self.settings["folder"]
+        os.chdir(top)
+        for folder, folders, files in os.walk(top, topdown=False):
+            for name in (*files, *folders):
+                path = f"{folder}/{name}"
+                try:
+                    (os.rmdir if name in folders and not os.path.islink(path) else os.unlink)(path)  # noqa: PTH114
+                except OSError:
+                    continue
 
 
 class Watch:
@@ -229,22 +234,23 @@ def cpu_of(pid: int) -> float:
 def reaped(pid: int, watch: Watch) -> tuple[bool, int]:
     """Waits for a process, and ends it when its time is over. Returns: whether it was late, and its status."""
     pause, late = PAUSE_S, False
+    ends = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else -1  # elsewhere it is looked at again and again
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
-            return late, status
-        if not late and watch.left() <= 0:
-            os.kill(pid, signal.SIGKILL)
+            break
+        left = watch.left()
+        if not late and left <= 0:
+            os.kill(pid, SIGKILL)
             late = True
-        time.sleep(pause)
-        pause = min(1.2 * pause, LONGEST_PAUSE_S)
-
-
-def ending(code: int) -> str:
-    """How a process ended, in words, from its exit status or minus its signal: any of them."""
-    if code >= 0:
-        return f"it ended with exit status {code}"
-    return f"it was ended by {signal.Signals(-code).name if -code in set(signal.Signals) else f'signal {-code}'}"
+        if ends >= 0:
+            select.select([ends], [], [], LONGEST_LOOK_S if late else left)
+        else:
+            time.sleep(pause)
+            pause = min(1.2 * pause, LONGEST_PAUSE_S)
+    if ends >= 0:
+        os.close(ends)
+    return late, status
 
 
 def temporary() -> int:
@@ -300,7 +306,7 @@ def surrender(user: int | None) -> None:
 
 def main() -> None:
     """Serves, as the settings on the command line say."""
-    settings = json.loads(sys.argv[1])
+    settings = loads(sys.argv[1])
     sys.argv[1:] = []
     sys.path[:0] = settings["libraries"]
     ready = {"ready": True}
@@ -308,6 +314,8 @@ def main() -> None:
         ready["inodes"] = mounted(settings["folder"], *settings["tmp"])
         surrender(settings["user"])
     try:
+        gc.collect()
+        gc.freeze()
         Keeper(settings).serve(ready)
     except Become as new:
         begin = new.begin

@@ -1,25 +1,27 @@
 """Values that cross a sandbox's border, as JSON: plain data, and nothing that could act.
 
-Sent inside with the rest, so it imports the standard library alone. A value of a subclass crosses as what it is a
-subclass of, by the base's own methods: an object that says it is equal to everything crosses as its data. Out here
-nothing is ever built from what came out: `same` compares the JSON, so no key is hashed and no method called.
+Sent inside with the rest, so it imports what starts fast alone. A value of a subclass crosses as what it is a subclass
+of, by the base's own methods: an object that says it is equal to everything crosses as its data.
 """
 
 from __future__ import annotations
 
-import json
-import math
-from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator
-from types import GeneratorType
-from typing import Any
+from _collections import OrderedDict, defaultdict, deque  # pyright: ignore[reportMissingImports]
+
+from coterie.sandbox.wire import dumps
+
+TYPE_CHECKING = False  # typing itself takes longer to import than the rest
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    Hold = Callable[[Any], int]
+    """Keeps an object that cannot cross, and gives the number under which the other side may use it."""
 
 DEEPEST = 64
 """Levels of nesting of a plain value."""
 LARGEST_BITS = 10_000
 """Of an integer: JSON writes it in decimal, which Python bounds."""
-Hold = Callable[[Any], int]
-"""Keeps an object that cannot cross, and gives the number under which the other side may use it."""
 
 
 class NotPlain(ValueError):
@@ -44,6 +46,8 @@ def encode(value: Any, hold: Hold | None = None, depth: int = 0) -> Any:
     if hold is not None and (callable(value) or isinstance(value, HELD)):
         return {"function" if callable(value) else "iterator": [hold(value)]}
     for base in kind.__mro__:
+        if base.__module__ == "collections" and base.__name__ == "Counter":
+            return COUNTED(value, hold, depth + 1)
         if base in SPLIT:
             return SPLIT[base](value, hold, depth + 1)
     raise NotPlain(f"a value of type {kind.__name__} is not plain data")
@@ -77,7 +81,7 @@ def _scalar(value: Any) -> Any:
         return str.encode(value, "utf-8", "replace").decode()
     if isinstance(value, int) and not isinstance(value, bool) and int.bit_length(value) > LARGEST_BITS:
         raise NotPlain(f"an integer of more than {LARGEST_BITS} bits")
-    if isinstance(value, float) and not math.isfinite(value):
+    if isinstance(value, float) and value - value != 0:
         return {"float": [float.__repr__(value)]}
     return value
 
@@ -88,9 +92,7 @@ def _items(name: str, each: Callable[[Any], Iterator[Any]]) -> Callable[[Any, Ho
 
 def _unordered(name: str, each: Callable[[Any], Iterator[Any]]) -> Callable[[Any, Hold | None, int], Any]:
     """A set's items, the same in every process."""
-    return lambda value, hold, depth: {
-        name: sorted((encode(item, hold, depth) for item in each(value)), key=json.dumps)
-    }
+    return lambda value, hold, depth: {name: sorted((encode(item, hold, depth) for item in each(value)), key=dumps)}
 
 
 def _pairs(name: str) -> Callable[[Any, Hold | None, int], Any]:
@@ -113,7 +115,6 @@ SPLIT: dict[type, Callable[[Any, Hold | None, int], Any]] = {
     type({}.keys()): _items("list", iter),
     type({}.values()): _items("list", iter),
     type({}.items()): _items("list", iter),
-    Counter: _pairs("Counter"),
     defaultdict: _pairs("dict"),
     OrderedDict: _pairs("OrderedDict"),
     dict: _pairs("dict"),
@@ -123,13 +124,30 @@ SPLIT: dict[type, Callable[[Any, Hold | None, int], Any]] = {
         "complex": [encode(number.real, hold, depth), encode(number.imag, hold, depth)]
     },
 }
-HELD = (GeneratorType, map, filter, zip, enumerate, reversed, type(iter([])), type(iter(())), type(iter(range(0))))
+COUNTED = _pairs("Counter")
+"""Of a Counter, known by its name: its module starts slowly."""
+HELD = (
+    type(one for one in ()),
+    map,
+    filter,
+    zip,
+    enumerate,
+    reversed,
+    type(iter([])),
+    type(iter(())),
+    type(iter(range(0))),
+)
 """Iterators: of the types that Python's own functions make."""
 ACTING = ("function", "iterator")
-SEQUENCES = ("tuple", "deque", "list")
-TABLES = ("dict", "Counter", "OrderedDict")
-SETS = ("set", "frozenset")
-BYTES = ("bytes", "bytearray")
+ACTING = ("function", "iterator")
+
+
+def _counter(counts: dict[Any, Any]) -> Any:
+    from collections import Counter
+
+    return Counter(counts)
+
+
 BUILD: dict[str, Callable[[list[Any]], Any]] = {
     "float": lambda parts: {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}[parts[0]],
     "tuple": tuple,
@@ -139,168 +157,9 @@ BUILD: dict[str, Callable[[list[Any]], Any]] = {
     "set": set,
     "frozenset": frozenset,
     "dict": lambda pairs: {key: item for key, item in pairs},  # noqa: C416  (a pair of another length is an error)
-    "Counter": lambda pairs: Counter({key: item for key, item in pairs}),  # noqa: C416
+    "Counter": lambda pairs: _counter({key: item for key, item in pairs}),  # noqa: C416
     "OrderedDict": lambda pairs: OrderedDict((key, item) for key, item in pairs),
     "bytes": lambda parts: parts[0].encode("latin-1"),
     "bytearray": lambda parts: bytearray(parts[0].encode("latin-1")),
     "complex": lambda parts: complex(*parts),
 }
-
-
-def is_plain(value: Any, depth: int = 0) -> bool:
-    """Whether some JSON is what `encode` writes: looked at, not built."""
-    if depth > DEEPEST + 2:
-        return False
-    if isinstance(value, list):
-        return all(is_plain(item, depth + 1) for item in value)
-    if not isinstance(value, dict):
-        return True
-    kind, content = next(iter(value.items()), ("", None))
-    if len(value) != 1 or kind not in FITS or not isinstance(content, list):
-        return False
-    return FITS[kind](content) and all(is_plain(item, depth + 1) for item in content)
-
-
-def _are(*kinds: type) -> Callable[[list[Any]], bool]:
-    return lambda content: [type(one) for one in content] == list(kinds)
-
-
-def _are_pairs(content: list[Any]) -> bool:
-    return all(isinstance(pair, list) and len(pair) == 2 for pair in content)
-
-
-def _are_bytes(content: list[Any]) -> bool:
-    return _are(str)(content) and all(letter < "\u0100" for letter in content[0])
-
-
-FITS: dict[str, Callable[[list[Any]], bool]] = {
-    **dict.fromkeys((*SEQUENCES, *SETS), lambda _: True),
-    **dict.fromkeys(TABLES, _are_pairs),
-    **dict.fromkeys(BYTES, _are_bytes),
-    **dict.fromkeys(ACTING, _are(int)),
-    "float": lambda content: content in (["nan"], ["inf"], ["-inf"]),
-    "range": lambda content: _are(int, int, int)(content) and content[2] != 0,
-    "complex": lambda content: len(content) == 2 and all(isinstance(_number(one), int | float) for one in content),
-}
-"""What a kind of value may hold."""
-
-
-def same(expected: Any, found: Any) -> bool:
-    """Whether two plain values, as JSON, are equal, as Python has it, with tolerance where a float is expected.
-
-    Sequences are equal by their items, whatever their type; True and False are no numbers here.
-    """
-    if isinstance(expected, dict) and "either" in expected:
-        return any(same(one, found) for one in expected["either"])
-    if expected is None or isinstance(expected, bool | str):
-        return type(expected) is type(found) and expected == found
-    if (number := _number(expected)) is not None:
-        other = _number(found)
-        return other is not None and _close(number, other)
-    if (items := _sequence(expected)) is not None:
-        others = _sequence(found)
-        return others is not None and len(items) == len(others) and all(map(same, items, others))
-    return _same_unordered(*_split(expected), *_split(found))
-
-
-def _same_unordered(kind: str, content: list[Any], other: str, found: list[Any]) -> bool:
-    if kind in TABLES and other in TABLES:
-        table = {canonical(key): item for key, item in content}
-        others = {canonical(key): item for key, item in found}
-        return table.keys() == others.keys() and all(same(item, others[key]) for key, item in table.items())
-    if kind in SETS and other in SETS:
-        return sorted(map(canonical, content)) == sorted(map(canonical, found))
-    return (kind == other or (kind in BYTES and other in BYTES)) and content == found
-
-
-def canonical(value: Any) -> str:
-    """A plain value as text that equal ones share: 1, 1.0 and True are one key of a dict."""
-    if isinstance(value, bool):
-        return str(int(value))
-    if (number := _number(value)) is not None:
-        return str(int(number.real)) if number == _whole(number) else repr(number)
-    if isinstance(value, list):
-        return f"[{','.join(map(canonical, value))}]"
-    if not isinstance(value, dict):
-        return json.dumps(value)
-    kind, content = _split(value)
-    if kind in TABLES:
-        content = [[{"tuple": [canonical(key), canonical(item)]}] for key, item in content]
-    parts = sorted(map(canonical, content)) if kind in (*SETS, *TABLES) else map(canonical, content)
-    return f"{'set' if kind in SETS else kind}({','.join(parts)})"
-
-
-def written(value: Any) -> str:
-    """A plain value, as JSON, as Python writes it; a set's items in order, the same in every process."""
-    if isinstance(value, list):
-        return f"[{_listed(value)}]"
-    if not isinstance(value, dict):
-        return repr(value)
-    kind, content = _split(value)
-    if kind in WRITTEN:
-        return WRITTEN[kind](content)
-    inner = [{"tuple": pair} for pair in content] if kind in TABLES else content
-    return f"{kind}({written(inner) if inner else ''})"
-
-
-def _listed(items: list[Any]) -> str:
-    return ", ".join(map(written, items))
-
-
-WRITTEN: dict[str, Callable[[list[Any]], str]] = {
-    "float": lambda content: content[0],
-    "tuple": lambda content: f"({_listed(content)}{',' * (len(content) == 1)})",
-    "dict": lambda content: f"{{{', '.join(f'{written(key)}: {written(item)}' for key, item in content)}}}",
-    "set": lambda content: f"{{{', '.join(sorted(map(written, content)))}}}" if content else "set()",
-    "bytes": lambda content: repr(content[0].encode("latin-1")),
-    "bytearray": lambda content: f"bytearray({content[0].encode('latin-1')!r})",
-    "complex": lambda content: repr(_number({"complex": content})),
-    "range": lambda content: f"range({_listed(content)})",
-}
-"""How Python writes a kind of value; the others are calls of their names."""
-
-
-def _split(value: Any) -> tuple[str, list[Any]]:
-    if not isinstance(value, dict):
-        return "", [value]
-    ((kind, content),) = value.items()
-    return kind, content
-
-
-def _sequence(value: Any) -> list[Any] | range | None:
-    if isinstance(value, list):
-        return value
-    kind, content = _split(value)
-    if kind == "range":
-        made = range(*content)
-        return made if len(made) <= LARGEST_BITS else None
-    return content if kind in SEQUENCES else None
-
-
-def _number(value: Any) -> int | float | complex | None:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return value
-    match value:
-        case {"float": [str(text)]}:
-            return float(text)
-        case {"complex": [real, imag]} if (x := _number(real)) is not None and (y := _number(imag)) is not None:
-            return None if isinstance(x, complex) or isinstance(y, complex) else complex(x, y)
-    return None
-
-
-def _whole(number: complex) -> int | None:
-    """A finite number without a fraction, as an integer."""
-    if isinstance(number, int):
-        return number
-    real = number.real
-    return int(real) if number.imag == 0 and math.isfinite(real) and real == math.floor(real) else None
-
-
-def _close(expected: complex, found: complex) -> bool:
-    if expected == found:
-        return True
-    if not isinstance(expected, float) or isinstance(found, complex):
-        return False
-    if isinstance(found, int) and found.bit_length() > 1024:
-        return False  # larger than any float
-    return math.isclose(expected, found, rel_tol=1e-6, abs_tol=1e-9) or (math.isnan(expected) and math.isnan(found))

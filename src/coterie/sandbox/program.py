@@ -11,16 +11,19 @@ Messages, a JSON line each. In: `call` (a function, by name or number), `answer`
 
 from __future__ import annotations
 
+import atexit
 import builtins
-import contextlib
-import json
 import os
 import sys
-from collections import deque
-from collections.abc import Callable
-from typing import Any, NoReturn
+from _collections import deque  # pyright: ignore[reportMissingImports]
 
 from coterie.sandbox.plain import NotPlain, decode, encode
+from coterie.sandbox.wire import dumps, loads
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NoReturn
 
 LONGEST_MESSAGE = 500
 """Characters of an error's message."""
@@ -33,17 +36,47 @@ def serve(requests: int, answers: int, how: dict[str, Any]) -> None:
     leave_by_name()
     with os.fdopen(requests, "rb") as incoming, os.fdopen(answers, "wb") as outgoing:
         side = Side(incoming, outgoing)
-        with contextlib.suppress(Over):
+        try:
             getattr(side, how.pop("what"))(**how)
+        except Over:
+            return
 
 
-def run(source: str) -> None:
-    """Runs a whole program; how it ends is how this process ends."""
+def run(source: str) -> NoReturn:
+    """Runs a whole program, and ends as Python does: threads are waited for, and `atexit` has its turn."""
     leave_by_name()
     sys.stdin = open(0, closefd=False, encoding="utf-8", errors="replace")  # noqa: SIM115
     sys.stdout = open(1, "w", closefd=False, encoding="utf-8", errors="replace")  # noqa: SIM115
     sys.stderr = open(2, "w", closefd=False, encoding="utf-8", errors="replace", buffering=1)  # noqa: SIM115
-    exec(compile(source, "program.py", "exec"), fresh("__main__"))  # noqa: S102  (this is what a sandbox is for)
+    leave = os._exit
+    code = status(lambda: exec(source, fresh("__main__")))  # noqa: S102  (its purpose)
+    threading = sys.modules.get("threading")
+    for last in (getattr(threading, "_shutdown", None), atexit._run_exitfuncs, flush):  # noqa: SLF001
+        failed = status(last) if last else 0
+        code = code or failed
+    leave(code)
+
+
+def status(what: Callable[[], object]) -> int:
+    """What a piece of a program leaves as its exit status."""
+    try:
+        what()
+    except SystemExit as error:
+        if error.code is None or isinstance(error.code, int):
+            return int(error.code or 0) & 0xFF
+        sys.stderr.write(f"{error.code}\n")
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+    else:
+        return 0
+    return 1
+
+
+def flush() -> None:
+    """Writes what has not been written."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and not stream.closed:
+            stream.flush()
 
 
 def leave_by_name() -> None:
@@ -86,7 +119,7 @@ class Side:
         self.names = fresh("program")
 
         def top() -> dict[str, Any]:
-            exec(compile(source, "program.py", "exec"), self.names)  # noqa: S102
+            exec(source, self.names)  # noqa: S102
             return {"status": "loaded"}
 
         self.say(guarded(top))
@@ -104,7 +137,7 @@ class Side:
 
         def tests() -> dict[str, Any]:
             names[name] = candidate
-            exec(compile(source, "tests.py", "exec"), names)  # noqa: S102
+            exec(source, names)  # noqa: S102
             names[name] = candidate  # the tests' own text may hold a prompt that defines it
             try:
                 names["check"](candidate)
@@ -181,11 +214,11 @@ class Side:
         line = self.incoming.readline()
         if not line:
             raise Over
-        return json.loads(line)
+        return loads(line.decode())
 
     def say(self, message: dict[str, Any]) -> None:
         """Sends one line."""
-        self.outgoing.write(json.dumps(message).encode() + b"\n")
+        self.outgoing.write(dumps(message).encode() + b"\n")
         self.outgoing.flush()
 
 

@@ -39,7 +39,7 @@ COMMANDS = [
     fcntl.F_DUPFD, fcntl.F_DUPFD_CLOEXEC, fcntl.F_GETFD, fcntl.F_SETFD, fcntl.F_GETFL, fcntl.F_SETFL,
 ]  # fmt: skip
 """Of `fcntl`: no locks, no leases, no larger pipes."""
-OF_KEEPERS = "clone fork vfork execve kill wait4 mount capset seccomp memfd_create prlimit64 fcntl"
+OF_KEEPERS = "clone fork vfork execve kill wait4 mount capset seccomp memfd_create prlimit64 fcntl pidfd_open"
 
 
 @lru_cache

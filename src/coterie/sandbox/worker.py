@@ -19,7 +19,7 @@ from typing import Any
 
 from coterie.errors import Unavailable
 from coterie.sandbox.backends import Box, Started, start
-from coterie.sandbox.border import LONGEST_MESSAGE, MALFORMED, Message, parsed, read
+from coterie.sandbox.border import LONGEST_MESSAGE, MALFORMED, Message, ended, parsed, read
 
 GRACE_S = 2.0
 """What a keeper may take beyond the time of its program before its sandbox is killed."""
@@ -118,7 +118,7 @@ class Worker:
 
     def _ended(self, answer: dict[str, Any]) -> Message:
         """How the program ended, as its keeper says; or what became of the keeper."""
-        return self._dead or read(json.dumps(answer.get("ended")), ())
+        return self._dead or ended(answer.get("ended"))
 
     def _asked(self, request: dict[str, Any]) -> dict[str, Any]:
         """The keeper's answer; none where it is dead."""
