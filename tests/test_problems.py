@@ -7,6 +7,7 @@ import base64
 import json
 import math
 import pickle
+import tomllib
 import zlib
 from random import Random
 
@@ -18,6 +19,7 @@ from coterie.config import load_config
 from coterie.conformance import check
 from coterie.environment import SPLITS
 from coterie.environments.code import Code
+from coterie.environments.code_pair import CodePair
 from coterie.errors import ConfigError
 from coterie.problems import Problem, embedded, files, program_of, right
 from coterie.problems.mutate import mutations
@@ -380,3 +382,50 @@ def test_a_long_reply_is_read_in_time_that_grows_with_its_length():
     for text in ("```\n" * 50_000, "`" * 200_000, " " * 200_000, "```x`y\n" * 30_000, "~~~\n```\n" * 30_000):
         program_of(Reply("coder", text), "f")
         program_of(Reply("coder", text))
+
+
+def test_rows_that_cannot_be_scored_are_passed_over_and_counted(tmp_path):
+    rows = [OWN | {"text": f"Problem {number}."} for number in range(60)]
+    bad = [OWN | {"tests": []}, OWN | {"text": 3}, OWN | {"tests": []}]
+    data = written(tmp_path / "rows.jsonl", *rows[:9], *bad, *rows[9:])
+    assert sum(len(files.problems(data, split)) for split in SPLITS) == 60
+    told = f"environment.data: {data}: 3 of 63 rows are passed over: 2 with no hidden test, 1 with not a problem"
+    assert Code(data=data).remarks() == (told,)
+    assert Code().remarks() == ()
+    config = load_config("code", [f"environment.data={data}", "policies.team.model=x", "train.tasks_per_step=2"])
+    assert config.remarks[0] == told
+
+
+def test_data_of_which_much_cannot_be_scored_is_refused(tmp_path):
+    rows = [OWN | {"text": f"Problem {number}."} for number in range(6)]
+    data = written(tmp_path / "rows.jsonl", *rows, *[OWN | {"tests": []}] * 2)
+    with pytest.raises(
+        ConfigError, match=r"row 7: no hidden test; 2 of 8 rows cannot be scored \(2 with no hidden test"
+    ):
+        files.problems(data, "train")
+
+
+def test_sizes_default_to_what_there_is_and_it_is_said(tmp_path):
+    rows = [OWN | {"text": f"Problem {number}."} for number in range(200)]
+    data = written(tmp_path / "rows.jsonl", *rows)
+    count = len(files.problems(data, "validation"))
+    sets = [f"environment.data={data}", "policies.p.model=x", "team.coder=p", "team.tester=p"]
+    config = load_config("code", sets)
+    assert config.train.eval_tasks == count
+    assert config.remarks == (f"train.eval_tasks = {count}: there are no more",)
+    again = load_config(tomllib.loads(config.toml()))
+    assert (again.train, again.remarks) == (config.train, ())
+    with pytest.raises(ConfigError, match=f"train.eval_tasks = 400, but there are {count} validation tasks; lower it"):
+        load_config("code", [*sets, "train.eval_tasks=400"])
+
+
+def test_a_pair_of_functions_is_given_no_whole_programs(tmp_path):
+    whole = {"text": "Print it.", "tests": [{"input": "1", "output": "1"}]}
+    rows = [OWN | {"text": f"Problem {number}."} for number in range(60)]
+    data = written(tmp_path / "rows.jsonl", whole, *rows)
+    pair = CodePair(data=data)
+    assert all(pair.task(split, at).name for split in SPLITS for at in range(pair.count(split) or 0))
+    assert "1 with a whole program, where a function is asked for" in pair.remarks()[0]
+    assert sum(Code(data=data).count(split) or 0 for split in SPLITS) == 61
+    with pytest.raises(ConfigError, match="row 1: a whole program, where a function is asked for"):
+        CodePair(data=written(tmp_path / "whole.jsonl", whole)).count("train")

@@ -103,7 +103,8 @@ def train(
             old.check_goes_on(resolved)
         pick_device(resolved.train.device)
         rehearse(resolved.environment, play_timeout_s=resolved.engine.play_timeout_s)
-        say(resolved.toml() + memory_text({name: policy.model for name, policy in resolved.policies.items()}))
+        remarks = "".join(f"# {remark}\n" for remark in resolved.remarks)
+        say(remarks + resolved.toml() + memory_text({name: policy.model for name, policy in resolved.policies.items()}))
         return
     from coterie.api import headline
     from coterie.display import TrainingDisplay
@@ -112,6 +113,8 @@ def train(
     from coterie.terminal import let_output_break
 
     let_output_break()
+    for remark in resolved.remarks:
+        say(remark)
     try:
         with TrainingDisplay(_console()) as display:
             run = run_training(resolved, out, resume=resume, anyway=anyway, watch=display)

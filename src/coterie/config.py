@@ -12,7 +12,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -139,7 +139,7 @@ class SFTConfig(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A run, resolved. names: what environment and algorithm were called."""
+    """A run, resolved. names: what environment and algorithm were called. remarks: what a person should know of it."""
 
     environment: Environment
     algorithm: Algorithm
@@ -151,6 +151,7 @@ class Config:
     train: TrainConfig
     eval: EvalConfig
     names: Mapping[str, str]
+    remarks: tuple[str, ...] = ()
 
     def tables(self) -> dict[str, dict[str, Any]]:
         """Everything resolved as plain data, without settings that have no effect."""
@@ -272,6 +273,26 @@ def load_sft(environment: str, overrides: Sequence[str] = ()) -> tuple[Environme
     return world, _settings(source, "sft", SFTConfig), memory
 
 
+def _sized(config: Config, source: Source) -> Config:
+    """The config with as many tasks as there are, where nobody asked for more. Raises: ConfigError: somebody did."""
+    wanted: dict[Split, tuple[str, int]] = {
+        "train": ("tasks_per_step", config.train.tasks_per_step),
+        "validation": ("eval_tasks", config.train.eval_tasks),
+    }
+    sizes: dict[str, int] = {}
+    for split, (key, tasks) in wanted.items():
+        count = config.environment.count(split)
+        if count and count < tasks and key not in config.train.model_fields_set:
+            sizes[key] = count
+        elif count is not None and count < tasks:
+            what = "lower it" if count else "the environment's data needs more rows"
+            where = source.place(f"train.{key}")
+            raise ConfigError(f"{where}train.{key} = {tasks}, but there are {count} {split} tasks; {what}")
+    remarks = (f"train.{key} = {count}: there are no more" for key, count in sizes.items())
+    train = config.train.model_copy(update=sizes)
+    return replace(config, train=train, remarks=(*config.environment.remarks(), *remarks))
+
+
 def _memory(source: Source, environment: Environment) -> MemoryConfig:
     """How roles remember. Raises: ConfigError: a role that is not there, or an environment that keeps nothing."""
     memory = _settings(source, "memory", MemoryConfig)
@@ -332,16 +353,7 @@ def resolve(source: Source) -> Config:
     hindrance = config.mute_hindrance()
     if hindrance and config.train.mute_every and "mute_every" in config.train.model_fields_set:
         raise ConfigError(f"{source.place('train.mute_every')}train.mute_every has no effect: {hindrance}; set it to 0")
-    wanted: dict[Split, tuple[str, int]] = {
-        "train": ("tasks_per_step", config.train.tasks_per_step),
-        "validation": ("eval_tasks", config.train.eval_tasks),
-    }
-    for split, (key, tasks) in wanted.items():
-        count = environment.count(split)
-        if count is not None and count < tasks:
-            what = "lower it" if count else "the environment's data needs more rows"
-            where = source.place(f"train.{key}")
-            raise ConfigError(f"{where}train.{key} = {tasks}, but there are {count} {split} tasks; {what}")
+    config = _sized(config, source)
     try:
         Watch(config.engine.play_timeout_s).task(partial(task_of, environment), "train", 0)
     except (ConfigError, EnvError) as error:

@@ -100,6 +100,10 @@ class Environment(Settings):
     def ready(self) -> None:
         """Raises ConfigError where this machine lacks what playing needs; asked before anything is played."""
 
+    def remarks(self) -> tuple[str, ...]:
+        """What a person should know before a run, such as data that is passed over; a line each."""
+        return ()
+
     def isolation(self) -> str:
         """What keeps model-written code apart, where `play` runs any; else nothing."""
         return ""

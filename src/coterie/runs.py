@@ -572,6 +572,7 @@ def _about(config: Config, exact: Mapping[str, str]) -> dict[str, Any]:
         "versions": {"python": platform.python_version()} | {name: metadata.version(name) for name in packages},
         "hardware": {"machine": platform.machine(), "cores": os.cpu_count(), "system": platform.system()},
         "isolation": config.environment.isolation() or None,
+        "remarks": list(config.remarks),
         "exact": dict(exact),
         "seed": config.train.seed,
         "commit": git or None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -48,6 +49,13 @@ def _one(pool: Pool, number: int) -> bool:
 
 
 def _left_over() -> tuple[int, int]:
-    """Open descriptors of this process, and processes on the machine, once the pool is full again."""
+    """Open descriptors of this process, and processes that come from it, once the pool is full again."""
     time.sleep(2)
-    return len(list(Path("/proc/self/fd").iterdir())), len(list(Path("/proc").glob("[0-9]*")))
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended since
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    ours = {os.getpid()}
+    while new := {pid for pid, parent in parents.items() if parent in ours} - ours:
+        ours |= new
+    return len(list(Path("/proc/self/fd").iterdir())), len(ours) - 1

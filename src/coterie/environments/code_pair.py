@@ -117,6 +117,7 @@ class CodePair(ProgrammingTask):
     """Two roles write a function together, unseen by each other."""
 
     team_reward_range: ClassVar = (-BEST, BEST)
+    functions: ClassVar = True
 
     max_turns: int = Field(1, ge=1)
     """Turns until the last functions are judged."""

@@ -17,6 +17,8 @@ class ProgrammingTask(Environment):
     """Problems and a sandbox."""
 
     starter: ClassVar[str] = "starter-code"
+    functions: ClassVar[bool] = False
+    """Whether problems must ask for a function; else whole programs are problems too."""
 
     data: str = ""
     """Problems: a .jsonl or .parquet file, or a Hugging Face dataset's id; none: embedded ones."""
@@ -55,14 +57,21 @@ class ProgrammingTask(Environment):
         """How model-written code is kept apart."""
         return f"{self.sandbox}; {sandbox.level()}" if self.sandbox == "bubblewrap" else self.sandbox
 
+    def remarks(self) -> tuple[str, ...]:
+        """Which rows of the data are passed over."""
+        told = files.passed_over(self.data, functions=self.functions) if self.data else ""
+        return (f"environment.data: {told}",) if told else ()
+
     def task(self, split: Split, index: int) -> Problem:
         """The problem at a place of a split."""
-        return files.problems(self.data, split)[index] if self.data else embedded.problem(split, index)
+        if not self.data:
+            return embedded.problem(split, index)
+        return files.problems(self.data, split, functions=self.functions)[index]
 
     def count(self, split: Split) -> int | None:
         """How many problems a split of the data holds; embedded ones to train on are unlimited."""
         if self.data:
-            return len(files.problems(self.data, split))
+            return len(files.problems(self.data, split, functions=self.functions))
         return None if split == "train" else len(embedded.chains(split))
 
 

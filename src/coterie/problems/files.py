@@ -34,45 +34,65 @@ LONGEST_LINE = 32 << 20
 MUTANTS = 4
 PYTHON3 = 3
 """CodeContests' number for the language."""
+MOST_PASSED_OVER = 0.2
+"""Share of rows that may not be scored: above it the data is not what it is taken for."""
 Row = Mapping[str, Any]
 
 
-def problems(data: str, split: Split) -> tuple[Problem, ...]:
+def problems(data: str, split: Split, *, functions: bool = False) -> tuple[Problem, ...]:
     """The problems of a split, in the order of the file.
 
-    Raises: ConfigError: no such file, or a row that is no problem; names file and row.
+    Args: functions: those alone that ask for a function, not for a whole program.
+    Raises: ConfigError: no such file, or too many rows that cannot be scored; names file and row.
     """
-    return _all(data)[split]
+    return _all(data, functions)[0][split]
+
+
+def passed_over(data: str, *, functions: bool = False) -> str:
+    """How many rows are no problem that could be scored, by reason; or nothing. Raises: as `problems`."""
+    return _all(data, functions)[1]
 
 
 @lru_cache(maxsize=4)
-def _all(data: str) -> dict[Split, tuple[Problem, ...]]:
+def _all(data: str, functions: bool) -> tuple[dict[Split, tuple[Problem, ...]], str]:
     found: dict[Split, list[Problem]] = {split: [] for split in SPLITS}
+    lost: dict[str, list[str]] = {}
     build: Callable[[Row], Problem] | None = None
-    number = 0
+    total = number = 0
     for number, row in _rows(data):
         where = f"environment.data: {data}, row {number}"
         if build is None:
             build = _format(row, where)
-        try:
-            problem = build(row)
-        except (
-            LookupError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            SyntaxError,
-            RecursionError,
-            StopIteration,
-        ) as error:
-            raise ConfigError(f"{where}: not a problem: {type(error).__name__}: {str(error)[:100]}") from error
-        if not (problem.cases or problem.check):
-            raise ConfigError(f"{where}: no hidden test; remove the row")
+        total += 1
+        problem = _scored(build, row, functions=functions)
+        if isinstance(problem, str):
+            lost.setdefault(problem.partition(":")[0], []).append(f"{where}: {problem}")
+            continue
         split = split_of((problem.name, problem.text))
         found[split].append(_placed(problem, split, number))
     if not number:
         raise ConfigError(f"environment.data: {data} has no rows")
-    return {split: tuple(of_split) for split, of_split in found.items()}
+    count = sum(map(len, lost.values()))
+    reasons = ", ".join(f"{len(rows)} with {reason}" for reason, rows in lost.items())
+    if count > MOST_PASSED_OVER * total:
+        first = min((rows[0] for rows in lost.values()), key=len)
+        more = f"; {count} of {total} rows cannot be scored ({reasons}): leave them out" if total > 1 else ""
+        raise ConfigError(f"{first}{more}")
+    told = f"{data}: {count} of {total} rows are passed over: {reasons}" if count else ""
+    return {split: tuple(of_split) for split, of_split in found.items()}, told
+
+
+def _scored(build: Callable[[Row], Problem], row: Row, *, functions: bool) -> Problem | str:
+    """A row's problem, or why it cannot be scored."""
+    try:
+        problem = build(row)
+    except (LookupError, TypeError, ValueError, AttributeError, SyntaxError, RecursionError, StopIteration) as error:
+        return f"not a problem: {type(error).__name__}: {str(error)[:100]}"
+    if not (problem.cases or problem.check):
+        return "no hidden test"
+    if functions and not problem.name:
+        return "a whole program, where a function is asked for"
+    return problem
 
 
 def _placed(problem: Problem, split: Split, number: int) -> Problem:
