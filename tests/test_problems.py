@@ -429,3 +429,42 @@ def test_a_pair_of_functions_is_given_no_whole_programs(tmp_path):
     assert sum(Code(data=data).count(split) or 0 for split in SPLITS) == 61
     with pytest.raises(ConfigError, match="row 1: a whole program, where a function is asked for"):
         CodePair(data=written(tmp_path / "whole.jsonl", whole)).count("train")
+
+
+def test_packed_tests_that_inflate_without_end_are_not_read(tmp_path):
+    """Half a megabyte of these would be 512 of memory."""
+    packed = base64.b64encode(zlib.compress(bytes(files.LONGEST_TESTS + 1))).decode()
+    with pytest.raises(ConfigError, match="row 1: not a problem: ValueError: the packed tests are more than 64 MiB"):
+        files.problems(written(tmp_path / "rows.jsonl", LIVE | {"private_test_cases": packed}), "train")
+
+
+def test_a_file_may_be_one_array(tmp_path):
+    rows = [OWN | {"text": f"Problem {number}."} for number in range(30)]
+    (tmp_path / "rows.json").write_text(json.dumps(rows, indent=1))
+    for split in SPLITS:
+        array, lines = str(tmp_path / "rows.json"), written(tmp_path / "rows.jsonl", *rows)
+        assert files.problems(array, split) == files.problems(lines, split)
+    (tmp_path / "bad.json").write_text("[1]")
+    with pytest.raises(ConfigError, match=r"bad.json, row 1: a row is an object, not int"):
+        files.problems(str(tmp_path / "bad.json"), "train")
+    (tmp_path / "cut.json").write_text('[{"text": ')
+    with pytest.raises(ConfigError, match=r"cut.json is not JSON in UTF-8"):
+        files.problems(str(tmp_path / "cut.json"), "train")
+
+
+def test_taco_reads_as_apps_does(tmp_path):
+    taco = {key: value for key, value in APPS.items() if key != "problem_id"} | {
+        "tags": "[]",
+        "time_limit": "1 seconds",
+    }
+    (apps,) = [one for split in SPLITS for one in files.problems(written(tmp_path / "a.jsonl", APPS), split)]
+    (found,) = [one for split in SPLITS for one in files.problems(written(tmp_path / "t.jsonl", taco), split)]
+    assert (found.text, found.cases, found.solution) == (apps.text, apps.cases, apps.solution)
+
+
+def test_a_list_of_one_may_be_the_value_or_hold_it(tmp_path):
+    """APPS does not say which; its own checker takes either."""
+    row = APPS | {"input_output": json.dumps({"fn_name": "f", "inputs": [[1]], "outputs": [[5]]})}
+    (problem,) = [one for split in SPLITS for one in files.problems(written(tmp_path / "a.jsonl", row), split)]
+    answers = [right(problem, problem.cases[0][1], {"status": "ok", "value": value}) for value in ([5], 5, [[5]], [6])]
+    assert answers == [True, True, False, False]

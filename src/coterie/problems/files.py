@@ -1,7 +1,7 @@
 """Problems from a file of one's own or a public set.
 
-A set is told by its columns: HumanEval and CoopHumanEval, MBPP, APPS, CodeContests, LiveCodeBench, or
-one's own. A file has a row a line (.jsonl) or is parquet; anything else is a Hugging Face dataset's
+A set is told by its columns: HumanEval and CoopHumanEval, MBPP, APPS, TACO, CodeContests, LiveCodeBench, or
+one's own. A file has a row a line (.jsonl), is one JSON array, or is parquet; anything else is a Hugging Face dataset's
 id. Splits are decided by content, so a problem that is in two sets is in one split. Only hidden
 tests are kept: those that a statement shows are not among them where the set tells them apart.
 
@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from coterie.environment import SPLITS, Split, split_of
 from coterie.errors import ConfigError
@@ -31,6 +31,10 @@ from coterie.sandbox import encode
 
 LONGEST_LINE = 32 << 20
 """Bytes of a row."""
+LONGEST_TESTS = 64 << 20
+"""Bytes of a row's tests, where they come packed."""
+LONGEST_ARRAY = 1 << 30
+"""Bytes of a file that is one JSON array."""
 MUTANTS = 4
 PYTHON3 = 3
 """CodeContests' number for the language."""
@@ -115,6 +119,10 @@ def _rows(data: str) -> Iterator[tuple[int, Row]]:
 def _lines(data: str) -> Iterator[tuple[int, Row]]:
     try:
         with Path(data).open("rb") as file:
+            if file.read(64).lstrip()[:1] == b"[" and data.endswith(".json"):
+                yield from _array(data, file)
+                return
+            file.seek(0)
             number = 0
             while line := file.readline(LONGEST_LINE + 1):
                 number += 1
@@ -127,11 +135,29 @@ def _lines(data: str) -> Iterator[tuple[int, Row]]:
                     row = json.loads(line)
                 except (ValueError, RecursionError) as error:
                     raise ConfigError(f"{where}: not JSON in UTF-8: {str(error)[:100]}") from error
-                if not isinstance(row, dict):
-                    raise ConfigError(f"{where}: a row is an object, not {type(row).__name__}")
-                yield number, row
+                yield number, _object(row, where)
     except OSError as error:
         raise ConfigError(f"environment.data: {data} cannot be read: {error.strerror}") from error
+
+
+def _array(data: str, file: IO[bytes]) -> Iterator[tuple[int, Row]]:
+    """The rows of a file that is one JSON array."""
+    file.seek(0)
+    text = file.read(LONGEST_ARRAY + 1)
+    if len(text) > LONGEST_ARRAY:
+        raise ConfigError(f"environment.data: {data} is longer than {LONGEST_ARRAY >> 30} GiB; write one row a line")
+    try:
+        rows = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"environment.data: {data} is not JSON in UTF-8: {str(error)[:100]}") from error
+    for number, row in enumerate(rows, 1):
+        yield number, _object(row, f"environment.data: {data}, row {number}")
+
+
+def _object(row: Any, where: str) -> Row:
+    if not isinstance(row, dict):
+        raise ConfigError(f"{where}: a row is an object, not {type(row).__name__}")
+    return row
 
 
 def _parquet(data: str) -> Iterator[tuple[int, Row]]:
@@ -213,9 +239,10 @@ def _apps(row: Row) -> Problem:
         cases = [(encode(given), _wanted(value)) for given, value in pairs]
     else:
         cases = [(_joined(given), _joined(value)) for given, value in pairs]
-    solutions = json.loads(row.get("solutions") or "[]")
+    solutions = row.get("solutions") or "[]"
+    solutions = json.loads(solutions) if isinstance(solutions, str) else solutions
     return Problem(
-        id=str(row["problem_id"]), split="train", text=_text(row, "question"), name=name, cases=_dumped(cases),
+        id=str(row.get("problem_id", "")), split="train", text=_text(row, "question"), name=name, cases=_dumped(cases),
         solution=str(solutions[0]) if solutions else "",
     )  # fmt: skip
 
@@ -257,7 +284,7 @@ def _own(row: Row) -> Problem:
 FORMATS: dict[tuple[str, ...], Callable[[Row], Problem]] = {
     ("task_id", "prompt", "entry_point", "test"): _humaneval,
     ("task_id", "code", "test_list"): _mbpp,
-    ("problem_id", "question", "input_output"): _apps,
+    ("question", "input_output"): _apps,
     ("name", "description", "private_tests"): _code_contests,
     ("question_id", "question_content", "private_test_cases"): _live_code_bench,
     ("text", "tests"): _own,
@@ -309,7 +336,11 @@ def _unpacked(text: str) -> str:
     try:
         json.loads(text)
     except ValueError:
-        loaded = _TextOnly(io.BytesIO(zlib.decompress(base64.b64decode(text)))).load()
+        inflating = zlib.decompressobj()
+        packed = inflating.decompress(base64.b64decode(text), LONGEST_TESTS)
+        if inflating.unconsumed_tail:
+            raise ValueError(f"the packed tests are more than {LONGEST_TESTS >> 20} MiB") from None
+        loaded = _TextOnly(io.BytesIO(packed)).load()
         if not isinstance(loaded, str):
             raise TypeError("the packed tests are no text") from None
         return loaded
