@@ -169,7 +169,7 @@ def test_tools_of_ones_own_may_lie_beside_and_a_bug_in_them_names_its_line(tmp_p
 
 
 def test_the_limits_of_a_config_hold_in_check_too(tmp_path):
-    slow = HEAD + "    async def play(self, task, scene):\n        await scene.call(slow, 0.5)\n" + GOOD[len(PLAY) :]
+    slow = HEAD + "    async def play(self, task, scene):\n        await scene.call(slow, 0.15)\n" + GOOD[len(PLAY) :]
     (tmp_path / "my_env.py").write_text(f"from tests.outside import slow\n{slow}")
     target = (str(tmp_path / "my_env.py"), "--tasks", "1")
     assert call("check", *target)[0] == 0
