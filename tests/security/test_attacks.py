@@ -121,6 +121,20 @@ def f():
 """Where a program can write."""
 
 
+MANY = """
+import os
+def f():
+    made = 0
+    try:
+        while True:
+            os.mkdir(f'/tmp/{made}')
+            made += 1
+    except OSError:
+        return made
+"""
+"""How many folders a program can make."""
+
+
 def test_nothing_but_tmp_can_be_written():
     (answer,) = calls(Box(time_s=5.0).json(), LOOK, [["f", []]])
     assert answer["value"][1:] == ["/tmp"]
@@ -161,11 +175,17 @@ def test_an_ordinary_user_can_use_it_too():
         "import sys, types; sys.path[:0] = sys.argv[1:]\n"
         "package = types.ModuleType('coterie'); package.__path__ = [sys.argv[1] + '/coterie']\n"
         "sys.modules['coterie'] = package\n"
-        "from coterie.sandbox import Box, calls\n"
-        f"print(calls(Box(time_s=5.0).json(), {LOOK!r}, [['f', []]]))"
+        "from coterie.sandbox import Box, calls, judged, runs\n"
+        "box = Box(time_s=5.0).json()\n"
+        f"print(calls(box, {LOOK!r}, [['f', []]]))\n"
+        "ends = runs(box, 'import os\\nos._exit(int(input()))', [str(code) for code in range(0, 256, 5)])\n"
+        "print(sorted({one['status'] for one in ends}), len(ends))\n"
+        f"print(calls(box, {MANY!r}, [['f', []]])[0]['value'] < 4096)\n"
+        f"print(judged(box, {TESTS!r}, {HONEST!r}, 'f')['passed'])"
     )
     source, library = Path(__file__).parents[2] / "src", Path(pyseccomp.__file__).parent
     somebody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     command = [*somebody, python, "-c", script, str(source), str(library)]
     found = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
-    assert found.stdout == "[{'status': 'ok', 'value': [65534, '/tmp']}]\n", found.stderr
+    told = ["[{'status': 'ok', 'value': [65534, '/tmp']}]", "['error', 'ok'] 52", "True", "2"]
+    assert found.stdout.splitlines() == told, found.stderr
