@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coterie.sandbox.border import MALFORMED, read
 from coterie.sandbox.plain import DEEPEST, decode, encode
 from coterie.sandbox.values import canonical, is_plain, same, written
 
@@ -93,3 +94,30 @@ def test_nothing_is_built_of_what_collides_or_nests():
     for _ in range(DEEPEST + 3):
         deep = [deep]
     assert not is_plain(deep)
+
+
+def test_a_table_in_a_key_costs_what_it_says_and_no_more():
+    """Quoted once more at every level it would double: thirty levels took all memory there was."""
+    nested = {"dict": [["a", 1]]}
+    for _ in range(60):
+        nested = {"dict": [["a", nested]]}
+    assert len(canonical(nested)) < 1000
+    assert not same({"dict": [["a", 1]]}, {"dict": [[nested, 1]]})
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"range": [0, 10**30, 1]}, {"complex": [{"float": ["abc"]}, 0]}, {"complex": [10**400, 0]},
+        {"complex": [{"complex": [10**400, 0]}, 0]}, {"type": ["eval"]}, {"type": [[]]}, {"float": [[]]},
+    ],
+)  # fmt: skip
+def test_what_no_number_could_be_is_no_value(forged):
+    assert not is_plain(forged)
+    line = json.dumps({"status": "returned", "value": forged})
+    assert read(line, ("returned",)) == MALFORMED
+
+
+@pytest.mark.parametrize("found", [2**1024 - 1, -(2**1024), 2**1023, 10**400])
+def test_an_integer_beyond_floats_is_not_near_one(found):
+    assert not same(1.5, found)

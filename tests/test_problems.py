@@ -379,7 +379,14 @@ def test_numbers_with_a_fraction_are_compared_as_numbers(expected, found, answer
 
 def test_a_long_reply_is_read_in_time_that_grows_with_its_length():
     """Every line is looked at once: were it every pair of them, this would take hours."""
-    for text in ("```\n" * 50_000, "`" * 200_000, " " * 200_000, "```x`y\n" * 30_000, "~~~\n```\n" * 30_000):
+    for text in (
+        "```\n" * 50_000,
+        "`" * 200_000,
+        " " * 200_000,
+        "```x`y\n" * 30_000,
+        "~~~\n```\n" * 30_000,
+        "~" * 200_000 + "`",
+    ):
         program_of(Reply("coder", text), "f")
         program_of(Reply("coder", text))
 

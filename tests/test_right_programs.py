@@ -46,6 +46,23 @@ def test_what_one_test_leaves_behind_the_next_does_not_see():
     assert first["output"].startswith("[] ")
 
 
+ENDINGS = {
+    "a stream of its own": "out = open(1, 'w')\nout.write('1\\n')",
+    "a stream by its number": "import os\nout = os.fdopen(1, 'w')\nprint(1, file=out)",
+    "the stream there was": "import sys\nprint(1, file=sys.__stdout__)",
+    "a stream that was replaced": "import sys, io\nout = sys.stdout\nsys.stdout = io.StringIO()\nout.write('1\\n')",
+    "a last word": "class A:\n    def __del__(self): print(1)\na = A()",
+    "an object for a stream": "import sys\nclass O:\n    def write(self, text): old.write(text)\n"
+                              "    def flush(self): old.flush()\nold, sys.stdout = sys.stdout, O()\nprint(1)",
+    "a thread's": "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.05), print(1))).start()",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_nothing_that_was_written_is_lost(how):
+    assert runs(BOX, ENDINGS[how], [""]) == [{"status": "ok", "output": "1\n"}]
+
+
 def test_five_megabytes_go_in_and_come_out():
     text = "0123456789" * 500_000
     (answer,) = runs(BOX, "text = input()\nprint(text)", [text])
@@ -132,6 +149,21 @@ TESTED = {
         "add = candidate(3)\nassert add(4) == 7\nassert candidate(add(1))(1) == 5",
         "def f(n): return lambda x: x + n",
         "def f(n): return lambda x: x + n + (x == 1)",
+    ),
+    "an iterator of any kind": (
+        "assert list(candidate('ab')) == ['a', 'b', 'a', 'b']",
+        "import itertools\ndef f(x): return itertools.chain(x, iter(x))",
+        "def f(x): return iter(x)",
+    ),
+    "a class is given": (
+        "assert candidate([1, 'a', 2.5], int) == [1]\nassert candidate([1, 'a'], str) == ['a']",
+        "def f(x, kind): return [v for v in x if isinstance(v, kind)]",
+        "def f(x, kind): return [v for v in x if isinstance(v, int)]",
+    ),
+    "nothing is tried where the program stops": (
+        "assert all(map(lambda x: candidate(x) == x + 1, [1, 2]))",
+        "def f(x): return x + 1",
+        "def f(x): raise StopIteration",
     ),
     "no assert, but an end": (
         "if candidate(1) != 2:\n    raise AssertionError",

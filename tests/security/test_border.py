@@ -133,3 +133,35 @@ def test_cpu_time_decides_and_sleep_has_the_clock():
         {"status": "timeout"}
     ]
     assert time.monotonic() - began < 60
+
+
+def test_what_a_program_answers_is_bounded_in_all():
+    """One answer of many small things is a hundred times its size, out here."""
+    many = "def f(i): return [[] for _ in range(i)]"
+    found = calls(Box(output_kb=64, time_s=5.0).json(), many, [["f", [12_000]]] * 5)
+    assert [answer["status"] for answer in found] == ["ok", "ok", "output", "output", "output"]
+    found = runs(Box(output_kb=64, time_s=5.0).json(), "print('x' * 60_000)", [str(at) for at in range(10)])
+    assert [answer["status"] for answer in found] == ["ok"] * 8 + ["output"] * 2
+
+
+def test_time_goes_on_while_the_tests_are_asked():
+    tests = instrumented("def check(candidate):\n    assert candidate(lambda: 0) == 1")
+    burn = "import time\ndef f(g):\n    for _ in range(8):\n        ends = time.process_time() + 0.2\n"
+    burn += "        while time.process_time() < ends: pass\n        g()\n    return 1"
+    assert judged(Box(time_s=0.6).json(), tests, burn, "f")["late"] == 1
+    assert judged(Box(time_s=5.0).json(), tests, burn, "f")["passed"] == 1
+
+
+def test_a_keeper_cannot_be_signalled_by_a_socket():
+    program = (
+        "import fcntl, socket, struct, time\ndef f(pid):\n    a, b = socket.socketpair()\n"
+        "    fcntl.ioctl(a, 0x8901, struct.pack('i', pid))\n    fcntl.ioctl(a, 0x5452, struct.pack('i', 1))\n"
+        "    b.send(b'x')\n    time.sleep(0.3)\n    return 1"
+    )
+    found = calls(BOX, program, [["f", [2]], ["f", [3]]])
+    assert [answer["message"] for answer in found] == ["OSError: [Errno 38] Function not implemented"] * 2
+
+
+def test_a_surrogate_in_a_standard_input_is_one_tests_affair():
+    found = runs(BOX, "print(len(input()))", ["\ud800", "ab"])
+    assert found == [{"status": "ok", "output": "1\n"}, {"status": "ok", "output": "2\n"}]

@@ -20,7 +20,7 @@ from coterie.errors import CallError, Unavailable
 from coterie.sandbox import calls, judged, runs, same
 from coterie.scene import JSON, Reply, Scene
 
-FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})([^`]*)")
+FENCE = re.compile(r"[ \t]*(`{3,}(?!`)|~{3,}(?!~))([^`]*)")
 READS_INPUT = re.compile(r"\b(?:input|stdin|fileinput)\b|\b(?:open|read)\(0")
 
 

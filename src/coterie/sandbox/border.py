@@ -52,7 +52,13 @@ MESSAGES: dict[str, dict[str, Callable[[Any], bool]]] = {
 
 def read(line: str | bytes, accepted: Collection[str]) -> Message:
     """A program's line as a message of an accepted status, or a failure; what it holds besides is dropped."""
-    found = parsed(line)
+    try:
+        return _read(parsed(line), accepted)
+    except (ValueError, ArithmeticError, RecursionError):  # of a value that nobody thought of
+        return MALFORMED
+
+
+def _read(found: Any, accepted: Collection[str]) -> Message:
     status = found.get("status") if isinstance(found, dict) else None
     if not isinstance(found, dict) or not isinstance(status, str) or status not in (*accepted, *FAILURES):
         return MALFORMED

@@ -89,11 +89,19 @@ class Keeper:
         os.close(theirs)
         os.close(answers)
         self.unread = b""
+        self.watch = self.watched()
         self.next_line()
 
-    def tell(self, line: str) -> None:
-        """Hands a line to the program and sends on its next."""
+    def watched(self) -> Watch:
+        """The program's time, from now."""
+        return Watch(self.pid, self.settings["cpu_s"], self.settings["wall_s"])
+
+    def tell(self, line: str, fresh: bool) -> None:
+        """Hands a line to the program and sends on its next. fresh: its CPU time begins anew."""
         if self.pid:
+            ends = self.watch.cpu_ends
+            self.watch = self.watched()
+            self.watch.cpu_ends = self.watch.cpu_ends if fresh else ends
             data = line.encode() + b"\n"
             os.set_blocking(self.to, False)
             self.next_line(data)
@@ -103,9 +111,8 @@ class Keeper:
     def next_line(self, data: bytes = b"") -> None:
         """The program's next line, once it has been given some bytes; or how it ended."""
         longest = self.settings["output_bytes"] + MESSAGE_BYTES
-        watch = Watch(self.pid, self.settings["cpu_s"], self.settings["wall_s"])
         while b"\n" not in self.unread:
-            left = watch.left()
+            left = self.watch.left()
             if left <= 0:
                 return self.ended({"status": "timeout"})
             readable, writable, _ = select.select([self.of], [self.to] if data else [], [], left)
@@ -148,7 +155,7 @@ class Keeper:
         self.end()
         self.clean()
         streams = [temporary() for _ in range(3)]
-        view = memoryview(stdin.encode())
+        view = memoryview(stdin.encode("utf-8", "replace"))
         while view:
             view = view[os.write(streams[0], view) :]
         os.lseek(streams[0], 0, os.SEEK_SET)
@@ -201,6 +208,10 @@ class Keeper:
         """Empties the folder that programs write in, as far as the last one lets it: what is left is its own."""
         top = self.settings["folder"]
         os.chdir(top)
+        for folder, folders, _ in os.walk(top):
+            for name in folders:
+                if not os.path.islink(f"{folder}/{name}"):  # noqa: PTH114
+                    os.chmod(f"{folder}/{name}", 0o700)  # noqa: PTH101
         for folder, folders, files in os.walk(top, topdown=False):
             for name in (*files, *folders):
                 path = f"{folder}/{name}"

@@ -39,11 +39,11 @@ def encode(value: Any, hold: Hold | None = None, depth: int = 0) -> Any:
         raise NotPlain(f"nested more than {DEEPEST} deep")
     if value is None or kind is bool or kind is str or kind is int or kind is float:
         return _scalar(value)
-    if kind is list:
-        return [encode(item, hold, depth + 1) for item in value]
     if kind.__module__ == "numpy":
         return encode(value.tolist(), hold, depth + 1)
-    if hold is not None and (callable(value) or isinstance(value, HELD)):
+    if isinstance(value, type) and TYPES.get(value.__name__) is value:
+        return {"type": [value.__name__]}
+    if hold is not None and (callable(value) or hasattr(kind, "__next__")):
         return {"function" if callable(value) else "iterator": [hold(value)]}
     for base in kind.__mro__:
         if base.__module__ == "collections" and base.__name__ == "Counter":
@@ -126,18 +126,6 @@ SPLIT: dict[type, Callable[[Any, Hold | None, int], Any]] = {
 }
 COUNTED = _pairs("Counter")
 """Of a Counter, known by its name: its module starts slowly."""
-HELD = (
-    type(one for one in ()),
-    map,
-    filter,
-    zip,
-    enumerate,
-    reversed,
-    type(iter([])),
-    type(iter(())),
-    type(iter(range(0))),
-)
-"""Iterators: of the types that Python's own functions make."""
 ACTING = ("function", "iterator")
 ACTING = ("function", "iterator")
 
@@ -148,8 +136,12 @@ def _counter(counts: dict[Any, Any]) -> Any:
     return Counter(counts)
 
 
+CLASSES = (int, float, str, bool, list, dict, tuple, set, frozenset, bytes, complex, object)
+TYPES = {one.__name__: one for one in CLASSES}
+"""Classes that cross, by their names."""
 BUILD: dict[str, Callable[[list[Any]], Any]] = {
     "float": lambda parts: {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}[parts[0]],
+    "type": lambda parts: TYPES[parts[0]],
     "tuple": tuple,
     "list": list,
     "deque": deque,

@@ -7,6 +7,7 @@ none of a program that may look at anything but its arguments. Bounded in bytes.
 from __future__ import annotations
 
 import ast
+import sys
 import threading
 import warnings
 from collections import OrderedDict
@@ -47,9 +48,12 @@ PURE = frozenset(
     ]
 )
 """Modules that give the same for the same."""
+OTHERS = sys.stdlib_module_names - PURE
+"""Modules that a pure one may hold under their names."""
 ASIDE = frozenset(
     [
         "id",
+        "locals",
         "hash",
         "object",
         "open",
@@ -124,10 +128,10 @@ def _looks_aside(node: ast.AST) -> bool:
     match node:
         case ast.Import(names=names):
             return not {one.name.partition(".")[0] for one in names} <= PURE
-        case ast.ImportFrom(module=module):
-            return (module or "").partition(".")[0] not in PURE
+        case ast.ImportFrom(module=module, names=names):
+            return (module or "").partition(".")[0] not in PURE or bool({one.name for one in names} & OTHERS)
         case ast.Name(id=name):
-            return name in ASIDE
+            return name in ASIDE or name.startswith("__")
         case ast.Attribute(attr=name):
-            return name.startswith("_")
+            return name.startswith("_") or name in OTHERS
     return False

@@ -18,7 +18,7 @@ from functools import lru_cache
 
 CLONE_THREAD = 0x10000
 ALLOWED = """
-    read write readv writev pread64 pwrite64 lseek close close_range dup dup2 dup3 pipe pipe2 ioctl
+    read write readv writev pread64 pwrite64 lseek close close_range dup dup2 dup3 pipe pipe2
     open openat access faccessat faccessat2 stat lstat fstat newfstatat statx statfs fstatfs readlink readlinkat
     getdents getdents64 getcwd chdir fchdir mkdir mkdirat rmdir unlink unlinkat rename renameat renameat2
     symlink symlinkat link linkat truncate ftruncate fsync fdatasync chmod fchmod fchmodat utimensat umask
@@ -38,8 +38,10 @@ ALLOWED = """
 COMMANDS = [
     fcntl.F_DUPFD, fcntl.F_DUPFD_CLOEXEC, fcntl.F_GETFD, fcntl.F_SETFD, fcntl.F_GETFL, fcntl.F_SETFL,
 ]  # fmt: skip
-"""Of `fcntl`: no locks, no leases, no larger pipes."""
-OF_KEEPERS = "clone fork vfork execve kill wait4 mount capset seccomp memfd_create prlimit64 fcntl pidfd_open"
+"""Of `fcntl`: no locks, no leases, no larger pipes, no owner who is signalled."""
+REQUESTS = [0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451]
+"""Of `ioctl`: what Python asks of a file (TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX); none signals."""
+OF_KEEPERS = "clone fork vfork execve kill wait4 mount capset seccomp memfd_create prlimit64 fcntl ioctl pidfd_open"
 
 
 @lru_cache
@@ -52,6 +54,7 @@ def of_programs() -> bytes:
         ("prlimit64", s.Arg(0, s.EQ, 0)),
         ("socketpair", s.Arg(0, s.EQ, socket.AF_UNIX)),
         *(("fcntl", s.Arg(1, s.EQ, command)) for command in COMMANDS),
+        *(("ioctl", s.Arg(1, s.EQ, request)) for request in REQUESTS),
     ]
     return _compiled(ALLOWED.split(), rules)
 

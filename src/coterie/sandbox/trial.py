@@ -65,7 +65,7 @@ class Trial:
                 answer = TOO_MUCH
             else:
                 answer = self._heard(self.judge.tell({"call": _call(found)}, SAYS), "returned", depth + 1)
-            found = self.worker.tell({"answer": answer}, ("returned", "asked"))
+            found = self.worker.tell({"answer": answer}, ("returned", "asked"), fresh=False)
         if first:
             self.statuses.append("ok" if found["status"] == "returned" else found["status"])
             if self.trace:

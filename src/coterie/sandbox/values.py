@@ -10,7 +10,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from coterie.sandbox.plain import ACTING, DEEPEST, LARGEST_BITS
+from coterie.sandbox.plain import ACTING, DEEPEST, LARGEST_BITS, TYPES
+
+FLOAT_BITS = 1024
+"""An integer of so many is larger than any float."""
 
 SEQUENCES = ("tuple", "deque", "list")
 TABLES = ("dict", "Counter", "OrderedDict")
@@ -36,6 +39,13 @@ def _are(*kinds: type) -> Callable[[list[Any]], bool]:
     return lambda content: [type(one) for one in content] == list(kinds)
 
 
+def _is_real(value: Any) -> bool:
+    """Whether a part of a complex number is one that a float can hold."""
+    if type(value) is int:
+        return value.bit_length() < FLOAT_BITS
+    return type(value) is float or value in ({"float": ["nan"]}, {"float": ["inf"]}, {"float": ["-inf"]})
+
+
 def _are_pairs(content: list[Any]) -> bool:
     return all(isinstance(pair, list) and len(pair) == 2 for pair in content)
 
@@ -50,8 +60,9 @@ FITS: dict[str, Callable[[list[Any]], bool]] = {
     **dict.fromkeys(BYTES, _are_bytes),
     **dict.fromkeys(ACTING, _are(int)),
     "float": lambda content: content in (["nan"], ["inf"], ["-inf"]),
-    "range": lambda content: _are(int, int, int)(content) and content[2] != 0,
-    "complex": lambda content: len(content) == 2 and all(isinstance(_number(one), int | float) for one in content),
+    "type": lambda content: len(content) == 1 and content[0] in list(TYPES),
+    "range": lambda content: _are(int, int, int)(content) and content[2] != 0 and max(map(abs, content)) < 1 << 62,
+    "complex": lambda content: len(content) == 2 and all(map(_is_real, content)),
 }
 """What a kind of value may hold."""
 
@@ -96,8 +107,8 @@ def canonical(value: Any) -> str:
         return json.dumps(value)
     kind, content = _split(value)
     if kind in TABLES:
-        content = [[{"tuple": [canonical(key), canonical(item)]}] for key, item in content]
-    parts = sorted(map(canonical, content)) if kind in (*SETS, *TABLES) else map(canonical, content)
+        return f"{kind}({','.join(sorted(f'{canonical(key)}:{canonical(item)}' for key, item in content))})"
+    parts = sorted(map(canonical, content)) if kind in SETS else map(canonical, content)
     return f"{'set' if kind in SETS else kind}({','.join(parts)})"
 
 
@@ -127,6 +138,7 @@ WRITTEN: dict[str, Callable[[list[Any]], str]] = {
     "bytearray": lambda content: f"bytearray({content[0].encode('latin-1')!r})",
     "complex": lambda content: repr(_number({"complex": content})),
     "range": lambda content: f"range({_listed(content)})",
+    "type": lambda content: content[0],
 }
 """How Python writes a kind of value; the others are calls of their names."""
 
@@ -172,6 +184,6 @@ def _close(expected: complex, found: complex) -> bool:
         return True
     if not isinstance(expected, float) or isinstance(found, complex):
         return False
-    if isinstance(found, int) and found.bit_length() > 1024:
+    if isinstance(found, int) and found.bit_length() >= FLOAT_BITS:
         return False  # larger than any float
     return math.isclose(expected, found, rel_tol=1e-6, abs_tol=1e-9) or (math.isnan(expected) and math.isnan(found))

@@ -26,6 +26,8 @@ GRACE_S = 2.0
 START_S = 30.0
 """What a keeper may take to start."""
 CHUNK = 1 << 18
+MOST_SAID, MOST_WRITTEN = 2, 8
+"""All that a program may answer, and write, in all its tests: so many times what it may in one."""
 GONE: Message = {"status": "error", "message": "its sandbox ended"}
 
 
@@ -47,6 +49,7 @@ class Worker:
         self._ends = 0.0
         self._program: dict[str, Any] = {}
         self._lives = False
+        self._said = 0
 
     def begin(self) -> None:
         """Waits until it can serve; its total time runs from here. Raises: Unavailable: it never could."""
@@ -77,9 +80,12 @@ class Worker:
             return loaded
         return self.tell({"call": call}, accepted)
 
-    def tell(self, message: dict[str, Any], accepted: Collection[str]) -> Message:
-        """Hands the program a message and gives its next."""
-        return self._spoken({"do": "tell", "line": json.dumps(message)}, accepted)
+    def tell(self, message: dict[str, Any], accepted: Collection[str], *, fresh: bool = True) -> Message:
+        """Hands the program a message and gives its next.
+
+        Args: fresh: its time begins anew; else what it has asked in between is part of the same call.
+        """
+        return self._spoken({"do": "tell", "line": json.dumps(message), "fresh": fresh}, accepted)
 
     def run(self, source: str, stdin: str) -> Message:
         """A whole program on a standard input. Returns: ran, with its output; or a failure."""
@@ -87,6 +93,8 @@ class Worker:
         count = answer.get("ran")
         if self._dead is None and type(count) is int and 0 <= count <= self.box.output_kb << 10:
             data = self._taken(count, time.monotonic() + GRACE_S)
+            if not self._within(count, MOST_WRITTEN):
+                return {"status": "output"}
             return {"status": "ran", "output": data.decode("utf-8", "replace")} if data is not None else self._failed()
         return self._ended(answer)
 
@@ -114,7 +122,14 @@ class Worker:
         answer = self._asked(request)
         said = answer.get("said")
         self._lives = self._dead is None and type(said) is str
-        return read(said, accepted) if self._lives else self._ended(answer)  # pyright: ignore[reportArgumentType]
+        if not (self._lives and isinstance(said, str)):
+            return self._ended(answer)
+        return read(said, accepted) if self._within(len(said), MOST_SAID) else {"status": "output"}
+
+    def _within(self, more: int, most: int) -> bool:
+        """Whether all that the program has said and written still fits. most: of one answer's limit, so many."""
+        self._said += more
+        return self._said <= most * (self.box.output_kb << 10)
 
     def _ended(self, answer: dict[str, Any]) -> Message:
         """How the program ended, as its keeper says; or what became of the keeper."""
