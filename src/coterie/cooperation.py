@@ -58,14 +58,18 @@ def extracted(source: str, name: str, without: str = "") -> str:
     defines = [(statement, _bound(statement, variables)) for statement in tree.body]
     if not any(isinstance(statement, Function) and statement.name == name for statement, _ in defines):
         return ""
-    wanted, queue = {name}, [name]
+    of_name: dict[str, list[ast.stmt]] = {}
+    for statement, bound in defines:
+        for one in bound:
+            of_name.setdefault(one, []).append(statement)
+    wanted, queue, seen = {name}, [name], set[ast.stmt]()
     while queue:
-        for statement, bound in defines:
-            if queue[-1] in bound:
-                new = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)} - wanted - {without}
-                wanted |= new
-                queue[:0] = sorted(new)
-        queue.pop()
+        new = [statement for statement in of_name.get(queue.pop(), ()) if statement not in seen]
+        seen.update(new)
+        nodes = (node for statement in new for node in ast.walk(statement))
+        needed = {node.id for node in nodes if isinstance(node, ast.Name)} - wanted - {without}
+        wanted |= needed
+        queue += needed
     kept = [
         statement
         for statement, bound in defines
