@@ -66,11 +66,12 @@ def noted(cursor: Cursor) -> dict[str, float]:
         (AUX, "def f(x, x):\n    return sorted(aux(x))", (1.0, 0, 0, 0)),  # parses, does not compile
         (AUX, "def f(x):\n    return aux(x)", (1.0, 0.5, 0.5, 0.25)),  # a wrapper, right in two of four
         ("def aux(x):\n    return sorted(v + 1 for v in x)", "def f(x):\n    z = 0\n    return aux(x)", (1.0, 0.5, 1.0, 0.5)),  # D35
-        (AUX, "def f(x):\n    aux(x)\n    return sorted(v + 1 for v in x)", (1.0, 0.5, 1.0, 1.0)),  # D33: 1.5 - 0.5
+        (AUX, "def f(x):\n    aux(x)\n    return sorted(v + 1 for v in x)", (1.0, 0.5, 1.0, 0.0)),  # D33: ignored
         (AUX, "def f(x):\n    # aux(x)\n    return sorted(v + 1 for v in x)", (1.0, 0.5, 1.0, 0.0)),  # D34
         (AUX, "def f(x):\n    return sorted(v + 1 for v in x)\n    aux(x)", (1.0, 0.5, 1.0, 0.0)),  # never reached
         (AUX, "def f(x):\n    if x == 5: aux(x)\n    return sorted(v + 1 for v in x)", (1.0, 0.5, 1.0, 0.0)),  # never runs
-        (AUX, "def f(x):\n    y = aux(x)\n    return y if x[0] == 0 else 0", (1.0, 0.5, 0.25, 0.375)),  # D39: in proportion
+        (AUX, "def f(x):\n    y = aux(x)\n    return y if x[0] == 0 else 0", (1.0, 0.5, 0.25, 0.0)),  # one test tells nothing
+        (AUX, "def f(x):\n    return sorted(aux(x)) if x[0] > 0 else 0", (1.0, 0.5, 0.75, 1.125)),  # D39: in proportion
         (AUX, "def aux(x): return 0\n" + MAIN, (1.0, 0.5, 1.0, 1.5)),  # main's own aux is not taken
         (AUX, "import sys\nsys.exit(0)\n" + MAIN, (1.0, 0.5, 1.0, 1.5)),  # only the function and what it needs is
         (AUX, "class E:\n    def __eq__(self, o): return True\ndef f(x):\n    return E()", (1.0, 0.5, 0.0, 0.0)),  # D38
@@ -107,14 +108,11 @@ def test_in_test_code_too_aux_is_paid_where_it_ran_in_a_test_that_passed():
         "def check(candidate):\n" + "".join(f"    assert candidate({n}) == {2 * n}\n" for n in range(4))
     )
     task = Problem("p-3", "train", text="double", name="f", check=tests)
-    aux = "def aux(x):\n    return x"
-    assert (
-        earned(aux, "def f(x):\n    if x == 3:\n        return aux(x) + 1\n    return 2 * x", task)["cooperation"] == 0
-    )
-    assert (
-        earned(aux, "def f(x):\n    if x < 3:\n        return aux(x) + x\n    return 7", task)["cooperation"]
-        == 1.5 * 0.75
-    )
+    aux = "def aux(x):\n    return 3 * x"
+    failed = "def f(x):\n    if x == 3:\n        return aux(x) + 1\n    return 2 * x"
+    assert earned(aux, failed, task)["cooperation"] == 0
+    passed = "def f(x):\n    if x < 3:\n        return aux(x) - x\n    return 7"
+    assert earned(aux, passed, task)["cooperation"] == 1.5 * 0.75
 
 
 def test_an_exception_between_asserts_does_not_hide_those_that_follow():
@@ -142,7 +140,8 @@ def test_nothing_is_paid_for_cooperation_after_three_timeouts():
     found = {event.name: event.value for event in cursor.events if isinstance(event, Rewarded)}
     assert (found["tests"], found["cooperation"]) == (0.25, 0.0)
     twice = "def f(x):\n    while x[0] > 1: pass\n    return sorted(aux(x))"
-    cursor = play(CodePair(time_s=0.3), TASK, {"aux": AUX, "main": twice})
+    backwards = "def aux(x):\n    return [v + 1 for v in x][::-1]"
+    cursor = play(CodePair(time_s=0.3), TASK, {"aux": backwards, "main": twice})
     found = {event.name: event.value for event in cursor.events if isinstance(event, Rewarded)}
     assert (found["tests"], found["cooperation"]) == (0.5, 0.75)
 
@@ -178,8 +177,7 @@ def test_a_scheme_counts_when_disabling_aux_confirms_it(main, scheme):
 def test_a_scheme_that_only_looks_like_one_does_not_count():
     pretend = "def f(x):\n    y = aux(x)\n    return sorted(v + 1 for v in x) if y or True else y"
     found = noted(play(CodePair(), TASK, {"aux": AUX, "main": pretend}))
-    assert found["scheme/decorator"] == 0  # without aux it fails: it is called. With aux disabled f raises
-    assert found["scheme/strategy"] == 1
+    assert [name for name, value in found.items() if name.startswith("scheme/") and value] == []
 
 
 def test_feedback_shows_own_words_and_a_diagnosis_and_nothing_of_the_partner():

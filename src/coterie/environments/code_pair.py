@@ -7,12 +7,11 @@ as one. The joint reward of a turn is a sum of levels with the published weights
     structure    0.4 [aux is defined and returns]  +  0.6 [main is defined and returns], else stop
     syntax       0.5 [the two together compile], else stop
     tests        p, the share of hidden tests passed
-    cooperation  p (0.5 [main calls aux, and it ran in a test that passed]
-                    + 1.0 [and main is no thin wrapper] - 0.5 [and its result is ignored])
+    cooperation  p (0.5 [main needs what aux answers] + 1.0 [and does more than hand it on])
 
-Everything is read off the syntax tree or found by running; the published code looks for patterns in
-text, and pays for comments. Ours as well: cooperation counts in proportion to p (there, one passing
-test of many unlocks all of it), and not at all after three time-outs.
+The published code looks for patterns in text, and pays for comments. Here tests are played again with other answers
+of aux, which have to change what main returns, see `cooperation/evidence.py`. Ours as well: cooperation counts in
+proportion to p (there, one passing test of many unlocks all of it), and not at all after three time-outs.
 
 A later turn shows each role its own last reply and feedback: nothing ("plain"), which levels held
 ("levels"), or an edit by another model ("expert"). Episodes end at the limit, or after a turn whose
@@ -31,14 +30,13 @@ from urllib.request import Request, urlopen
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from coterie.cooperation import AUX, Cooperation, Scheme, extracted, returns
+from coterie.cooperation import AUX, Scheme, extracted, names_aux, returns, schemes, used
 from coterie.environment import Lesson
 from coterie.errors import ConfigError, Unavailable
-from coterie.problems import Problem, Verdict, boxed, embedded, examine, judge, program_of, right, verdict_of, whole
+from coterie.problems import Problem, Verdict, answers_of, boxed, embedded, judge, program_of, right, verdict_of, whole
 from coterie.problems.base import ProgrammingTask, quote
-from coterie.sandbox import calls, judged
+from coterie.sandbox import judged
 from coterie.scene import Prompt, Scene
-from coterie.seeds import seed_of
 
 BEST = 4.0
 """The most a turn can earn."""
@@ -54,18 +52,8 @@ CONFIRMED_BY: dict[bool, frozenset[Scheme]] = {
     True: frozenset({"decorator", "coordinator", "strategy"}),
 }
 """Which schemes are as they look, by whether fewer tests pass when aux is disabled."""
-TRACE = f"""
-def __trace():
-    inner, ran, on = {AUX}, [0], [True]
-    def traced(*args, **kwargs):
-        ran[0] += 1
-        if not on[0]:
-            raise RuntimeError("aux is disabled")
-        return inner(*args, **kwargs)
-    return traced, lambda: ran[0], lambda: on.__setitem__(0, False)
-{AUX}, COUNT, DISABLE = __trace()
-"""
-"""Counts calls of aux, and can disable it, by names that a program cannot know."""
+MOST_INPUTS = 16
+"""Calls of test code that are played again."""
 INSTRUCTIONS = {
     "aux": "Write a helper function named aux that returns data useful for solving the task below. Another "
     "programmer, whom you cannot talk to, writes the function itself. Code only: no tests, no examples.\n\n",
@@ -76,7 +64,7 @@ INSTRUCTIONS = {
 
 
 NO_VERDICT = Verdict(0, 0, 1)
-NO_COOPERATION = Cooperation.of("", "")
+UNUSED = {"used": False, "handed_on": False, "needed": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +84,15 @@ class Levels:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a turn came to. schemes: those that disabling aux confirms; problem: what stopped the levels."""
+    """What a turn came to.
+
+    uses: main needs what aux answers. schemes: how, as far as disabling aux confirms it. problem: what stopped the
+    levels.
+    """
 
     levels: Levels = Levels(0.0)
     verdict: Verdict = NO_VERDICT
-    cooperation: Cooperation = NO_COOPERATION
+    uses: bool = False
     schemes: frozenset[Scheme] = frozenset()
     problem: str = ""
 
@@ -109,7 +101,7 @@ class Outcome:
         """As feedback: a diagnosis, with no word of a partner's."""
         if self.problem:
             return self.problem
-        use = "" if self.cooperation.calls else ", aux unused"
+        use = "" if self.uses else ", aux unused"
         return f"tests {self.verdict.passed} of {self.verdict.total}{use}"
 
 
@@ -215,16 +207,15 @@ class CodePair(ProgrammingTask):
         if not returns(function, task.name):
             return Outcome(Levels(structure), problem="no main")
         program = f"{helper}\n{function}"
-        found = Cooperation.of(function, task.name) if helper else NO_COOPERATION
-        verdict, ran, without = await _tried(scene, self.box, task, program, found.calls)
+        verdict, played = await _tried(scene, self.box, task, program)
         if verdict.broken.startswith("SyntaxError"):
             return Outcome(Levels(structure), problem="syntax error")
-        paid = 0.0
-        if ran and verdict.timeouts < MOST_TIMEOUTS:
-            paid = verdict.share * (0.5 + 1.0 * (not found.wrapper) - 0.5 * found.ignored)
-        needs = without is not None and without.share < verdict.share
-        schemes: frozenset[Scheme] = found.schemes & CONFIRMED_BY[needs] if ran else frozenset()
-        return Outcome(Levels(structure, 0.5, verdict.share, paid), verdict, found, schemes)
+        found = UNUSED
+        if helper and names_aux(function) and verdict.passed and verdict.timeouts < MOST_TIMEOUTS:
+            found = await boxed(scene, used, self.box, helper, function, task.name, task.preamble, *played)
+        paid = verdict.share * (0.5 + 1.0 * (not found["handed_on"])) * found["used"]
+        seen = schemes(function, task.name) & CONFIRMED_BY[found["needed"]] if found["used"] else frozenset()
+        return Outcome(Levels(structure, 0.5, verdict.share, paid), verdict, found["used"], seen)
 
     def prompt(self, role: str, task: Problem, history: str) -> str:
         """What a role is asked: the task, and after the first turn its own last reply and the feedback."""
@@ -266,33 +257,16 @@ class CodePair(ProgrammingTask):
                 yield Lesson(role, self.prompt(role, task, history), self.demonstrate(role, task, "", rng))
 
 
-async def _tried(
-    scene: Scene, box: Any, task: Problem, program: str, cooperates: bool
-) -> tuple[Verdict, bool, Verdict | None]:
-    """The verdict, whether aux ran in a test that passed, and the verdict with aux disabled."""
-    if not cooperates:
-        verdict, _ = await examine(scene, box, task, program)
-        return verdict, False, None
-    key = f"{seed_of('trace', program):x}"
-    count, disable = f"__count_{key}", f"__disable_{key}"
-    traced = f"{program}\n{TRACE.replace('COUNT', count).replace('DISABLE', disable)}"
+async def _tried(scene: Scene, box: Any, task: Problem, program: str) -> tuple[Verdict, tuple[list[Any], list[Any]]]:
+    """The verdict, and what was asked: arguments, and in a list what was answered, where the test was passed."""
     if task.check:
-        answer = await boxed(scene, judged, box, task.check, whole(task, traced), task.name, count)
-        without, _ = await examine(scene, box, task, f"{traced}{disable}()\n")
-        return verdict_of(answer), answer.get("traced", 0) > 0, without
-    asked: list[Any] = []
-    for given, _ in task.cases:
-        asked += [[task.name, json.loads(given)], [count, []]]
-    asked.append([disable, []])
-    asked += [[task.name, json.loads(given)] for given, _ in task.cases]
-    answers = await boxed(scene, calls, box, whole(task, traced), asked)
-    end = 2 * len(task.cases)
-    values, counts = answers[0:end:2], [0, *(answer.get("value", 0) for answer in answers[1:end:2])]
-    ran = any(
-        right(task, wanted, value) and before != after
-        for (_, wanted), value, before, after in zip(task.cases, values, counts[:-1], counts[1:], strict=True)
-    )
-    return judge(task, values), ran, judge(task, answers[end + 1 :])
+        answer = await boxed(scene, judged, box, task.check, whole(task, program), task.name, MOST_INPUTS)
+        asked = answer.get("calls", [])
+        return verdict_of(answer), ([args for args, _ in asked], [value for _, value in asked])
+    answers = await answers_of(scene, box, task, program, [given for given, _ in task.cases])
+    passed = [right(task, wanted, answer) for (_, wanted), answer in zip(task.cases, answers, strict=True)]
+    values = [[answer["value"]] if held else [] for held, answer in zip(passed, answers, strict=True)]
+    return judge(task, answers), ([json.loads(given) for given, _ in task.cases], values)
 
 
 def _aux(chain: embedded.Chain, naive: float, rng: Random) -> str:

@@ -145,17 +145,18 @@ def _answer(message: Message) -> Answer:
 
 
 @InThread
-def judged(box: dict[str, Any], tests: str, program: str, name: str, trace: str = "") -> Answer:
+def judged(box: dict[str, Any], tests: str, program: str, name: str, told: int = 0) -> Answer:
     """Test code that defines `check(candidate)`, against a program's function.
 
     The tests run in one sandbox and the program in another; calls and their results cross as plain data, functions
     and iterators as something to call, exceptions by the name of Python's own, and what a call changed in its
     arguments is changed in the tests' too. So a program cannot touch what judges it.
 
-    Args: tests: with every assert a call of `__record__`, see `problems/files.py`. name: the function. trace:
-        a function of the program that counts something.
+    Args: tests: with every assert a call of `__record__`, see `problems/files.py`. name: the function. told: how
+        many calls of it are told.
     Returns: an answer with `passed` and `total` asserts, calls `asked`, `answered` and out of time (`late`), and
-        `traced`, passed asserts in which the count rose; not ok when the program or the tests do not load.
+        the first `calls` that could be made again: their arguments, and in a list what was answered, if the assert
+        that they were part of held; not ok when the program or the tests do not load.
     """
     if refused := _refused(program):
         return refused
@@ -164,7 +165,7 @@ def judged(box: dict[str, Any], tests: str, program: str, name: str, trace: str 
         loaded = worker.load(program, crossing=True)
         if loaded["status"] != "loaded":
             return _answer(loaded)
-        trial = Trial(judge, worker, name, trace)
+        trial = Trial(judge, worker, name, told)
         last = trial.run(tests)
     return outcome(trial, last, tests.count("__record__(")) or _answer(last)
 

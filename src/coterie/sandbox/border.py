@@ -29,6 +29,16 @@ def _plain_list(value: Any) -> bool:
     return isinstance(value, list) and is_plain(value)
 
 
+def _sites(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(one, list)
+        and [type(part) for part in one[:2]] == [int, bool]
+        and is_plain(one[2:])
+        and len(one) == 4
+        for one in value
+    )
+
+
 def _plain_table(value: Any) -> bool:
     return isinstance(value, dict) and all(map(is_plain, value.values()))
 
@@ -45,6 +55,7 @@ MESSAGES: dict[str, dict[str, Callable[[Any], bool]]] = {
     },
     "held": {"held": _of(bool)},
     "done": {"left": _of(str)},
+    "seen": {"sites": _sites},
     **dict.fromkeys(FAILURES, FAILURE),
 }
 """What each status comes with; a field with a question mark may be missing."""

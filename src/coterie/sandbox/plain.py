@@ -127,7 +127,6 @@ SPLIT: dict[type, Callable[[Any, Hold | None, int], Any]] = {
 COUNTED = _pairs("Counter")
 """Of a Counter, known by its name: its module starts slowly."""
 ACTING = ("function", "iterator")
-ACTING = ("function", "iterator")
 
 
 def _counter(counts: dict[Any, Any]) -> Any:

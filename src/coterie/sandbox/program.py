@@ -5,8 +5,8 @@ still be right. `serve` answers calls of a program's functions, and runs test co
 another sandbox: the two speak through the host, and either may call what the other has given it. `run` runs a whole
 program and ends as Python ends.
 
-Messages, a JSON line each. In: `call` (a function, by name or number), `answer` (to an `asked`), `on`. Out: `loaded`,
-`returned`, `asked`, `held` (an assert), `done`, or a failure.
+Messages, a JSON line each. In: `call` (a function, by name or number), `answer` (to an `asked`), `look`, `on`. Out:
+`loaded`, `returned`, `asked`, `held` (an assert), `seen`, `done`, or a failure.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import os
 import sys
 from _collections import deque  # pyright: ignore[reportMissingImports]
 
+from coterie.sandbox.eye import Eye
 from coterie.sandbox.plain import NotPlain, decode, encode
 from coterie.sandbox.wire import dumps, loads
 
@@ -115,14 +116,20 @@ class Side:
         self.names: dict[str, Any] = {}
         self.given: list[Any] = []
         self.crossing = False
+        self.eye = Eye()
 
-    def load(self, source: str, crossing: bool = False) -> None:
+    def load(self, source: str, crossing: bool = False, partner: str = "", eye: str = "") -> None:
         """Runs a program's top level under the name "program", then answers calls.
 
-        Args: crossing: functions and iterators may cross, and what a call changed is sent back.
+        Args: crossing: functions and iterators may cross, and what a call changed is sent back. partner: the name of
+            a function that lives on the other side. eye: the name under which it tells what its expressions are.
         """
         self.crossing = crossing
         self.names = fresh("program")
+        if partner:
+            self.names[partner] = lambda *args, **kwargs: self.ask(None, args, kwargs)
+        if eye:
+            self.names[eye] = self.eye.see
 
         def top() -> dict[str, Any]:
             exec(source, self.names)  # noqa: S102
@@ -183,8 +190,10 @@ class Side:
         raise raised(found.get("message") or f"it gave {found['status']}")
 
     def answer(self, message: dict[str, Any]) -> None:
-        """Calls what the other side asks for."""
-        self.say(guarded(lambda: self.called(**message["call"])))
+        """Calls what the other side asks for, or tells what was seen."""
+        if "look" in message:
+            return self.say(guarded(lambda: self.eye.report(message["look"])))
+        return self.say(guarded(lambda: self.called(**message["call"])))
 
     def called(self, args: Any, kwargs: Any, name: str = "", target: int | None = None, verb: str = "call") -> Any:
         """One call: of a function by its name, of a method of that name of a class `Solution`, or of what was given."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coterie.sandbox.border import FAILURES, Message
+from coterie.sandbox.values import acting
 from coterie.sandbox.worker import Worker
 
 MOST_MESSAGES = 100_000
@@ -19,19 +20,18 @@ TOO_MUCH: Message = {"status": "error", "kind": "RecursionError", "message": "th
 class Trial:
     """One program under test code that defines `check(candidate)`.
 
-    Args: judge: an unused sandbox. worker: one that has loaded the program. name: the function. trace: a function of
-        the program that counts something.
+    Args: judge: an unused sandbox. worker: one that has loaded the program. name: the function. calls: how many
+        calls of it are noted.
     """
 
-    def __init__(self, judge: Worker, worker: Worker, name: str, trace: str = "") -> None:
+    def __init__(self, judge: Worker, worker: Worker, name: str, calls: int) -> None:
         self.judge = judge
         self.worker = worker
         self.name = name
-        self.trace = trace
         self.held: list[bool] = []
         self.statuses: list[str] = []
-        self.rose: set[int] = set()
-        self._count = 0
+        self.calls = calls
+        self.answered: list[tuple[int, list[Any], Any]] = []
         self._messages = 0
 
     def run(self, tests: str) -> Message:
@@ -58,21 +58,19 @@ class Trial:
         if self.statuses.count("timeout") >= MOST_TIMEOUTS:
             found: Message = {"status": "timeout"}
         else:
-            found = self.worker.call(("returned", "asked"), **_call(asked, self.name))
+            found = self.worker.call(("returned", "asked"), **call_of(asked, self.name))
         while found["status"] == "asked":
             self._messages += 1
             if depth >= DEEPEST or self._messages > MOST_MESSAGES:
                 answer = TOO_MUCH
             else:
-                answer = self._heard(self.judge.tell({"call": _call(found)}, SAYS), "returned", depth + 1)
+                answer = self._heard(self.judge.tell({"call": call_of(found)}, SAYS), "returned", depth + 1)
             found = self.worker.tell({"answer": answer}, ("returned", "asked"), fresh=False)
         if first:
             self.statuses.append("ok" if found["status"] == "returned" else found["status"])
-            if self.trace:
-                count = self.worker.call(name=self.trace, args=[], kwargs={}).get("value", self._count)
-                if count != self._count:
-                    self.rose.add(len(self.held))
-                self._count = count
+            again = not (asked["kwargs"] or acting(asked["args"]))
+            if found["status"] == "returned" and again and len(self.answered) < self.calls:
+                self.answered.append((len(self.held), asked["args"], found["value"]))
         return found
 
 
@@ -80,7 +78,7 @@ SAYS = ("asked", "held", "returned")
 """What test code may say while it is asked something."""
 
 
-def _call(asked: Message, name: str = "") -> dict[str, Any]:
+def call_of(asked: Message, name: str = "") -> dict[str, Any]:
     """What one side asked for, as the other is told: a function by its name, or what it has given by its number."""
     call = {"args": asked["args"], "kwargs": asked["kwargs"]}
     return call | ({"name": name} if asked["target"] is None else {"target": asked["target"], "verb": asked["verb"]})
@@ -106,5 +104,5 @@ def outcome(trial: Trial, last: Message, untried: int) -> dict[str, Any] | None:
         "asked": len(trial.statuses),
         "answered": trial.statuses.count("ok"),
         "late": trial.statuses.count("timeout"),
-        "traced": sum(at in trial.rose for at, passed in enumerate(held) if passed),
+        "calls": [[args, [value] if at < len(held) and held[at] else []] for at, args, value in trial.answered],
     }

@@ -35,6 +35,16 @@ def is_plain(value: Any, depth: int = 0) -> bool:
     return FITS[kind](content) and all(is_plain(item, depth + 1) for item in content)
 
 
+def acting(value: Any) -> list[int]:
+    """The numbers of the functions and iterators in a plain value."""
+    if isinstance(value, list):
+        return [number for one in value for number in acting(one)]
+    if not isinstance(value, dict):
+        return []
+    ((kind, content),) = value.items()
+    return content if kind in ACTING else acting(content)
+
+
 def _are(*kinds: type) -> Callable[[list[Any]], bool]:
     return lambda content: [type(one) for one in content] == list(kinds)
 

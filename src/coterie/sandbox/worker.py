@@ -14,7 +14,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from coterie.errors import Unavailable
@@ -61,12 +61,16 @@ class Worker:
             raise Unavailable("sandbox", f"{self.box.backend} did not start: {reason or self._dead}")
         self._ends = time.monotonic() + self.box.total_wall_s
 
-    def load(self, source: str, *, crossing: bool = False) -> Message:
+    def load(self, source: str, *, crossing: bool = False, partner: str = "", eye: str = "") -> Message:
         """Loads a program. Returns: loaded, or a failure.
 
-        Args: crossing: functions and iterators may cross, and what a call changed is told.
+        Args: crossing: functions and iterators may cross, and what a call changed is told. partner: the name of a
+            function that lives elsewhere: the program asks for it. eye: see `look`.
         """
-        self._program = {"do": "begin", "what": "load", "source": source, "crossing": crossing}
+        self._program = {
+            "do": "begin", "what": "load", "source": source, "crossing": crossing, "partner": partner, "eye": eye
+        }  # fmt: skip
+        self._said = 0
         return self._spoken(self._program, ("loaded",))
 
     def check(self, source: str, name: str) -> Message:
@@ -79,6 +83,15 @@ class Worker:
         if not self._lives and (loaded := self._spoken(self._program, ("loaded",)))["status"] != "loaded":
             return loaded
         return self.tell({"call": call}, accepted)
+
+    def look(self, forced: Mapping[int, Any]) -> list[list[Any]]:
+        """What a watched program's expressions were since the last look, by site: varied, first and last value.
+
+        Args: forced: what sites shall be from here on. A program that has ended has seen nothing.
+        """
+        if not self._lives and self._spoken(self._program, ("loaded",))["status"] != "loaded":
+            return []
+        return self.tell({"look": forced}, ("seen",)).get("sites", [])
 
     def tell(self, message: dict[str, Any], accepted: Collection[str], *, fresh: bool = True) -> Message:
         """Hands the program a message and gives its next.
@@ -97,6 +110,11 @@ class Worker:
                 return {"status": "output"}
             return {"status": "ran", "output": data.decode("utf-8", "replace")} if data is not None else self._failed()
         return self._ended(answer)
+
+    @property
+    def dead(self) -> bool:
+        """Whether its keeper answers no more: nothing that it says tells of a program."""
+        return self._dead is not None
 
     @property
     def lives(self) -> bool:

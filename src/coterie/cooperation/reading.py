@@ -1,11 +1,8 @@
-"""How two functions work together, read off the syntax tree: what `main` does with `aux`.
-
-    found = Cooperation.of(source, "f")
-    found.calls, found.wrapper, found.ignored, found.schemes
+"""Two functions that are written apart, read off the syntax tree: what is defined, and how `main` uses `aux`.
 
 A comment, a string or a line that is never reached is no call; one space more changes nothing. The
 four schemes are MAGRPO's (arXiv:2508.04652, sec. 5): the paper names them, how they are told apart
-is ours. Labels are not exclusive, and an environment confirms them by disabling `aux`.
+is ours. Labels are not exclusive; that aux is used at all is found by running, see `evidence.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +10,6 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
 
 Scheme = Literal["fallback", "decorator", "coordinator", "strategy"]
@@ -73,7 +69,7 @@ def extracted(source: str, name: str, without: str = "") -> str:
     kept = [
         statement
         for statement, bound in defines
-        if without not in bound and (bound & wanted or isinstance(statement, ast.Import | ast.ImportFrom))
+        if without not in bound and bound & (wanted | {"*"})
     ]
     written = _quietly(lambda: [ast.unparse(statement) for statement in kept if not _is_future(statement)])
     return "\n".join(written or ())
@@ -85,30 +81,38 @@ def returns(source: str, name: str) -> bool:
     return function is not None and any(node.value is not None for node in _own(function, ast.Return))
 
 
-@dataclass(frozen=True, slots=True)
-class Cooperation:
-    """What `main` does with `aux`.
+def names_aux(source: str) -> bool:
+    """Whether a program names aux at all."""
+    tree = parsed(source)
+    return tree is not None and any(isinstance(node, ast.Name) and node.id == AUX for node in ast.walk(tree))
 
-    calls: it calls aux where that can be reached. wrapper: it returns exactly what aux returns, whatever
-    happens. ignored: no result of aux reaches anything. schemes: how it uses it.
-    """
 
-    calls: bool
-    wrapper: bool
-    ignored: bool
-    schemes: frozenset[Scheme]
+def catches(source: str) -> bool:
+    """Whether a program may go on where something raises."""
+    tree = parsed(source)
+    return tree is not None and any(isinstance(node, ast.Try | ast.TryStar | ast.With) for node in ast.walk(tree))
 
-    @classmethod
-    def of(cls, source: str, name: str) -> Cooperation:
-        """What the function `name` does with `aux`."""
-        function = _function(parsed(source), name)
-        if function is None:
-            return cls(False, False, False, frozenset())
-        calls = [node for node in _reached(function) if _is_call(node)]
-        if not calls:
-            return cls(False, False, False, frozenset())
-        ignored = _idle_calls(function)
-        return cls(True, _wraps(function), ignored.issuperset(calls), _schemes(function, calls, ignored))
+
+def schemes(source: str, name: str) -> frozenset[Scheme]:
+    """How the function `name` of a program that uses aux does so."""
+    function = _function(parsed(source), name)
+    if function is None:
+        return frozenset()
+    calls = [node for node in _reached(function) if _is_call(node)]
+    given = _assigned(function)
+    results = {name for name, values in given.items() if any(value in calls for value in values)}
+    nodes = list(ast.walk(function))
+    found: set[Scheme] = set()
+    if any(_falls_back(node, results) for node in nodes):
+        found.add("fallback")
+    if any(_decides(node, results) for node in nodes):
+        found.add("strategy")
+    if any(map(_spreads, nodes)) or (len({ast.dump(call) for call in calls}) > 1 and not found):
+        found.add("coordinator")
+    returned = any(_about(one.value, results) for one in _own(function, ast.Return))
+    if (returned or not found) and not found & {"coordinator", "strategy"}:
+        found.add("decorator")
+    return frozenset(found)
 
 
 def _stored(node: ast.AST) -> set[str]:
@@ -190,84 +194,6 @@ def _assigned(function: Function) -> dict[str, list[ast.expr]]:
             if isinstance(target, ast.Name):
                 found.setdefault(target.id, []).append(value)
     return found
-
-
-def _wraps(function: Function) -> bool:
-    """Whether every return gives a call of aux on plain arguments, straight or through names."""
-    given = _assigned(function)
-
-    known: set[str] = set()
-
-    def plain(value: ast.expr | None) -> bool:
-        if isinstance(value, ast.IfExp) and isinstance(value.test, ast.Constant):
-            value = value.body if value.test.value else value.orelse
-        if isinstance(value, ast.Name):
-            return value.id in known
-        if not (isinstance(value, ast.Call) and _is_call(value)):
-            return False
-        parts = (ast.Name, ast.Constant, ast.Starred, ast.List, ast.Tuple, ast.Load)
-        values = [*value.args, *(keyword.value for keyword in value.keywords)]
-        return all(isinstance(node, parts) for one in values for node in ast.walk(one))
-
-    left = {name: [one for one in values if not _names(one, name)] for name, values in given.items()}
-    while new := {name for name, values in left.items() if values and all(map(plain, values))}:
-        known |= new
-        left = {name: values for name, values in left.items() if name not in new}
-    found = _own(function, ast.Return)
-    return bool(found) and all(plain(one.value) for one in found)
-
-
-def _names(value: ast.expr, name: str) -> bool:
-    return isinstance(value, ast.Name) and value.id == name
-
-
-def _idle_calls(function: Function) -> set[ast.AST]:
-    """Calls of aux in statements that do nothing but call it, and give results to names that nothing else reads."""
-    idle = [one for one in ast.walk(function) if isinstance(one, ast.Expr | ast.Assign | ast.AnnAssign) and _inert(one)]
-    inside = {node for one in idle for node in ast.walk(one)}
-    giving: dict[str, list[ast.AST]] = {}
-    for one in idle:
-        for name in _stored(one):
-            giving.setdefault(name, []).append(one)
-    needed = [name for node in ast.walk(function) if node not in inside for name in _loaded(node)]
-    while needed:  # who gives a needed name is not idle, and needs what it reads
-        for one in giving.pop(needed.pop(), ()):
-            if one in inside:
-                nodes = list(ast.walk(one))
-                inside.difference_update(nodes)
-                needed += [name for node in nodes for name in _loaded(node)]
-    return {node for node in inside if _is_call(node)}
-
-
-def _loaded(node: ast.AST) -> list[str]:
-    return [node.id] if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) else []
-
-
-def _inert(statement: ast.AST) -> bool:
-    """Whether a statement changes plain names only, and calls nothing but aux."""
-    nodes = list(ast.walk(statement))
-    stores = [node for node in nodes if isinstance(getattr(node, "ctx", None), ast.Store)]
-    return all(isinstance(node, ast.Name | ast.Tuple | ast.List | ast.Starred) for node in stores) and all(
-        _is_call(node) for node in nodes if isinstance(node, ast.Call)
-    )
-
-
-def _schemes(function: Function, calls: list[ast.AST], ignored: set[ast.AST]) -> frozenset[Scheme]:
-    given = _assigned(function)
-    results = {name for name, values in given.items() if any(value in calls for value in values)}
-    nodes = list(ast.walk(function))
-    found: set[Scheme] = set()
-    if any(_falls_back(node, results) for node in nodes):
-        found.add("fallback")
-    if any(_decides(node, results) for node in nodes):
-        found.add("strategy")
-    if any(map(_spreads, nodes)) or (len({ast.dump(call) for call in calls}) > 1 and not found):
-        found.add("coordinator")
-    returned = any(_about(one.value, results) for one in _own(function, ast.Return))
-    used = returned or (not found and not ignored.issuperset(calls))
-    if used and not found & {"coordinator", "strategy"}:
-        found.add("decorator")
-    return frozenset(found)
 
 
 def _about(node: ast.AST | None, results: set[str]) -> bool:

@@ -1,0 +1,9 @@
+"""Two functions that are written apart and work as one: `aux`, and `main`, which may call it.
+
+`reading.py` looks at their text, `evidence.py` at what happens when aux answers something else.
+"""
+
+from coterie.cooperation.evidence import used
+from coterie.cooperation.reading import AUX, Scheme, extracted, names_aux, parsed, returns, schemes
+
+__all__ = ["AUX", "Scheme", "extracted", "names_aux", "parsed", "returns", "schemes", "used"]

@@ -1,0 +1,318 @@
+"""Whether `main` needs what `aux` answers, found by answering something else.
+
+    used(box, helper, function, "f", "", inputs, answers)     # {"used": True, "handed_on": False, "needed": True}
+
+The two run in a sandbox each, and every call of aux goes through the host: it counts them, and answers what it likes.
+A test counts as *decided* by aux when main gives another result once aux's answers are replaced: by others of their
+type, by those of the test before. It has to make a difference too whether aux does anything: its argument given back,
+or nothing (an empty list, a zero), in place of its answers changes results as well. Three things are taken out:
+
+- what never varies over the tests tells nothing: every expression of main that was the same number, or steered
+  main's way with the same value, in all of them is held to it while answers are replaced. A password, a type that is
+  insisted on, or a guard that always passes, holds whatever aux says.
+- what main has whatever aux says is main's own: where some expression of it is the result, or is what aux answers, in
+  truth and with answers replaced, in every test that comes by it, those tests are main's alone.
+- what only hands on adds nothing: where the result of every test is an answer of aux, or a fixed place of it, to what
+  main was given itself.
+
+All of this is ours; the published reward looks for patterns in text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from coterie.calls import InThread
+from coterie.cooperation.reading import AUX, catches
+from coterie.cooperation.replaced import DISABLED, IDLE, OTHERS, Replacement
+from coterie.cooperation.watched import Role, watched
+from coterie.sandbox import REMEMBERED, Box, pool, same
+from coterie.sandbox.border import Message
+from coterie.sandbox.duet import Duet, Played
+from coterie.sandbox.remembered import by_itself
+from coterie.sandbox.values import SEQUENCES, TABLES, acting, canonical
+from coterie.seeds import seed_of
+
+ENOUGH = 0.25
+"""Share of the passed tests that aux has to decide: less is an exception, not how the two work."""
+FEWEST = 2
+"""Tests, and different results, from which on something can be told."""
+MORE_CALLS = 50
+"""Beyond twice as many as in truth, that a test with other answers may make."""
+Site = tuple[Any, Any]
+"""The first and the last value of an expression in a test."""
+
+
+@InThread
+def used(
+    box: dict[str, Any],
+    helper: str,
+    function: str,
+    name: str,
+    preamble: str,
+    inputs: list[list[Any]],
+    answers: list[list[Any]],
+) -> dict[str, Any]:
+    """What aux's answers are to main's results.
+
+    Args: helper, function: the programs of aux and main. name: main's function. preamble: stands before both. inputs:
+        arguments as `encode` writes them. answers: in a list what the two gave to each as one program, where that
+        passed its test.
+    Returns: used: aux decides enough of the passed tests. handed_on: main only hands on what aux answers. needed: some
+        passed test fails where aux raises.
+    """
+    if not by_itself(function):
+        return dict(NOTHING)
+    key = json.dumps(["used", box, helper, function, name, preamble, inputs, answers])
+    if (known := REMEMBERED.get(key)) is not None:
+        return json.loads(known)
+    eye = f"see_{seed_of('eye', function, helper):x}"
+    text, sites = watched(function, eye)
+    chosen = pool(Box.of(box))
+    with chosen.worker() as caller, chosen.worker() as partner:
+        texts = {"text": f"{preamble}\n{text}", "other": f"{preamble}\n{helper}"}
+        duet = Duet(caller, partner, **texts, name=name, called=AUX, eye=eye)
+        evidence = Evidence(duet, sites, inputs, answers)
+        found = evidence.found(catches=catches(function))
+        if duet.dead:
+            return dict(NOTHING)
+    if by_itself(helper) and not evidence.late:
+        REMEMBERED.put(key, json.dumps(found))
+    return found
+
+
+NOTHING = {"used": False, "handed_on": False, "needed": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Every input once, with both programs loaded anew.
+
+    played: a call each. seen: what main's expressions came to in it, by site. replaced: inputs in which every answer
+    of aux was another than in truth.
+    """
+
+    played: list[Played]
+    seen: list[dict[int, Site]]
+    replaced: set[int]
+
+
+class Evidence:
+    """What is found by playing. Args: as of `used`; sites: what may be held, by site, as `watched` gives them."""
+
+    def __init__(
+        self, duet: Duet, sites: Mapping[int, Role], inputs: Sequence[list[Any]], answers: Sequence[list[Any]]
+    ) -> None:
+        self.duet = duet
+        self.late = False
+        self.sites = sites
+        self.inputs = inputs
+        self.varied: set[int] = set()
+        self.alone: set[int] = set()
+        self.true = Run([], [{}] * len(inputs), set())
+        self.true = self.run()
+        self.passed = [
+            at
+            for at, (wanted, one) in enumerate(zip(answers, self.true.played, strict=True))
+            if wanted and same_as(wanted[0], one)
+        ]
+        self.held = self.constants()
+
+    def found(self, *, catches: bool) -> dict[str, Any]:
+        """The answer of `used`. catches: main may go on where aux raises, so that has to be tried."""
+        if len(self.results()) < FEWEST:
+            return dict(NOTHING)
+        uses = any(self.decides(swap, self.passed) for swap in OTHERS)
+        for swap in IDLE:
+            if uses and enough(there := self.applies(swap), self.passed):
+                uses = self.decides(swap, there)
+        needed = bool(self.changes(self.run(lambda *_: DISABLED))) if catches else uses
+        return {"used": uses, "handed_on": uses and self.hands_on(), "needed": needed}
+
+    def decides(self, swap: Replacement, among: Iterable[int]) -> bool:
+        """Whether main's results change, where they are not its own, once aux's answers are replaced."""
+        run = self.run(lambda at, *call: swap(self.before(at), *call), self.held)
+        self.alone |= self.own(run)
+        return enough((self.changes(run) & set(among)) - self.alone, among)
+
+    def applies(self, swap: Replacement) -> set[int]:
+        """Passed inputs in which some answer of aux would be another."""
+        found: set[int] = set()
+        for at in self.passed:
+            told = [one for one in self.true.played[at].told if not acting(one.values[0])]
+            answers: list[Message] = [{"status": "returned", "value": one.values[0]} for one in told]
+            swapped = [
+                swap(self.before(at), *call)
+                for call in zip(range(len(told)), (one.args for one in told), answers, strict=True)
+            ]
+            if any(one != other for one, other in zip(answers, swapped, strict=True)):
+                found.add(at)
+        return found
+
+    def run(self, swap: Callable[..., Message] | None = None, held: Mapping[int, Any] | None = None) -> Run:
+        """Plays every input.
+
+        Args: swap: called with the input's place besides. held: what sites are, in inputs that came by them in truth.
+        """
+        holding = [{site: value for site, value in (held or {}).items() if site in seen} for seen in self.true.seen]
+        played: list[Played] = []
+        seen: list[dict[int, Site]] = []
+        others: dict[int, list[bool]] = {}
+
+        def swapped(at: int, place: int, args: Sequence[Any], answer: Message) -> Message:
+            assert swap is not None
+            found = swap(at, place, args, answer)
+            if answer["status"] == "returned" and not acting(answer["value"]):
+                others.setdefault(at, []).append(found != answer)
+            return found
+
+        if not self.duet.begin():
+            return Run([Played(DISABLED)] * len(self.inputs), [{}] * len(self.inputs), set())
+        for at, args in enumerate(self.inputs):
+            self.duet.caller.look(holding[at])
+            if swap is None:
+                played.append(self.duet.play(args))
+            else:
+                most = MORE_CALLS + 2 * len(self.true.played[at].told)
+                played.append(self.duet.play(args, partial(swapped, at), most))
+            looked = self.duet.caller.look({})
+            seen.append({site: (first, last) for site, _, first, last in looked})
+            self.varied |= {site for site, varied, _, _ in looked if varied} if swap is None else set()
+        self.late |= any(one.answer["status"] == "timeout" for one in played)
+        return Run(played, seen, {at for at, found in others.items() if all(found)})
+
+    def before(self, at: int) -> Sequence[Any]:
+        """What aux answered in truth to the input before."""
+        told = self.true.played[at - 1].told
+        return [one.values[0] for one in told]
+
+    def constants(self) -> dict[int, Any]:
+        """Sites that were the same in all tests that came by them, and what they were."""
+        values: dict[int, list[Any]] = {}
+        for seen in self.true.seen:
+            for site, (first, _) in seen.items():
+                values.setdefault(site, []).append(first)
+        return {
+            site: found[0]
+            for site, found in values.items()
+            if site not in self.varied and len(found) >= FEWEST and self.may_be_held(site, found)
+        }
+
+    def may_be_held(self, site: int, found: Sequence[Any]) -> bool:
+        """Whether a site's values are one, of a kind that can be: numbers anywhere, anything where it steers."""
+        role = self.sites.get(site)
+        if role is None or (role == "repeats" and found[0]):
+            return False
+        kinds = (bool, int, float, type(None), *((str,) if role == "steers" else ()))
+        return type(found[0]) in kinds and all(one == found[0] for one in found)
+
+    def changes(self, run: Run) -> set[int]:
+        """Passed inputs whose result is another."""
+        return {at for at in self.passed if not same_as(self.true.played[at].answer.get("value"), run.played[at])}
+
+    def results(self) -> set[str]:
+        """The different results of passed inputs."""
+        return {canonical(self.true.played[at].answer["value"]) for at in self.passed}
+
+    def own(self, run: Run) -> set[int]:
+        """Inputs that a run changes, and in which main has the result, or what aux answers, whatever aux says."""
+        replaced = run.replaced & set(self.passed)
+        results = {at: (value := self.true.played[at].answer["value"], value) for at in replaced}
+        told = {at: self.true.played[at].told for at in replaced}
+        answers = {at: (one[0].values[0], one[-1].values[0]) for at, one in told.items()}
+        found: set[int] = set()
+        for site in {site for seen in run.seen for site in seen}:
+            found |= self.covered(site, run, results, [(0,), (1,)]) | self.covered(site, run, answers, [(0, 1)])
+        return found & self.changes(run)
+
+    def covered(self, site: int, run: Run, wanted: Mapping[int, Site], places: Iterable[Iterable[int]]) -> set[int]:
+        """Inputs in which a site is what is wanted, in truth and in a run, if it is so in all that come by it.
+
+        Args: places: which of its ends have to be: the first (0), the last (1) or both.
+        """
+        there = {at for at in wanted if site in run.seen[at] and site in self.true.seen[at]}
+        if len({canonical(list(wanted[at])) for at in there}) < FEWEST:
+            return set()
+
+        def holds(places: Iterable[int]) -> bool:
+            seen = (run.seen, self.true.seen)
+            return all(
+                same(wanted[at][place], one[at][site][place]) for at in there for one in seen for place in places
+            )
+
+        return there if any(map(holds, places)) else set()
+
+    def hands_on(self) -> bool:
+        """Whether every passed result is an answer of aux, or one place of it, to main's own arguments."""
+        if not all(self.true.played[at].told for at in self.passed):
+            return self.directly(self.passed)
+        fixed = self.fixed()
+        places: set[tuple[Any, ...]] | None = None
+        for at in self.passed:
+            result = self.true.played[at].answer["value"]
+            found = {
+                place
+                for one in (*self.true.played[at].told, *self.true.played[at].drawn)
+                if all(self.given(arg, at) or canonical(arg) in fixed for arg in one.args)
+                for place in places_of(result, one.values)
+            }
+            places = found if places is None else places & found
+        return bool(places) or self.directly(self.passed)
+
+    def fixed(self) -> set[str]:
+        """Arguments that aux is given in every passed input."""
+        each = [{canonical(arg) for one in self.true.played[at].told for arg in one.args} for at in self.passed]
+        return set.intersection(*each) if each else set()
+
+    def given(self, arg: Any, at: int) -> bool:
+        """Whether an argument of aux is one of main's, or all of them, or the length of one."""
+        mine = self.inputs[at]
+        lengths = [len(items) for one in mine if (items := items_of(one)) is not None]
+        return any(same(one, arg) for one in (*mine, mine, *lengths))
+
+    def directly(self, passed: Iterable[int]) -> bool:
+        """Whether aux alone gives every result, or one place of what it gives is it."""
+        places: set[tuple[Any, ...]] | None = None
+        for at in passed:
+            result = self.true.played[at].answer["value"]
+            found = set(places_of(result, self.duet.directly(self.inputs[at])))
+            places = found if places is None else places & found
+        return bool(places)
+
+
+def same_as(value: Any, played: Played) -> bool:
+    """Whether a call returned a value."""
+    return played.answer["status"] == "returned" and same(value, played.answer["value"])
+
+
+def enough(inputs: set[int], among: Iterable[int]) -> bool:
+    """Whether inputs are more than an exception among others."""
+    return len(inputs) >= max(1.0, ENOUGH * len(list(among)))
+
+
+def places_of(result: Any, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """Where a result lies among what aux gave: which value, and where in it."""
+    for number, value in enumerate(values):
+        yield from ((number, *place) for place, part in parts(value) if same(result, part))
+
+
+def items_of(value: Any) -> list[Any] | str | None:
+    """The items of a value that has some."""
+    if isinstance(value, list | str):
+        return value
+    return next(iter(value.values())) if isinstance(value, dict) else None
+
+
+def parts(value: Any) -> list[tuple[tuple[Any, ...], Any]]:
+    """A value, and what lies at a place of it that no content moves: of a tuple or a list, of a dict by its key."""
+    found: list[tuple[tuple[Any, ...], Any]] = [((), value)]
+    items = items_of(value) if not isinstance(value, str) else None
+    if isinstance(value, dict) and next(iter(value)) in TABLES:
+        found += [((canonical(key),), item) for key, item in items or []]
+    elif isinstance(value, list) or (isinstance(value, dict) and next(iter(value)) in SEQUENCES):
+        found += [((len(items or []), at), item) for at, item in enumerate(items or [])]
+    return found

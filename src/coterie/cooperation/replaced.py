@@ -1,0 +1,106 @@
+"""What main is told instead of aux's answers, as JSON that crosses the border."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+from zlib import crc32
+
+from coterie.sandbox.border import Message
+from coterie.sandbox.values import BYTES, SEQUENCES, SETS, TABLES, acting
+
+DISABLED: Message = {"status": "error", "kind": "RuntimeError", "message": "aux is disabled"}
+
+
+def other_of_its_type(_: Sequence[Any], at: int, args: Sequence[Any], answer: Message) -> Message:
+    """Another answer of the same type and shape; equal arguments get equal ones."""
+    return _swapped(answer, lambda value: other(value, crc32(json.dumps(args).encode())))
+
+
+def earlier(before: Sequence[Any], at: int, args: Sequence[Any], answer: Message) -> Message:
+    """What the test before was answered at this place."""
+    there = 0 <= at < len(before) and not acting(before[at])
+    return _swapped(answer, lambda value: before[at] if there and not acting(value) else value)
+
+
+def argument(_: Sequence[Any], at: int, args: Sequence[Any], answer: Message) -> Message:
+    """The call's first argument, where it is of the answer's type."""
+    return _swapped(answer, lambda value: args[0] if args and _kind(args[0]) == _kind(value) else value, told=False)
+
+
+def nothing(_: Sequence[Any], at: int, args: Sequence[Any], answer: Message) -> Message:
+    """The empty answer of its type."""
+    return _swapped(answer, empty, told=False)
+
+
+Replacement = Callable[[Sequence[Any], int, Sequence[Any], Message], Message]
+"""Of what aux told the input before, the place among this one's answers, the arguments and the answer."""
+OTHERS: tuple[Replacement, ...] = (other_of_its_type, earlier)
+"""Answers that are wrong."""
+IDLE: tuple[Replacement, ...] = (argument, nothing)
+"""Answers of an aux that does nothing."""
+
+
+def _swapped(answer: Message, replace: Callable[[Any], Any], *, told: bool = True) -> Message:
+    """An answer with another value. told: and with other changes of the arguments, else with none."""
+    if answer["status"] != "returned":
+        return answer
+    kept = {key: value for key, value in answer.items() if key != "changed"}
+    changed = {place: other(value, 1) for place, value in answer.get("changed", {}).items() if told}
+    return {**kept, "value": replace(answer["value"]), **({"changed": changed} if changed else {})}
+
+
+def _kind(value: Any) -> Any:
+    return next(iter(value)) if isinstance(value, dict) else type(value)
+
+
+def other(value: Any, salt: int) -> Any:
+    """Another value of the same type and shape, as JSON; the same salt gives the same."""
+    match value:
+        case bool():
+            found: Any = not value
+        case int() | float():
+            found = value + (1, -1, 5, -7, 2)[salt % 5]
+        case str():
+            found = "".join(_letter(letter, 1 + salt % 8) for letter in value)
+            found = found if found != value else f"{value}a"
+        case list():
+            found = [other(one, salt) for one in value] or [0]
+        case {"float": _}:
+            found = 1.0
+        case {"range": [start, stop, step]}:
+            found = {"range": [start + 1, stop + 3, step]}
+        case dict():
+            ((kind, content),) = value.items()
+            keyed = kind in TABLES
+            if not keyed and kind not in (*SEQUENCES, *SETS, *BYTES):
+                return value
+            found = {kind: [[one[0], other(one[1], salt)] if keyed else other(one, salt) for one in content]}
+        case _:
+            found = value
+    return found
+
+
+def empty(value: Any) -> Any:
+    """The value of its type that says nothing; of a tuple, of each of its items."""
+    match value:
+        case bool() | int() | float() | str() | list():
+            return type(value)()
+        case {"tuple": items}:
+            return {"tuple": [empty(one) for one in items]}
+        case {"float": _}:
+            return 0.0
+        case dict():
+            ((kind, _),) = value.items()
+            return {kind: []} if kind in (*TABLES, *SEQUENCES, *SETS) else {kind: [""]} if kind in BYTES else value
+        case _:
+            return value
+
+
+def _letter(letter: str, steps: int) -> str:
+    """Another letter or digit of its kind, so many steps on."""
+    for kind in ("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789"):
+        if letter in kind:
+            return kind[(kind.index(letter) + steps) % len(kind)]
+    return letter

@@ -1,0 +1,149 @@
+"""A duet: two programs in a sandbox each, of which one may call a function of the other, and every call is heard.
+
+What the partner answers is noted out here, where neither program can reach it, and may be replaced on its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+from coterie.sandbox.border import FAILURES, Message
+from coterie.sandbox.trial import DEEPEST, MOST_TIMEOUTS, TOO_MUCH, call_of
+from coterie.sandbox.values import acting
+from coterie.sandbox.worker import Worker
+
+MOST_CALLS = 1_000
+"""Of one test."""
+MOST_ITEMS = 1_000
+"""Items that are drawn from an iterator of the partner alone."""
+PASSING = ("returned", "asked")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One answer of the partner.
+
+    args: of the call, after those of the call that gave the function. values: what it returned, and what its arguments
+    were afterwards.
+    """
+
+    args: tuple[Any, ...]
+    values: tuple[Any, ...]
+
+
+Swap = Callable[[int, Sequence[Any], Message], Message]
+"""What the caller is told instead, from the answer's place among all, the call's arguments and the true answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One call of the caller's function.
+
+    answer: how it ended. told: what the partner answered, in truth. drawn: what its iterators gave, each as one.
+    """
+
+    answer: Message
+    told: tuple[Told, ...] = ()
+    drawn: tuple[Told, ...] = ()
+
+
+class Duet:
+    """One function that may call another, which is elsewhere.
+
+    Args: caller, partner: unused sandboxes. text, other: their programs. name: the caller's function. called: the
+    partner's, which the caller may call. eye: see `Worker.look`.
+    """
+
+    def __init__(self, caller: Worker, partner: Worker, *, text: str, other: str, name: str, called: str, eye: str):
+        self.caller = caller
+        self.partner = partner
+        self.text = text
+        self.other = other
+        self.name = name
+        self.called = called
+        self.eye = eye
+        self._late = 0
+        self._left = 0
+        self._swap: Swap | None = None
+        self._told: list[Told] = []
+        self._given: dict[int, tuple[Any, ...]] = {}
+        self._drawn: dict[int, list[Any]] = {}
+
+    def begin(self) -> bool:
+        """Loads both programs anew, with no memory of what was played before; whether they load."""
+        self._late = 0
+        loaded = (
+            self.caller.load(self.text, crossing=True, partner=self.called, eye=self.eye),
+            self.partner.load(self.other, crossing=True),
+        )
+        return all(one["status"] == "loaded" for one in loaded)
+
+    @property
+    def dead(self) -> bool:
+        """Whether one of the sandboxes answers no more, which says nothing of the programs."""
+        return self.caller.dead or self.partner.dead
+
+    def play(self, args: Sequence[Any], swap: Swap | None = None, most: int = MOST_CALLS) -> Played:
+        """The caller's function on some arguments, as `encode` writes them. most: calls of the partner's."""
+        self._swap, self._told, self._left = swap, [], most
+        self._given, self._drawn = {}, {}
+        if self._late >= MOST_TIMEOUTS:
+            return Played({"status": "timeout"})
+        found = self.caller.call(PASSING, name=self.name, args=args, kwargs={})
+        answer = self._settled(self.caller, found, 0)
+        self._late += answer["status"] == "timeout"
+        drawn = [Told(self._given.get(number, ()), (items,)) for number, items in self._drawn.items()]
+        return Played(answer, tuple(self._told), tuple(drawn))
+
+    def directly(self, args: Sequence[Any]) -> list[Any]:
+        """What the partner alone makes of some arguments; it may call nothing.
+
+        Returns: what it gives, or what comes of a function or an iterator that it gives, and what the arguments are
+        afterwards.
+        """
+        found = self.partner.call(name=self.called, args=args, kwargs={})
+        if found["status"] != "returned":
+            return []
+        value = found["value"]
+        match value:
+            case {"function": [target]}:
+                value = self.partner.call(target=target, args=[], kwargs={}).get("value")
+            case {"iterator": [target]}:
+                drawn = (self.partner.call(target=target, verb="next", args=[], kwargs={}) for _ in range(MOST_ITEMS))
+                value = [one["value"] for one in takewhile(lambda one: one["status"] == "returned", drawn)]
+        return [value, *after(args, found)]
+
+    def _settled(self, side: Worker, found: Message, depth: int) -> Message:
+        """A side's last word, once all that it asks of the other has been answered."""
+        while found["status"] == "asked":
+            self._left -= 1
+            if depth > DEEPEST or self._left < 0 or self._late >= MOST_TIMEOUTS:
+                reply = TOO_MUCH
+            else:
+                other = self.partner if side is self.caller else self.caller
+                reply = self._settled(other, other.call(PASSING, **call_of(found, self.called)), depth + 1)
+                self._late += reply["status"] == "timeout"
+                reply = self._heard(found, reply) if side is self.caller else reply
+            found = side.tell({"answer": reply}, PASSING, fresh=False)
+        return found
+
+    def _heard(self, asked: Message, reply: Message) -> Message:
+        """Notes what the partner answered, and gives what the caller is told."""
+        target = asked["target"]
+        args = (*self._given.get(target, ()), *asked["args"], *asked["kwargs"].values())
+        drawn = self._drawn.setdefault(target, []) if asked["verb"] == "next" else []
+        if reply["status"] not in FAILURES:
+            values = (reply["value"], *after(asked["args"], reply))
+            drawn.append(reply["value"])
+            for number in acting(list(values)):
+                self._given[number] = args
+            self._told.append(Told(args, values))
+        return reply if self._swap is None else self._swap(len(self._told) - 1, args, reply)
+
+
+def after(args: Sequence[Any], reply: Message) -> list[Any]:
+    """What a call's arguments, by place, are once it has returned."""
+    return [reply.get("changed", {}).get(str(at), one) for at, one in enumerate(args)]

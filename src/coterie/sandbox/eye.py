@@ -1,0 +1,67 @@
+"""What the expressions of a watched program come to, noted where they are evaluated: `see(site, value)`.
+
+Runs inside, beside the program, under a name that it cannot know. It tells no more than what the program's own
+expressions were; what that means is decided outside, see `cooperation/`.
+"""
+
+from __future__ import annotations
+
+from coterie.sandbox.plain import NotPlain, encode
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+SCALARS = (type(None), bool, int, float, str)
+COPIED = (list, tuple, dict, set, frozenset)
+LONGEST = 1000
+"""Items, or characters, of a value that is noted."""
+MOST_COPIED = 100_000
+"""Items copied in one call."""
+UNSEEN = object
+"""Stands for a value that is not noted."""
+
+
+class Eye:
+    """Notes, for each site, the first and the last value of a call, and whether any of them differed."""
+
+    def __init__(self) -> None:
+        self.forced: dict[int, Any] = {}
+        self.sites: dict[int, list[Any]] = {}
+        self.left = MOST_COPIED
+
+    def see(self, site: int, value: Any) -> Any:
+        """Notes a value, and gives it back; or the one that the site is forced to."""
+        if site in self.forced:
+            value = self.forced[site]
+        seen = self.copied(value)
+        found = self.sites.get(site)
+        if found is None:
+            self.sites[site] = [seen, seen, type(value) not in SCALARS]
+        else:
+            found[2] = found[2] or type(seen) is not type(found[1]) or seen != found[1]
+            found[1] = seen
+        return value
+
+    def copied(self, value: Any) -> Any:
+        """A value as it is now, where it is plain and small."""
+        kind = type(value)
+        if kind in SCALARS:
+            return value if kind is not str or len(value) <= LONGEST else UNSEEN
+        if kind in COPIED and len(value) <= min(LONGEST, self.left):
+            self.left -= len(value) + 1
+            return kind(value)
+        return UNSEEN
+
+    def report(self, forced: dict[str, Any]) -> dict[str, Any]:
+        """What was seen since the last report, which begins anew. forced: values of sites from here on."""
+        sites: list[list[Any]] = []
+        for site, (first, last, varied) in self.sites.items():
+            try:
+                ends = [encode(first), encode(last)]
+            except NotPlain:
+                ends = [encode(UNSEEN)] * 2
+            sites.append([site, varied, *ends])
+        self.sites, self.left = {}, MOST_COPIED
+        self.forced = {int(site): value for site, value in forced.items()}
+        return {"status": "seen", "sites": sites}
