@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ast
-import time
 
 import pytest
 
@@ -69,7 +68,14 @@ def test_extraction_keeps_what_the_function_needs_and_nothing_else():
         "def test(): assert f(1) == 6\n"
     )
     found = extracted(source, "f")
-    for kept in ("import math", "from functools import cache", "LIMIT = math.pi // 1", "def helper", "@cache", "def inner"):
+    for kept in (
+        "import math",
+        "from functools import cache",
+        "LIMIT = math.pi // 1",
+        "def helper",
+        "@cache",
+        "def inner",
+    ):
         assert kept in found
     for left in ("UNUSED", "print", "def test", "sys"):
         assert left not in found

@@ -4,6 +4,6 @@
 """
 
 from coterie.cooperation.evidence import used
-from coterie.cooperation.reading import AUX, Scheme, extracted, names_aux, parsed, returns, schemes
+from coterie.cooperation.reading import AUX, Scheme, extracted, names_aux, parsed, read, returns, schemes
 
-__all__ = ["AUX", "Scheme", "extracted", "names_aux", "parsed", "returns", "schemes", "used"]
+__all__ = ["AUX", "Scheme", "extracted", "names_aux", "parsed", "read", "returns", "schemes", "used"]

@@ -8,9 +8,11 @@ is ours. Labels are not exclusive; that aux is used at all is found by running, 
 from __future__ import annotations
 
 import ast
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Literal
+
+from coterie.calls import InThread
+from coterie.syntax import tree_of
 
 Scheme = Literal["fallback", "decorator", "coordinator", "strategy"]
 LONGEST_SOURCE = 20_000
@@ -25,21 +27,11 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 def parsed(source: str, mode: str = "exec") -> Any:
     """The tree of what a model wrote, or None; never one so deep that walking it would be too much."""
-    tree = _quietly(lambda: ast.parse(source, mode=mode)) if len(source) <= LONGEST_SOURCE else None
+    tree = tree_of(source, mode) if len(source) <= LONGEST_SOURCE else None
     level = [tree] if tree else []
     for _ in range(DEEPEST):
         level = [child for node in level for child in ast.iter_child_nodes(node)]
     return None if level else tree
-
-
-def _quietly(read: Callable[[], Any]) -> Any:
-    """What is made of a text, without the parser's warnings, or None."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return read()
-        except (SyntaxError, ValueError, MemoryError, RecursionError):
-            return None
 
 
 def extracted(source: str, name: str, without: str = "") -> str:
@@ -66,19 +58,34 @@ def extracted(source: str, name: str, without: str = "") -> str:
         needed = {node.id for node in nodes if isinstance(node, ast.Name)} - wanted - {without}
         wanted |= needed
         queue += needed
-    kept = [
-        statement
-        for statement, bound in defines
-        if without not in bound and bound & (wanted | {"*"})
-    ]
-    written = _quietly(lambda: [ast.unparse(statement) for statement in kept if not _is_future(statement)])
-    return "\n".join(written or ())
+    kept = [statement for statement, bound in defines if without not in bound and bound & (wanted | {"*"})]
+    try:
+        return "\n".join(ast.unparse(statement) for statement in kept if not _is_future(statement))
+    except ValueError:  # a number of more digits than Python writes
+        return ""
 
 
 def returns(source: str, name: str) -> bool:
     """Whether a function of that name is defined and returns something."""
     function = _function(parsed(source), name)
     return function is not None and any(node.value is not None for node in _own(function, ast.Return))
+
+
+@InThread
+def read(helper: str, function: str, name: str) -> dict[str, Any]:
+    """What two replies' programs hold.
+
+    Returns: helper, function: what is taken of each, or "". returns: whether aux is defined and returns something,
+        and whether main does. names_aux: main names it. schemes: how it uses it, if it does.
+    """
+    aux, main = extracted(helper, AUX), extracted(function, name, without=AUX)
+    return {
+        "helper": aux,
+        "function": main,
+        "returns": [returns(aux, AUX), returns(main, name)],
+        "names_aux": bool(aux) and names_aux(main),
+        "schemes": sorted(schemes(main, name)),
+    }
 
 
 def names_aux(source: str) -> bool:

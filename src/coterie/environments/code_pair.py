@@ -30,7 +30,7 @@ from urllib.request import Request, urlopen
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from coterie.cooperation import AUX, Scheme, extracted, names_aux, returns, schemes, used
+from coterie.cooperation import AUX, Scheme, read, used
 from coterie.environment import Lesson
 from coterie.errors import ConfigError, Unavailable
 from coterie.problems import Problem, Verdict, answers_of, boxed, embedded, judge, program_of, right, verdict_of, whole
@@ -86,13 +86,14 @@ class Levels:
 class Outcome:
     """What a turn came to.
 
-    uses: main needs what aux answers. schemes: how, as far as disabling aux confirms it. problem: what stopped the
-    levels.
+    uses: main needs what aux answers. hands_on: and does no more than hand it on. schemes: how it uses aux, as far as
+    disabling aux confirms it. problem: what stopped the levels.
     """
 
     levels: Levels = Levels(0.0)
     verdict: Verdict = NO_VERDICT
     uses: bool = False
+    hands_on: bool = False
     schemes: frozenset[Scheme] = frozenset()
     problem: str = ""
 
@@ -193,6 +194,8 @@ class CodePair(ProgrammingTask):
             history = await self._feedback(scene, task, written, outcome)
         scene.metric("accuracy", outcome.verdict.share)
         scene.metric("cooperation", outcome.levels.cooperation / COOPERATION)
+        scene.metric("aux_used", float(outcome.uses))
+        scene.metric("aux_handed_on", float(outcome.hands_on))
         for scheme in SCHEMES:
             scene.metric(f"scheme/{scheme}", float(scheme in outcome.schemes))
         if outcome.verdict.solved:
@@ -201,21 +204,21 @@ class CodePair(ProgrammingTask):
 
     async def judge(self, scene: Scene, task: Problem, written: Mapping[str, str]) -> Outcome:
         """What the roles' functions earn together."""
-        helper = extracted(written.get("aux", ""), AUX)
-        function = extracted(written["main"], task.name, without=AUX)
-        structure = 0.4 * returns(helper, AUX) + 0.6 * returns(function, task.name)
-        if not returns(function, task.name):
+        parts = await scene.call(read, written.get("aux", ""), written["main"], task.name)
+        aux_returns, main_returns = parts["returns"]
+        structure = 0.4 * aux_returns + 0.6 * main_returns
+        if not main_returns:
             return Outcome(Levels(structure), problem="no main")
-        program = f"{helper}\n{function}"
-        verdict, played = await _tried(scene, self.box, task, program)
+        verdict, played = await _tried(scene, self.box, task, f"{parts['helper']}\n{parts['function']}")
         if verdict.broken.startswith("SyntaxError"):
             return Outcome(Levels(structure), problem="syntax error")
         found = UNUSED
-        if helper and names_aux(function) and verdict.passed and verdict.timeouts < MOST_TIMEOUTS:
-            found = await boxed(scene, used, self.box, helper, function, task.name, task.preamble, *played)
+        if parts["names_aux"] and verdict.passed and verdict.timeouts < MOST_TIMEOUTS:
+            two = (parts["helper"], parts["function"])
+            found = await boxed(scene, used, self.box, *two, task.name, task.preamble, *played)
         paid = verdict.share * (0.5 + 1.0 * (not found["handed_on"])) * found["used"]
-        seen = schemes(function, task.name) & CONFIRMED_BY[found["needed"]] if found["used"] else frozenset()
-        return Outcome(Levels(structure, 0.5, verdict.share, paid), verdict, found["used"], seen)
+        seen = CONFIRMED_BY[found["needed"]].intersection(parts["schemes"]) if found["used"] else frozenset()
+        return Outcome(Levels(structure, 0.5, verdict.share, paid), verdict, found["used"], found["handed_on"], seen)
 
     def prompt(self, role: str, task: Problem, history: str) -> str:
         """What a role is asked: the task, and after the first turn its own last reply and the feedback."""

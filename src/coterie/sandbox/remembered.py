@@ -9,11 +9,11 @@ from __future__ import annotations
 import ast
 import sys
 import threading
-import warnings
 from collections import OrderedDict
 from collections.abc import Iterable
 
 from coterie.sandbox.border import Message
+from coterie.syntax import tree_of
 
 MOST_BYTES = 64 << 20
 LONGEST_PROGRAM = 20_000
@@ -115,13 +115,8 @@ def by_itself(program: str) -> bool:
     """Whether a program looks at nothing but what it is given: no chance, no time, no files."""
     if len(program) > LONGEST_PROGRAM:
         return False
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            nodes = list(ast.walk(ast.parse(program)))
-        except (SyntaxError, ValueError, MemoryError, RecursionError):
-            return True  # it does not load, whatever is asked
-    return not any(map(_looks_aside, nodes))
+    tree = tree_of(program)
+    return tree is None or not any(map(_looks_aside, ast.walk(tree)))  # what is no program loads nowhere
 
 
 def _looks_aside(node: ast.AST) -> bool:
