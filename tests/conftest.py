@@ -1,12 +1,15 @@
 """One thread a worker: threads of two workers on two cores would only wait for each other. Signals as in a terminal:
 who runs the tests may ignore some, as nohup does, and what ignores them is a test's own business."""
 
+import os
 import signal
+import tempfile
 
 import torch
 from hypothesis import Phase, settings
 
 torch.set_num_threads(1)
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="coterie-tests-")  # what is kept there is a person's own
 for number, handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
     signal.signal(number, handler)
 

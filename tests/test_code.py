@@ -14,8 +14,8 @@ from coterie.engines.scripted import ScriptedEngine
 from coterie.environments.code import LONGEST_TEST, Code, case_of, disagreement
 from coterie.episode import Asked, Rewarded
 from coterie.play import Play, Sampling
-from coterie.problems import Problem, embedded
-from coterie.problems.files import instrumented
+from coterie.problems import Problem, embedded, program_of
+from coterie.problems.formats import instrumented
 from coterie.sandbox.backends import missing
 from coterie.sandbox.plain import decode
 from coterie.scene import Reply
@@ -230,11 +230,43 @@ def test_a_replay_runs_no_program_again(monkeypatch):
 def test_what_each_role_is_asked():
     assert Code().prompt("coder", TASK, "") == f"write {TASK.text}"
     assert Code().prompt("tester", TASK, "before") == f"test {TASK.text}\nbefore"
-    own = Code(data="tasks.jsonl")
-    assert own.prompt("coder", TASK, "before").startswith("Write a Python program that solves the task below.")
-    assert own.prompt("coder", TASK, "before").endswith(f"code block.\n\n{TASK.text}\n\nbefore")
-    assert f"of the form `f(ARGUMENTS) == VALUE`, in Python literals.\n\n{TASK.text}" in own.prompt("tester", TASK, "")
-    assert f"two fenced blocks, marked input and output.\n\n{PROGRAM.text}" in own.prompt("tester", PROGRAM, "")
+
+
+@pytest.mark.parametrize(
+    ("role", "task", "words"),
+    [
+        ("coder", TASK, ("You are the coder", "defines the function f", "one fenced code block")),
+        ("coder", PROGRAM, ("You are the coder", "reads standard input and writes standard output", "one fenced code")),
+        (
+            "tester",
+            TASK,
+            ("You are the tester", "a call of the function f", "one line of the form `f(ARGUMENTS) == VALUE`"),
+        ),
+        (
+            "tester",
+            PROGRAM,
+            ("You are the tester", "a standard input and the output", "first marked input and the second"),
+        ),
+    ],
+)
+def test_a_model_that_was_never_taught_is_told_its_role_the_form_and_the_kind_of_problem(role, task, words):
+    env = Code(data="tasks.jsonl")
+    system, user = env.prompt(role, task, "")
+    assert (system["role"], user["role"]) == ("system", "user")
+    for said in (*words, "neither sees what the other writes"):
+        assert said in system["content"]
+    assert user["content"] == task.text
+    _, again = env.prompt(role, task, "before")
+    assert again["content"] == f"{task.text}\n\nThe program of the turn before, and what its test found:\nbefore"
+
+
+def test_what_is_asked_for_is_what_is_read():
+    """The forms that the instructions name, as a model would follow them."""
+    program = Reply("coder", "Here it is:\n```python\ndef f(x):\n    return x\n```\nIt works.")
+    assert program_of(program, "f").strip() == "def f(x):\n    return x"
+    assert case_of(TASK, Reply("tester", "Let me think.\n\nf([1]) == 2")) == ("[[1]]", "2")
+    blocks = "```input\n1 2\n```\n\n```output\n3\n```"
+    assert case_of(PROGRAM, Reply("tester", blocks)) == (json.dumps("1 2\n"), json.dumps("3\n"))
 
 
 def test_demonstrations_are_of_the_chain_or_of_one_with_a_step_forgotten():

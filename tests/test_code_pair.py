@@ -23,7 +23,7 @@ from coterie.episode import Asked, Noted, Rewarded
 from coterie.errors import ConfigError, Unavailable
 from coterie.play import Sampling
 from coterie.problems import Problem, embedded
-from coterie.problems.files import instrumented
+from coterie.problems.formats import instrumented
 from coterie.sandbox.backends import missing
 from coterie.scene import Reply
 from tests.toys import run
@@ -425,9 +425,11 @@ def test_what_an_expert_is_asked(monkeypatch):
 
 def test_what_has_no_effect_beside_which_setting():
     late = {"feedback", "stop_at", "expert_url", "expert_model"}
-    assert set(CodePair().inert()) == set(CodePair(feedback="expert").inert()) == late
-    assert set(CodePair(max_turns=2).inert()) == {"expert_url", "expert_model"}
-    assert CodePair(max_turns=2, feedback="expert").inert() == {}
+    own = {"data": "tasks.jsonl"}
+    assert set(CodePair(**own).inert()) == set(CodePair(**own, feedback="expert").inert()) == late
+    assert set(CodePair(**own, max_turns=2).inert()) == {"expert_url", "expert_model"}
+    assert CodePair(**own, max_turns=2, feedback="expert").inert() == {}
+    assert set(CodePair(max_turns=2, feedback="expert").inert()) == {"check_solutions"}
     assert all(CodePair().inert()[name].startswith("max_turns = 1 ") for name in ("feedback", "stop_at"))
     assert all(
         CodePair().inert()[name].startswith("only feedback = 'expert' ") for name in ("expert_url", "expert_model")
@@ -448,12 +450,16 @@ def test_what_each_role_is_asked():
     assert CodePair().prompt("aux", TASK, "") == f"aux {TASK.text}"
     assert CodePair().prompt("main", TASK, "before") == f"main {TASK.text}\nbefore"
     assert CodePair(solo=True).prompt("main", TASK, "") == f"write {TASK.text}"
+
+
+def test_a_model_that_was_never_taught_is_told_its_role_and_the_form():
     own = CodePair(data="tasks.jsonl")
-    aux, main = (own.prompt(role, TASK, "before") for role in ("aux", "main"))
-    assert aux.startswith("Write a helper function named aux")
-    assert main.startswith("Write the function f for")
-    assert "aux(...)" in main
-    assert aux.endswith(f"\n\n{TASK.text}\n\nbefore")
-    alone = CodePair(data="tasks.jsonl", solo=True).prompt("main", TASK, "")
-    assert "aux" not in alone
-    assert alone.endswith(f"\n\n{TASK.text}")
+    for role, words in (("aux", "You write a helper function named aux"), ("main", "You write the function f;")):
+        system, user = own.prompt(role, TASK, "before")
+        assert (system["role"], user["role"]) == ("system", "user")
+        for said in (words, "cannot talk", "aux(...)", "one fenced code block"):
+            assert said in system["content"]
+        assert user["content"] == f"{TASK.text}\n\nYour last reply, and what came of it:\nbefore"
+    system, user = CodePair(data="tasks.jsonl", solo=True).prompt("main", TASK, "")
+    assert "aux" not in system["content"]
+    assert user["content"] == TASK.text

@@ -11,7 +11,7 @@ import pytest
 
 from coterie.environment import SPLITS
 from coterie.environments.code_pair import CodePair
-from coterie.problems import Problem, files, verdict_of, whole
+from coterie.problems import Problem, data, verdict_of, whole
 from coterie.problems.mutate import mutations
 from coterie.sandbox import Box, judged
 from coterie.sandbox.backends import missing
@@ -29,7 +29,7 @@ UNUSED = "def aux(x):\n    return x"
 
 @pytest.fixture(scope="module")
 def problems() -> list[Problem]:
-    return [problem for split in SPLITS for problem in files.problems(str(DATA), split)]
+    return [problem for split in SPLITS for problem in data.problems(str(DATA), split)]
 
 
 def passes(problem: Problem, program: str, time_s: float = 4.0) -> bool:
@@ -65,5 +65,5 @@ def test_as_mains_with_an_unused_aux_they_earn_two_and_a_half(problems):
 
 
 def test_splits_share_no_problem(problems):
-    splits = [{(one.name, one.text) for one in files.problems(str(DATA), split)} for split in SPLITS]
+    splits = [{(one.name, one.text) for one in data.problems(str(DATA), split)} for split in SPLITS]
     assert sum(map(len, splits)) == len(set().union(*splits)) == 164

@@ -21,7 +21,8 @@ from coterie.environment import SPLITS
 from coterie.environments.code import Code
 from coterie.environments.code_pair import CodePair
 from coterie.errors import ConfigError
-from coterie.problems import Problem, embedded, files, program_of, right
+from coterie.problems import Problem, embedded, formats, program_of, right, sources
+from coterie.problems import data as published
 from coterie.problems.mutate import mutations
 from coterie.sandbox.plain import NotPlain, decode, encode
 from coterie.sandbox.values import is_plain, same
@@ -208,7 +209,7 @@ def written(path, *rows, encoding="utf-8") -> str:
 
 
 def only(data: str) -> Problem:
-    (problem,) = (one for split in SPLITS for one in files.problems(data, split))
+    (problem,) = (one for split in SPLITS for one in published.problems(data, split))
     return problem
 
 
@@ -269,7 +270,7 @@ def test_live_code_bench_is_unpacked_without_running_anything(tmp_path):
 
     packed = base64.b64encode(zlib.compress(pickle.dumps(Evil()))).decode()
     with pytest.raises(ConfigError, match=r"row 1: not a problem.*print"):
-        files.problems(written(tmp_path / "b.jsonl", LIVE | {"private_test_cases": packed}), "train")
+        published.problems(written(tmp_path / "b.jsonl", LIVE | {"private_test_cases": packed}), "train")
 
 
 def test_public_tests_are_not_scored(tmp_path):
@@ -286,18 +287,20 @@ def test_parquet_reads_as_jsonl_does(tmp_path):
     rows = [HUMANEVAL, HUMANEVAL | {"entry_point": "g", "prompt": HUMANEVAL["prompt"].replace("def f", "def g")}]
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
     for split in SPLITS:
-        assert files.problems(str(tmp_path / "rows.parquet"), split) == files.problems(written(tmp_path / "rows.jsonl", *rows), split)  # fmt: skip
+        assert published.problems(str(tmp_path / "rows.parquet"), split) == published.problems(written(tmp_path / "rows.jsonl", *rows), split)  # fmt: skip
 
 
 def test_splits_are_by_content_and_cover_everything(tmp_path):
     rows = [OWN | {"text": f"Problem {number}."} for number in range(200)]
     data = written(tmp_path / "a.jsonl", *rows)
     again = written(tmp_path / "b.jsonl", *reversed(rows))
-    sizes = {split: len(files.problems(data, split)) for split in SPLITS}
+    sizes = {split: len(published.problems(data, split)) for split in SPLITS}
     assert sum(sizes.values()) == 200
     assert all(sizes.values())
     for split in SPLITS:
-        assert {one.text for one in files.problems(data, split)} == {one.text for one in files.problems(again, split)}
+        assert {one.text for one in published.problems(data, split)} == {
+            one.text for one in published.problems(again, split)
+        }
 
 
 @pytest.mark.parametrize(
@@ -332,16 +335,16 @@ def test_a_bad_file_is_one_line_that_names_file_and_row(rows, message, tmp_path)
 
 
 def test_one_enormous_line_is_not_read_to_its_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(sources, "LONGEST_LINE", 1000)
     with pytest.raises(ConfigError, match="row 2: longer than"):
-        files.problems(written(tmp_path / "rows.jsonl", OWN, OWN | {"text": "x" * 2000}), "train")
+        published.problems(written(tmp_path / "rows.jsonl", OWN, OWN | {"text": "x" * 2000}), "train")
 
 
 @pytest.mark.parametrize("name", ["missing.jsonl", "missing.parquet", "folder.jsonl"])
 def test_a_file_that_cannot_be_read_is_one_line(name, tmp_path):
     (tmp_path / "folder.jsonl").mkdir()
     with pytest.raises(ConfigError, match="cannot be read"):
-        files.problems(str(tmp_path / name), "train")
+        published.problems(str(tmp_path / name), "train")
 
 
 def test_a_small_file_says_that_a_split_is_too_small(tmp_path):
@@ -395,12 +398,12 @@ def test_rows_that_cannot_be_scored_are_passed_over_and_counted(tmp_path):
     rows = [OWN | {"text": f"Problem {number}."} for number in range(60)]
     bad = [OWN | {"tests": []}, OWN | {"text": 3}, OWN | {"tests": []}]
     data = written(tmp_path / "rows.jsonl", *rows[:9], *bad, *rows[9:])
-    assert sum(len(files.problems(data, split)) for split in SPLITS) == 60
+    assert sum(len(published.problems(data, split)) for split in SPLITS) == 60
     told = f"environment.data: {data}: 3 of 63 rows are passed over: 2 with no hidden test, 1 with not a problem"
-    assert Code(data=data).remarks() == (told,)
+    assert Code(data=data).remarks()[1:] == (told,)
     assert Code().remarks() == ()
     config = load_config("code", [f"environment.data={data}", "policies.team.model=x", "train.tasks_per_step=2"])
-    assert config.remarks[0] == told
+    assert config.remarks[1] == told
 
 
 def test_data_of_which_much_cannot_be_scored_is_refused(tmp_path):
@@ -409,19 +412,19 @@ def test_data_of_which_much_cannot_be_scored_is_refused(tmp_path):
     with pytest.raises(
         ConfigError, match=r"row 7: no hidden test; 2 of 8 rows cannot be scored \(2 with no hidden test"
     ):
-        files.problems(data, "train")
+        published.problems(data, "train")
 
 
 def test_sizes_default_to_what_there_is_and_it_is_said(tmp_path):
     rows = [OWN | {"text": f"Problem {number}."} for number in range(200)]
     data = written(tmp_path / "rows.jsonl", *rows)
-    count = len(files.problems(data, "validation"))
+    count = len(published.problems(data, "validation"))
     sets = [f"environment.data={data}", "policies.p.model=x", "team.coder=p", "team.tester=p"]
     config = load_config("code", sets)
     assert config.train.eval_tasks == count
-    assert config.remarks == (f"train.eval_tasks = {count}: there are no more",)
+    assert config.remarks[1:] == (f"train.eval_tasks = {count}: there are no more",)
     again = load_config(tomllib.loads(config.toml()))
-    assert (again.train, again.remarks) == (config.train, ())
+    assert (again.train, again.remarks) == (config.train, config.remarks[:1])
     with pytest.raises(ConfigError, match=f"train.eval_tasks = 400, but there are {count} validation tasks; lower it"):
         load_config("code", [*sets, "train.eval_tasks=400"])
 
@@ -432,7 +435,7 @@ def test_a_pair_of_functions_is_given_no_whole_programs(tmp_path):
     data = written(tmp_path / "rows.jsonl", whole, *rows)
     pair = CodePair(data=data)
     assert all(pair.task(split, at).name for split in SPLITS for at in range(pair.count(split) or 0))
-    assert "1 with a whole program, where a function is asked for" in pair.remarks()[0]
+    assert "1 with a whole program, where a function is asked for" in pair.remarks()[1]
     assert sum(Code(data=data).count(split) or 0 for split in SPLITS) == 61
     with pytest.raises(ConfigError, match="row 1: a whole program, where a function is asked for"):
         CodePair(data=written(tmp_path / "whole.jsonl", whole)).count("train")
@@ -440,9 +443,9 @@ def test_a_pair_of_functions_is_given_no_whole_programs(tmp_path):
 
 def test_packed_tests_that_inflate_without_end_are_not_read(tmp_path):
     """Half a megabyte of these would be 512 of memory."""
-    packed = base64.b64encode(zlib.compress(bytes(files.LONGEST_TESTS + 1))).decode()
+    packed = base64.b64encode(zlib.compress(bytes(formats.LONGEST_TESTS + 1))).decode()
     with pytest.raises(ConfigError, match="row 1: not a problem: ValueError: the packed tests are more than 64 MiB"):
-        files.problems(written(tmp_path / "rows.jsonl", LIVE | {"private_test_cases": packed}), "train")
+        published.problems(written(tmp_path / "rows.jsonl", LIVE | {"private_test_cases": packed}), "train")
 
 
 def test_a_file_may_be_one_array(tmp_path):
@@ -450,13 +453,13 @@ def test_a_file_may_be_one_array(tmp_path):
     (tmp_path / "rows.json").write_text(json.dumps(rows, indent=1))
     for split in SPLITS:
         array, lines = str(tmp_path / "rows.json"), written(tmp_path / "rows.jsonl", *rows)
-        assert files.problems(array, split) == files.problems(lines, split)
+        assert published.problems(array, split) == published.problems(lines, split)
     (tmp_path / "bad.json").write_text("[1]")
     with pytest.raises(ConfigError, match=r"bad.json, row 1: a row is an object, not int"):
-        files.problems(str(tmp_path / "bad.json"), "train")
+        published.problems(str(tmp_path / "bad.json"), "train")
     (tmp_path / "cut.json").write_text('[{"text": ')
     with pytest.raises(ConfigError, match=r"cut.json is not JSON in UTF-8"):
-        files.problems(str(tmp_path / "cut.json"), "train")
+        published.problems(str(tmp_path / "cut.json"), "train")
 
 
 def test_taco_reads_as_apps_does(tmp_path):
@@ -464,14 +467,14 @@ def test_taco_reads_as_apps_does(tmp_path):
         "tags": "[]",
         "time_limit": "1 seconds",
     }
-    (apps,) = [one for split in SPLITS for one in files.problems(written(tmp_path / "a.jsonl", APPS), split)]
-    (found,) = [one for split in SPLITS for one in files.problems(written(tmp_path / "t.jsonl", taco), split)]
+    (apps,) = [one for split in SPLITS for one in published.problems(written(tmp_path / "a.jsonl", APPS), split)]
+    (found,) = [one for split in SPLITS for one in published.problems(written(tmp_path / "t.jsonl", taco), split)]
     assert (found.text, found.cases, found.solution) == (apps.text, apps.cases, apps.solution)
 
 
 def test_a_list_of_one_may_be_the_value_or_hold_it(tmp_path):
     """APPS does not say which; its own checker takes either."""
     row = APPS | {"input_output": json.dumps({"fn_name": "f", "inputs": [[1]], "outputs": [[5]]})}
-    (problem,) = [one for split in SPLITS for one in files.problems(written(tmp_path / "a.jsonl", row), split)]
+    (problem,) = [one for split in SPLITS for one in published.problems(written(tmp_path / "a.jsonl", row), split)]
     answers = [right(problem, problem.cases[0][1], {"status": "ok", "value": value}) for value in ([5], 5, [[5]], [6])]
     assert answers == [True, True, False, False]

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from coterie.problems import Problem, judge, program_of, verdict_of
-from coterie.problems.files import instrumented
+from coterie.problems.formats import instrumented
 from coterie.sandbox import Box, calls, encode, judged, runs
 from coterie.sandbox.backends import missing
 from coterie.scene import Reply

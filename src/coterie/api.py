@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -56,6 +57,15 @@ class Loaded:
             raise ConfigError(f"{self.run.folder} remembers nothing: it was trained with memory.mode = 'off'")
         config = self.config.memory.model_copy(update={"mode": mode})
         self.recall = None if mode == "off" else Recall(self.progress.memory, config)
+
+    def use(self, data: str) -> tuple[str, ...]:
+        """Plays from now on the test problems of other data; returns what a person should know of it.
+
+        Raises: ConfigError: the environment plays none, or it cannot be read.
+        """
+        environment, remarks = self.config.environment.tested_on(data)
+        self.config = dataclasses.replace(self.config, environment=environment)
+        return remarks
 
     def evaluate(
         self,

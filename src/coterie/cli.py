@@ -154,6 +154,9 @@ def evaluate(
     votes: Annotated[
         int, typer.Option(min=1, help="Replies drawn at every question; what most of them say is the answer.")
     ] = 1,
+    data: Annotated[
+        str | None, typer.Option(help="Test problems of other data: a file, hub:owner/name, a benchmark's name.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure a run's team on held-out tasks, without a tree: coterie eval RUN --mute proposer"""
@@ -173,7 +176,11 @@ def evaluate(
         raise ConfigError("--votes measures the team as it is; ask for --mute, --swap and --replace without it")
     from coterie.run.evaluate import at_k
 
+    if data is not None and split != "test":
+        raise ConfigError(f"--data {data} is tested on; ask for it without --split {split}")
     loaded, console = _loaded(run, step), _console(stderr=True)
+    for remark in loaded.use(data) if data is not None else ():
+        console.print(remark, markup=False, highlight=False)
     if memory is not None:
         loaded.remember(memory)  # pyright: ignore[reportArgumentType]
     with _kept_for_json(as_json), console.status("playing") as status:
@@ -378,6 +385,26 @@ def list_names(
         say(name)
         for entry, text in entries.items():
             say(f"  {entry:14} {text}")
+
+
+@app.command(name="data")
+def show_data(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="As environment.data: a file, hub:…, A -> B, a benchmark.")
+    ],
+    functions: Annotated[
+        bool, typer.Option(help="Problems alone that ask for a function, as code_pair takes.")
+    ] = False,
+    solutions: Annotated[bool, typer.Option(help="Try each row's own solution on its tests.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Look at data: rows, splits, hashes, and what is left out and why: coterie data humaneval"""
+    from coterie.problems.base import ProgrammingTask
+    from coterie.problems.data import load
+
+    box = ProgrammingTask.model_validate({}).limits() if solutions else None
+    found = load(name, functions=functions, box=box)
+    say(json.dumps(found.summary()) if as_json else found.page())
 
 
 @app.command()

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from coterie.errors import ConfigError
 from coterie.scene import Prompt, Reply, Scene
 from coterie.seeds import seed_of
 
@@ -103,6 +104,13 @@ class Environment(Settings):
     def remarks(self) -> tuple[str, ...]:
         """What a person should know before a run, such as data that is passed over; a line each."""
         return ()
+
+    def tested_on(self, data: str) -> tuple[Self, tuple[str, ...]]:
+        """The same world with other data, all of it to be tested on, and what a person should know of it; optional.
+
+        Raises: ConfigError: it plays none, or it cannot be read.
+        """
+        raise ConfigError(f"{type(self).__name__} plays no data of others")
 
     def isolation(self) -> str:
         """What keeps model-written code apart, where `play` runs any; else nothing."""

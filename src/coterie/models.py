@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import ssl
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -15,17 +12,14 @@ from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
-from huggingface_hub.constants import ENDPOINT
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
+from coterie import hub
 from coterie.environment import STARTERS
 from coterie.errors import ConfigError
 
 disable_progress_bar()  # loading is quick or shown by the caller
-
-HUB_PATIENCE_S = 10.0
-"""Seconds that the Hugging Face Hub has for its first answer."""
 
 
 @dataclass(slots=True)
@@ -87,7 +81,7 @@ def load_model(source: str, *, device: str = "cpu", where: str = "model") -> Mod
     if folder.is_dir() and not (folder / "config.json").exists():
         raise ConfigError(f"{where} = '{source}': this folder holds no model (config.json is missing)")
     try:
-        if not folder.exists() and not _hub_answers():  # else each of its files is asked for, five times
+        if not folder.exists() and not hub.answers():  # else each of its files is asked for, five times
             name = snapshot_download(source, local_files_only=True)
         net = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
         tokenizer = AutoTokenizer.from_pretrained(name)
@@ -99,20 +93,6 @@ def load_model(source: str, *, device: str = "cpu", where: str = "model") -> Mod
         ) from error
     network: Any = net
     return prepare(network.to(device), tokenizer, where)
-
-
-def _hub_answers() -> bool:
-    """Whether the Hugging Face Hub can be reached now, asked once and quickly; what was kept here needs no answer."""
-    question = urllib.request.Request(ENDPOINT, method="HEAD")  # noqa: S310  (the hub's address, set by a person)
-    try:
-        urllib.request.urlopen(question, timeout=HUB_PATIENCE_S).close()  # noqa: S310
-    except urllib.error.HTTPError:  # an answer, if not a kind one
-        return True
-    except (OSError, ValueError) as error:
-        return isinstance(
-            getattr(error, "reason", None), ssl.SSLError
-        )  # it is there; how it is trusted is its client's
-    return True
 
 
 def prepare(net: PreTrainedModel, tokenizer: Any, where: str = "model") -> Model:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coterie.problems import Problem, right
-from coterie.problems.files import instrumented
+from coterie.problems.formats import instrumented
 from coterie.sandbox import Box, calls, judged, runs
 from coterie.sandbox.backends import missing
 from tests.security.attacks import ATTACKS, Attack

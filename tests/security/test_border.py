@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from coterie.problems import Problem, judge
-from coterie.problems.files import instrumented
+from coterie.problems.formats import instrumented
 from coterie.sandbox import Box, calls, judged, runs
 from coterie.sandbox.backends import missing
 from coterie.sandbox.border import FAILURES

@@ -15,7 +15,7 @@ from coterie.engines.scripted import ScriptedEngine
 from coterie.environment import Split
 from coterie.environments.code import Code
 from coterie.problems import Problem
-from coterie.problems.files import instrumented
+from coterie.problems.formats import instrumented
 from coterie.run.evaluate import evaluate_team
 from coterie.team import Team
 

@@ -31,21 +31,36 @@ from pydantic import Field
 from coterie.cooperation import parsed
 from coterie.environment import Lesson
 from coterie.problems import Problem, answers_of, boxed, embedded, examine, program_of, right, whole
-from coterie.problems.base import ProgrammingTask, quote
+from coterie.problems.base import ProgrammingTask, chat, quote
 from coterie.sandbox import calls, encode, written
 from coterie.scene import Prompt, Reply, Scene
 
 LONGEST_TEST = 1000
 """Characters of a test's line that are read."""
 TEST_BLOCKS = re.compile(r"```input\n(.*?)```\s*```output\n(.*?)```", re.DOTALL)
+TEAM = (
+    "A coder and a tester work on the user's task at the same time, and neither sees what the other writes. Hidden "
+    "tests judge the coder's last program."
+)
 INSTRUCTIONS = {
-    "coder": "Write a Python program that solves the task below. Answer with one fenced code block.\n\n",
-    "tester": "Write one test for the task below, with an expected result that is certainly right. ",
+    (
+        "coder",
+        True,
+    ): "You are the coder. Write Python that defines the function {name} as the task describes it. Answer "
+    "with one fenced code block that holds all of it, imports and helpers included, and no call of it.",
+    ("coder", False): "You are the coder. Write a Python program that reads standard input and writes standard output, "
+    "exactly in the format that the task describes. Answer with one fenced code block that holds all of it.",
+    ("tester", True): "You are the tester. Write one test: a call of the function {name} and the value that a right "
+    "program returns, worked out with care. A wrong value is worth nothing, a call that wrong programs get right "
+    "little. End with one line of the form `{name}(ARGUMENTS) == VALUE`, with Python literals alone.",
+    (
+        "tester",
+        False,
+    ): "You are the tester. Write one test: a standard input and the output that a right program writes, "
+    "worked out with care. A wrong output is worth nothing, an input that wrong programs get right little. End with "
+    "two fenced blocks, the first marked input and the second output.",
 }
-HOW_TO_TEST = {
-    True: "End with one line of the form `{name}(ARGUMENTS) == VALUE`, in Python literals.\n\n",
-    False: "End with two fenced blocks, marked input and output.\n\n",
-}
+"""What a model that was never taught its role is told, by role and whether a function is asked for."""
 
 
 class Code(ProgrammingTask):
@@ -94,12 +109,18 @@ class Code(ProgrammingTask):
             return scene.succeed()
         return scene.fail("hidden tests failed")
 
-    def prompt(self, role: str, task: Problem, history: str) -> str:
+    def prompt(self, role: str, task: Problem, history: str) -> Prompt:
         """What a role is asked: the task, and what did not agree in the turn before."""
         if not self.data:
-            return "\n".join(part for part in (f"{WORDS[role]} {task.text}", history) if part)
-        how = HOW_TO_TEST[bool(task.name)].format(name=task.name) if role == "tester" else ""
-        return "\n\n".join(part for part in (INSTRUCTIONS[role] + how + task.text, history) if part)
+            return self.brief(role, task, history)
+        told = INSTRUCTIONS[role, bool(task.name)].format(name=task.name)
+        before = f"The program of the turn before, and what its test found:\n{history}" if history else ""
+        return chat(f"{TEAM} {told}", task.text, before)
+
+    @staticmethod
+    def brief(role: str, task: Problem, history: str) -> str:
+        """What the starter is asked, which was taught its role."""
+        return "\n".join(part for part in (f"{WORDS[role]} {task.text}", history) if part)
 
     async def _worth(self, scene: Scene, task: Problem, test: tuple[str, str] | None) -> float:
         """The tester's reward."""
@@ -133,7 +154,7 @@ class Code(ProgrammingTask):
         history = disagreement(task, wrote.program(), test, [{"status": "ok", "value": encode(wrote.value(given))}])
         for role in self.roles:
             for past in ("", history)[: 1 + (wrote.value(given) != believed.value(given))]:
-                yield Lesson(role, self.prompt(role, task, past), self.demonstrate(role, task, "", rng))
+                yield Lesson(role, self.brief(role, task, past), self.demonstrate(role, task, "", rng))
         yield from CodePair.model_validate({"naive": self.naive}).lessons(task, rng)
 
 

@@ -34,7 +34,7 @@ from coterie.cooperation import AUX, Scheme, read, used
 from coterie.environment import Lesson
 from coterie.errors import ConfigError, Unavailable
 from coterie.problems import Problem, Verdict, answers_of, boxed, embedded, judge, program_of, right, verdict_of, whole
-from coterie.problems.base import ProgrammingTask, quote
+from coterie.problems.base import ProgrammingTask, chat, quote
 from coterie.sandbox import judged
 from coterie.scene import Prompt, Scene
 
@@ -55,12 +55,16 @@ CONFIRMED_BY: dict[bool, frozenset[Scheme]] = {
 MOST_INPUTS = 16
 """Calls of test code that are played again."""
 INSTRUCTIONS = {
-    "aux": "Write a helper function named aux that returns data useful for solving the task below. Another "
-    "programmer, whom you cannot talk to, writes the function itself. Code only: no tests, no examples.\n\n",
-    "main": "Write the function {name} for the task below. A helper aux(...), written by another programmer whom "
-    "you cannot talk to, is there: you may call it, and must not define it. Code only: no tests, no examples.\n\n",
-    "solo": "Write the function {name} for the task below. Code only: no tests, no examples.\n\n",
+    "aux": "Two programmers solve the user's task together and cannot talk. You write a helper function named aux that "
+    "returns data useful for it; the other writes the function {name}, and may call aux(...) without having seen it. "
+    "So give aux the arguments that {name} has, and let it do what anybody would expect of a helper. ",
+    "main": "Two programmers solve the user's task together and cannot talk. You write the function {name}; the other "
+    "writes a helper aux(...) without having seen yours, which you may call and must not define. Use what it returns, "
+    "and do your part on top. ",
+    "solo": "You write the function {name} that the user's task describes. ",
 }
+"""What a model that was never taught its role is told."""
+FORM = "Answer with one fenced code block that holds the function and the imports it needs: no tests, no examples."
 
 
 NO_VERDICT = Verdict(0, 0, 1)
@@ -151,7 +155,8 @@ class CodePair(ProgrammingTask):
     def inert(self) -> dict[str, str]:
         """What only a second turn would see has no effect without one, nor an expert's address without the expert."""
         alone = "max_turns = 1 leaves no turn after it"
-        idle: dict[str, str] = dict.fromkeys(("feedback", "stop_at"), alone) if self.max_turns == 1 else {}
+        idle = super().inert()
+        idle |= dict.fromkeys(("feedback", "stop_at"), alone) if self.max_turns == 1 else {}
         if self.max_turns == 1 or self.feedback != "expert":
             idle |= dict.fromkeys(("expert_url", "expert_model"), "only feedback = 'expert' asks one")
         return idle
@@ -220,12 +225,17 @@ class CodePair(ProgrammingTask):
         seen = CONFIRMED_BY[found["needed"]].intersection(parts["schemes"]) if found["used"] else frozenset()
         return Outcome(Levels(structure, 0.5, verdict.share, paid), verdict, found["used"], found["handed_on"], seen)
 
-    def prompt(self, role: str, task: Problem, history: str) -> str:
+    def prompt(self, role: str, task: Problem, history: str) -> Prompt:
         """What a role is asked: the task, and after the first turn its own last reply and the feedback."""
         if not self.data:
-            return "\n".join(part for part in (f"{'write' if self.solo else role} {task.text}", history) if part)
-        asked = INSTRUCTIONS["solo" if self.solo else role].format(name=task.name)
-        return "\n\n".join(part for part in (asked + task.text, history) if part)
+            return self.brief(role, task, history)
+        told = INSTRUCTIONS["solo" if self.solo else role].format(name=task.name)
+        before = f"Your last reply, and what came of it:\n{history}" if history else ""
+        return chat(told + FORM, task.text, before)
+
+    def brief(self, role: str, task: Problem, history: str) -> str:
+        """What the starter is asked, which was taught its role."""
+        return "\n".join(part for part in (f"{'write' if self.solo else role} {task.text}", history) if part)
 
     async def _feedback(
         self, scene: Scene, task: Problem, written: Mapping[str, str], outcome: Outcome
@@ -251,13 +261,13 @@ class CodePair(ProgrammingTask):
     def lessons(self, task: Problem, rng: Random) -> Iterator[Lesson]:
         """Every role, at the first turn and after feedback of either kind."""
         for role in self.roles:
-            yield Lesson(role, self.prompt(role, task, ""), self.demonstrate(role, task, "", rng))
+            yield Lesson(role, self.brief(role, task, ""), self.demonstrate(role, task, "", rng))
             if rng.random() < 0.5:
                 told = rng.choice(
                     ("", "no main", "syntax error", f"tests {rng.randrange(9)} of 8", "tests 1 of 8, aux unused")
                 )
                 history = f"{self.demonstrate(role, task, '', rng)}\n{told}".rstrip()
-                yield Lesson(role, self.prompt(role, task, history), self.demonstrate(role, task, "", rng))
+                yield Lesson(role, self.brief(role, task, history), self.demonstrate(role, task, "", rng))
 
 
 async def _tried(scene: Scene, box: Any, task: Problem, program: str) -> tuple[Verdict, tuple[list[Any], list[Any]]]:

@@ -2,7 +2,7 @@
 
 A problem is told to roles as text and judged by hidden tests: arguments and values of a function,
 standard input and output of a program, or test code. Where problems come from: `embedded.py` makes
-them, `files.py` reads them. Programs run in the sandbox alone, and values are compared out here.
+them, `data.py` reads them. Programs run in the sandbox alone, and values are compared out here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from coterie.environment import Task
@@ -32,7 +32,7 @@ class Problem(Task):
     standard input. cases: hidden tests as pairs of JSON: a list of arguments and the value, as
     `sandbox.encode` writes them, or two strings. check: test code that defines `check(candidate)`,
     instead of cases. preamble: imports and helpers that stand before a program. solution: a program
-    that solves it; "" where none is known. mutants: programs that nearly do.
+    that solves it; "" where none is known. mutants: programs that nearly do. libraries: packages it needs.
     """
 
     text: str = ""
@@ -42,6 +42,7 @@ class Problem(Task):
     preamble: str = ""
     solution: str = ""
     mutants: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,8 @@ async def examine(
 ) -> tuple[Verdict, list[Any]]:
     """A program's verdict on a problem's hidden tests, and what it answers to more inputs."""
     if problem.check:
-        verdict = verdict_of(await boxed(scene, judged, box, problem.check, whole(problem, program), problem.name))
+        function, *args = question(problem, program, [])
+        verdict = verdict_of(await boxed(scene, function, box, *args))
         return verdict, await answers_of(scene, box, problem, program, extra) if extra else []
     answers = await answers_of(scene, box, problem, program, [*(given for given, _ in problem.cases), *extra])
     count = len(problem.cases)
@@ -139,10 +141,21 @@ async def answers_of(scene: Scene, box: JSON, problem: Problem, program: str, in
     """What a program answers to some inputs, each as in a problem's cases."""
     if not program.strip():
         return [{"status": "error", "message": "no program"}] * len(inputs)
+    function, *args = question(replace(problem, check=""), program, inputs)
+    return await boxed(scene, function, box, *args)
+
+
+def question(problem: Problem, program: str, inputs: Sequence[str]) -> tuple[Callable[..., JSON], *tuple[JSON, ...]]:
+    """How a program is asked: a function of the sandbox's, and what it takes after the box.
+
+    Args: inputs: each as in a problem's cases; test code has its own.
+    """
+    if problem.check:
+        return judged, problem.check, whole(problem, program), problem.name
+    given = [json.loads(text) for text in inputs]
     if not problem.name:
-        return await boxed(scene, runs, box, program, [json.loads(text) for text in inputs])
-    asked = [[problem.name, json.loads(text)] for text in inputs]
-    return await boxed(scene, calls, box, whole(problem, program), asked)
+        return runs, program, given
+    return calls, whole(problem, program), [[problem.name, args] for args in given]
 
 
 async def boxed(scene: Scene, function: Callable[..., JSON], *args: JSON) -> JSON:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from pydantic import Field
 
 from coterie import sandbox
 from coterie.environment import Environment, Split
-from coterie.problems import Problem, embedded, files
+from coterie.problems import Problem, embedded
+from coterie.problems import data as published
 from coterie.sandbox import Backend, Box
-from coterie.scene import JSON
+from coterie.scene import JSON, Message
 
 
 class ProgrammingTask(Environment):
@@ -21,7 +22,10 @@ class ProgrammingTask(Environment):
     """Whether problems must ask for a function; else whole programs are problems too."""
 
     data: str = ""
-    """Problems: a .jsonl or .parquet file, or a Hugging Face dataset's id; none: embedded ones."""
+    """Problems: a .jsonl, .json or .parquet file, hub:owner/name@revision#config/split, TRAIN -> TEST of two of them,
+    or a benchmark's name, see `coterie data`; none: embedded ones."""
+    check_solutions: bool = True
+    """Try each row's own solution on its tests before it is used, and pass over those that fail."""
     sandbox: Backend = "bubblewrap"
     """What isolates programs; process is no wall: a program has its user's files, processes and network."""
     time_s: float = Field(2.0, gt=0, le=60)
@@ -43,36 +47,70 @@ class ProgrammingTask(Environment):
     @property
     def box(self) -> JSON:
         """The sandbox's settings, as `scene.call` takes them."""
-        return self._box().json()
+        return self.limits().json()
 
-    def _box(self) -> Box:
+    def limits(self) -> Box:
+        """The sandbox's settings."""
         limits = self.model_dump(include={"time_s", "total_s", "memory_mb", "stdin_kb", "output_kb"})
         return Box(self.sandbox, libraries=self.libraries, **limits)
 
     def ready(self) -> None:
         """Raises ConfigError: programs cannot be isolated here as asked."""
-        sandbox.check(self._box())
+        sandbox.check(self.limits())
 
     def isolation(self) -> str:
         """How model-written code is kept apart."""
         return f"{self.sandbox}; {sandbox.level()}" if self.sandbox == "bubblewrap" else self.sandbox
 
     def remarks(self) -> tuple[str, ...]:
-        """Which rows of the data are passed over."""
-        told = files.passed_over(self.data, functions=self.functions) if self.data else ""
-        return (f"environment.data: {told}",) if told else ()
+        """What the data holds, and which rows are passed over."""
+        return self.problems().remarks() if self.data else ()
+
+    def problems(self) -> published.Data:
+        """What `data` stands for. Raises: ConfigError: it cannot be read or scored."""
+        return published.load(
+            self.data,
+            functions=self.functions,
+            libraries=self.libraries,
+            box=self.limits() if self.check_solutions else None,
+        )
+
+    def tested_on(self, data: str) -> tuple[Self, tuple[str, ...]]:
+        """The same with the test problems of other data: all of a single source, those behind an arrow, a benchmark's.
+
+        Raises: ConfigError: it cannot be read or scored.
+        """
+        other = self.model_copy(update={"data": published.held_out(data)})
+        test = other.problems().splits["test"]
+        known = published.shared(test, self.problems().splits["train"]) if self.data else 0
+        told = (f"{known} of these {len(test)} test problems are in what the run was trained on",) if known else ()
+        return other, (*other.remarks(), *told)
+
+    def inert(self) -> dict[str, str]:
+        """Embedded problems come with solutions that are right."""
+        return {} if self.data else {"check_solutions": "embedded problems are right"}
 
     def task(self, split: Split, index: int) -> Problem:
         """The problem at a place of a split."""
         if not self.data:
             return embedded.problem(split, index)
-        return files.problems(self.data, split, functions=self.functions)[index]
+        return self.problems().splits[split][index]
 
     def count(self, split: Split) -> int | None:
         """How many problems a split of the data holds; embedded ones to train on are unlimited."""
         if self.data:
-            return len(files.problems(self.data, split, functions=self.functions))
+            return len(self.problems().splits[split])
         return None if split == "train" else len(embedded.chains(split))
+
+
+def chat(role: str, task: str, history: str) -> list[Message]:
+    """What a model that was never taught these tasks is asked.
+
+    Args: role: who it is, what it writes and in which form. task: the problem. history: what it is shown of the turns
+        before, or nothing.
+    """
+    user = "\n\n".join(part for part in (task, history) if part)
+    return [{"role": "system", "content": role}, {"role": "user", "content": user}]
 
 
 LONGEST_QUOTE = 600

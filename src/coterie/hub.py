@@ -1,0 +1,25 @@
+"""The Hugging Face Hub: whether it can be reached now, asked once and quickly; what was kept here needs no answer."""
+
+from __future__ import annotations
+
+import ssl
+import urllib.error
+import urllib.request
+
+from huggingface_hub.constants import ENDPOINT
+
+PATIENCE_S = 10.0
+"""How long an answer may take."""
+
+
+def answers() -> bool:
+    """Whether it does."""
+    question = urllib.request.Request(ENDPOINT, method="HEAD")  # noqa: S310  (the hub's address, set by a person)
+    try:
+        urllib.request.urlopen(question, timeout=PATIENCE_S).close()  # noqa: S310
+    except urllib.error.HTTPError:  # an answer, if not a kind one
+        return True
+    except (OSError, ValueError) as error:
+        # it is there, if its certificate is the trouble; how it is trusted is its client's
+        return isinstance(getattr(error, "reason", None), ssl.SSLError)
+    return True

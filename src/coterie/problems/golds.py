@@ -1,0 +1,86 @@
+"""Each row's own solution, tried on its own tests: once, in the background of nothing but a line that says how far.
+
+What came of it is kept in the user's cache folder by content: of the problem, its solution, the limits and this
+module's version. An outcome that a clock had a part in is not kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from coterie.problems import Problem, Verdict, judge, question, verdict_of
+from coterie.sandbox import Box
+from coterie.sandbox.backends import missing
+
+VERSION = 1
+"""Of what is kept."""
+SOON_S = 3.0
+"""After which time a person is told how far it is, and how often."""
+
+
+def failing(problems: Sequence[Problem], box: Box) -> tuple[str, set[int]]:
+    """Which problems' solutions fail, by place.
+
+    Returns: why none could be tried, or nothing; and the places.
+    """
+    asked = {at: _key(problem, box) for at, problem in enumerate(problems) if problem.solution}
+    if not asked:
+        return "", set()
+    if lacking := missing(box.backend):
+        return lacking, set()
+    known = _known()
+    waiting = [at for at, key in asked.items() if key not in known]
+    began = told = time.monotonic()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = pool.map(lambda at: solves(problems[at], problems[at].solution, box), waiting)
+        for done, (at, verdict) in enumerate(zip(waiting, results, strict=True), 1):
+            known[asked[at]] = verdict.solved
+            if not verdict.timeouts:
+                _keep(asked[at], solved=verdict.solved)
+            if (now := time.monotonic()) - told > SOON_S:
+                told = now
+                left = (now - began) / done * (len(waiting) - done)
+                print(f"{done} of {len(waiting)} solutions tried, {left:.0f} s left", file=sys.stderr)  # noqa: T201
+    return "", {at for at, key in asked.items() if not known[key]}
+
+
+def solves(problem: Problem, program: str, box: Box) -> Verdict:
+    """A program's verdict on a problem's hidden tests, outside any episode."""
+    function, *args = question(problem, program, [given for given, _ in problem.cases])
+    answer = function(box.json(), *args)
+    return verdict_of(answer) if problem.check else judge(problem, answer)
+
+
+def _key(problem: Problem, box: Box) -> str:
+    what = [VERSION, box.json(), problem.name, problem.cases, problem.check, problem.preamble, problem.solution]
+    return hashlib.sha256(json.dumps(what).encode()).hexdigest()
+
+
+def _file() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coterie" / "solutions.txt"
+
+
+def _known() -> dict[str, bool]:
+    """What is kept: a line each, its key and whether it solves."""
+    try:
+        lines = _file().read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return {}
+    return {key: solved == "1" for key, _, solved in (line.partition(" ") for line in lines) if solved in ("0", "1")}
+
+
+def _keep(key: str, *, solved: bool) -> None:
+    """Keeps one; a folder that cannot be written costs the time of trying again."""
+    try:
+        _file().parent.mkdir(parents=True, exist_ok=True)
+        with _file().open("a", encoding="ascii") as file:
+            file.write(f"{key} {int(solved)}\n")
+    except OSError:
+        return
