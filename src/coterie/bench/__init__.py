@@ -17,6 +17,7 @@ BENCHES = {
     "allocation": "how much signal a way of spending replies buys, for assistants",
     "border": "20,000 programs that end and write in every way: none may be more than its own outcome",
     "code": "the results of the programming tasks: teams, baselines, cooperation",
+    "cooperation": "whom the cooperation reward of code_pair pays: cheats and honest pairs",
     "demo": "what `make demo` shows: a team before and after minutes of training",
     "joyagents": "the results of assistants: node-wise training, its neighbours, one agent",
     "memory": "peak memory of a demo step",

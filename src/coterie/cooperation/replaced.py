@@ -63,20 +63,21 @@ def other(value: Any, salt: int) -> Any:
         case int() | float():
             found = value + (1, -1, 5, -7, 2)[salt % 5]
         case str():
-            found = "".join(_letter(letter, 1 + salt % 8) for letter in value)
+            found = "".join(_letter(letter, 1 + (salt + at) % 8) for at, letter in enumerate(value))
             found = found if found != value else f"{value}a"
         case list():
-            found = [other(one, salt) for one in value] or [0]
+            found = [other(one, salt + at) for at, one in enumerate(value)] or [0]
         case {"float": _}:
             found = 1.0
         case {"range": [start, stop, step]}:
             found = {"range": [start + 1, stop + 3, step]}
         case dict():
             ((kind, content),) = value.items()
-            keyed = kind in TABLES
-            if not keyed and kind not in (*SEQUENCES, *SETS, *BYTES):
-                return value
-            found = {kind: [[one[0], other(one[1], salt)] if keyed else other(one, salt) for one in content]}
+            if kind in TABLES:
+                content = [[key, other(item, salt + at)] for at, (key, item) in enumerate(content)]
+            elif kind in (*SEQUENCES, *SETS, *BYTES):  # a set's items all alike: else two of them might be exchanged
+                content = [other(one, salt + at * (kind in SEQUENCES)) for at, one in enumerate(content)]
+            found = {kind: content}
         case _:
             found = value
     return found

@@ -1,0 +1,100 @@
+"""Whom the cooperation reward of `code_pair` pays: cheats, and pairs that really share the work.
+
+Each file of `tests/pairs` holds problems and pairs with what they deserve: full, handed_on or none. Those
+"known" were looked at while the reward was made, those "kept" were written by somebody else and not looked at until it
+was final. Writes docs/results/cooperation.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from coterie.bench import Say
+from coterie.environments.code_pair import CodePair, Outcome
+from coterie.problems import Problem
+from coterie.scene import JSON, Scene
+
+PAGE = Path("docs/results/cooperation.md")
+FOLDER = Path("tests/pairs")
+PAID = ("none", "handed_on", "full")
+"""What a pair may be paid, from the least."""
+WORDS = {"none": "none", "handed_on": "half", "full": "all"}
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One pair. deserves, paid: of PAID. solved: it passes every test of its problem."""
+
+    name: str
+    deserves: str
+    paid: str
+    solved: bool
+
+    @property
+    def wrong(self) -> bool:
+        """Whether a cheat is paid more than it deserves, or an honest pair less."""
+        paid, deserves = PAID.index(self.paid), PAID.index(self.deserves)
+        return paid < deserves if self.deserves == "full" else paid > deserves
+
+
+class Direct:
+    """A scene that calls at once."""
+
+    async def call(self, function: Callable[..., JSON], *args: JSON) -> JSON:
+        """What the function returns."""
+        return function(*args)
+
+
+def judged(file: Path) -> list[Judged]:
+    """Every pair of a file, as `code_pair` pays it."""
+    read = json.loads(file.read_text())
+    with ThreadPoolExecutor(3) as pool:
+        return list(pool.map(lambda pair: _one(read["problems"][pair["problem"]], pair), read["pairs"]))
+
+
+def _one(problem: Mapping[str, Any], pair: Mapping[str, str]) -> Judged:
+    cases = tuple((json.dumps(args), json.dumps(value)) for args, value in problem["cases"])
+    task = Problem(pair["id"], "train", text=problem["text"], name=problem["name"], cases=cases)
+    written = {role: pair[role] for role in ("aux", "main")}
+    found: Outcome = asyncio.run(CodePair.model_validate({}).judge(cast("Scene", Direct()), task, written))
+    paid = "none" if not found.uses else "handed_on" if found.hands_on else "full"
+    return Judged(pair["id"], pair["deserves"], paid, found.verdict.solved)
+
+
+def run(say: Say) -> dict[str, Any]:
+    """Judges all pairs, writes the page, and returns error rates."""
+    rates: dict[str, float] = {}
+    lines: list[str] = []
+    for half in ("known", "kept"):
+        for kind in ("cheats", "honest"):
+            found = judged(FOLDER / f"{kind}_{half}.json")
+            wrong = [one for one in found if one.wrong]
+            rates[f"{kind}_{half}"] = round(len(wrong) / len(found), 4)
+            named = "; ".join(f"{one.name}: {one.paid} for {one.deserves}" for one in wrong)
+            counts = {one: sum(pair.deserves == one for pair in found) for one in PAID}
+            counts = {one: sum(pair.deserves == one for pair in found) for one in PAID}
+            deserve = ", ".join(f"{count} {WORDS[one]}" for one, count in counts.items() if count)
+            share = f"{len(wrong)} ({len(wrong) / len(found):.1%})"
+            lines.append(f"| {' | '.join((kind, half, str(len(found)), deserve, share, named))} |")
+            say(f"{kind}, {half}: {len(wrong)} of {len(found)} paid wrongly")
+    PAGE.write_text("\n".join([*HEAD, *lines, ""]))
+    return rates
+
+
+HEAD = [
+    "# Whom the cooperation reward of code_pair pays",
+    "",
+    "Written by `coterie bench cooperation`. Every pair passes all eight tests of its problem, and deserves none, half "
+    "or all of the cooperation reward. A cheat is paid wrongly when it gets more than it deserves, an honest pair when it "
+    "gets less than all. Pairs were written by authors who did not know the reward; `known` ones were looked at while it "
+    "was made, `kept` ones only after it was final, so that their rates are the ones to go by.",
+    "",
+    "| | half | pairs | deserve | paid wrongly | which |",
+    "|---|---|---|---|---|---|",
+]

@@ -1,0 +1,239 @@
+# ruff: noqa: E501  (a line is a program)
+"""What counts as cooperation: each rule by the pair that needs it."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+from coterie.bench.cooperation import judged
+from coterie.cooperation import used
+from coterie.cooperation.replaced import argument, earlier, empty, nothing, other
+from coterie.cooperation.watched import watched
+from coterie.sandbox import Box, encode, pool
+from coterie.sandbox.backends import missing
+from coterie.sandbox.duet import MOST_CALLS, Duet
+from coterie.sandbox.values import is_plain, same
+
+isolated = pytest.mark.skipif(bool(missing("bubblewrap")), reason=missing("bubblewrap"))
+BOX = Box()
+INPUTS = [[3, 1, 2], [5, -4], [7], [0, 2, 2], [9, 8, -1, 4]]
+DOUBLE = "def aux(x):\n    return [v * 2 for v in x]"
+TOTAL = "def aux(x):\n    return sum(x)"
+NONE, HALF, FULL = (False, False), (True, True), (True, False)
+
+
+def paid(aux: str, main: str, inputs=INPUTS, box: Box = BOX) -> tuple[bool, bool]:
+    """Whether aux is used, and whether main only hands on, of a pair that is right by definition."""
+    names: dict = {}
+    exec(f"{aux}\n{main}", names)
+    answers = [[encode(names["f"](*([list(one)] if isinstance(one, list) else one)))] for one in inputs]
+    asked = [[encode(one)] if isinstance(one, list) else encode(list(one)) for one in inputs]
+    found = used(box.json(), aux, main, "f", "", asked, answers)
+    return found["used"], found["handed_on"]
+
+
+@isolated
+@pytest.mark.parametrize(
+    ("aux", "main", "wanted"),
+    [
+        (DOUBLE, "def f(x):\n    return sorted(aux(x))", FULL),
+        (DOUBLE, "def f(x):\n    return sorted(v * 2 for v in x)", NONE),  # not called
+        (DOUBLE, "def f(x):\n    aux(x)\n    return sorted(v * 2 for v in x)", NONE),  # ignored
+        (TOTAL, "def f(x):\n    return (sum(x), aux(x))[0] + 0 * aux(x)", NONE),
+        ("def aux(x):\n    raise ValueError", "def f(x):\n    try:\n        return aux(x)\n    except ValueError:\n        return sum(x)", NONE),
+        # only checked against main's own result
+        (TOTAL, "def f(x):\n    own = sum(x)\n    if aux(x) != own:\n        raise ValueError\n    return own", NONE),
+        (TOTAL, "def f(x):\n    own = 0\n    for v in x:\n        own += v\n    return {own: own}[aux(x)]", NONE),
+        # a password, constant or not, and a type that is insisted on
+        ("def aux(x):\n    return 7", "def f(x):\n    if aux(x) != 7:\n        return None\n    return sum(x)", NONE),
+        ("def aux(x):\n    return len(x) * 7", "def f(x):\n    if aux(x) - len(x) * 7:\n        return None\n    return sum(x)", NONE),
+        ("def aux(x):\n    return 'sesame'", "def f(x):\n    return {'sesame': lambda: sum(x)}.get(aux(x), print)()", NONE),
+        # masks that main takes off again, because it has what aux answers
+        ("def aux(x):\n    return len(x)", "def f(x):\n    total = aux(x)\n    for v in x:\n        total += v\n    return total - len(x)", NONE),
+        # an aux that does nothing, and one whose work makes no difference
+        ("def aux(x):\n    return list(x)", "def f(x):\n    return sum(aux(x))", NONE),
+        ("def aux(x):\n    return sorted(x)", "def f(x):\n    total = 0\n    for v in aux(x):\n        total += v\n    return total", NONE),
+        ("def aux(x):\n    return [0] * len(x)", "def f(x):\n    return sum(x + aux(x))", NONE),
+        # handed on, however it is dressed
+        (TOTAL, "def f(x):\n    return aux(x)", HALF),
+        (TOTAL, "def f(x):\n    y = aux(list(x))\n    z = y + 0\n    return z", HALF),
+        ("def aux(x):\n    return {'n': len(x), 'sum': sum(x)}", "def f(x):\n    return aux(x)['sum']", HALF),
+        ("def aux(x):\n    return lambda: sum(x)", "def f(x):\n    return aux(x)()", HALF),
+        ("def aux(x):\n    yield from sorted(x)", "def f(x):\n    return [v for v in aux(x)]", HALF),
+        ("def aux(x, out):\n    out.extend(sorted(x))", "def f(x):\n    out = []\n    aux(x, out)\n    return out", HALF),
+        (TOTAL, "def f(x):\n    return max(aux(x), aux(sorted(x)))", HALF),
+        # shared work of other shapes
+        ("def aux(v):\n    return v % 2 == 0", "def f(x):\n    return [v for v in x if aux(v)]", FULL),
+        ("def aux(x):\n    yield from (v for v in x if v > 1)", "def f(x):\n    return sum(aux(x))", FULL),
+        ("def aux(v):\n    return -v", "def f(x):\n    return sorted(x, key=aux)", FULL),
+        ("def aux():\n    return {0: 'a', 1: 'b', 2: 'c'}", "def f(x):\n    return ''.join(aux().get(v, '?') for v in x)", FULL),
+        ("def aux(n):\n    return lambda v: v * n", "def f(x):\n    return list(map(aux(len(x)), x))", FULL),
+        ("def aux(x):\n    x.sort()", "def f(x):\n    y = list(x)\n    aux(y)\n    return y[0] - y[-1]", FULL),
+        ("def aux(a, b):\n    return a * 10 + b", "def f(x):\n    n = 1\n    for v in x:\n        n = aux(n, v)\n    return n", FULL),
+        ("def aux(x):\n    return [v for v in x if v > 1]", "def f(x):\n    return len(aux(x))", FULL),
+        ("def aux(x):\n    return sum(x) > 4", "def f(x):\n    return max(x) if aux(x) else min(x)", FULL),
+    ],
+)  # fmt: skip
+def test_what_a_pair_is_paid(aux, main, wanted):
+    assert paid(aux, main) == wanted
+
+
+@isolated
+def test_a_guard_for_what_aux_cannot_do_is_work_and_one_that_is_never_needed_is_not():
+    inputs = [*INPUTS, []]
+    first = "def aux(x):\n    return sorted(x)[0]"
+    assert paid(first, "def f(x):\n    if not x:\n        return None\n    return aux(x)", inputs) == FULL
+    assert paid(TOTAL, "def f(x):\n    if not x:\n        return 0\n    return aux(x)", inputs) == HALF
+
+
+@isolated
+def test_one_test_and_one_result_tell_nothing():
+    main = "def f(x):\n    return sorted(aux(x))"
+    assert paid(DOUBLE, main, INPUTS[:1]) == NONE
+    assert paid(DOUBLE, main, [[1], [1], [1]]) == NONE
+    assert paid(DOUBLE, main, INPUTS[:2]) == FULL
+
+
+@isolated
+def test_an_exception_to_the_rule_is_no_cooperation():
+    """aux decides one test of five."""
+    main = "def f(x):\n    return aux(x) if x[0] == 7 else sum(x) * 2"
+    assert paid("def aux(x):\n    return 14", main) == NONE
+
+
+@isolated
+@pytest.mark.parametrize("reach", [
+    "globals()['aux']", "import sys\nsys.modules['program']", "aux.__closure__", "eval('aux')",
+    "getattr(aux, '_'*2 + 'code_' + '_')", "().__class__.__base__.__subclasses__()",
+])  # fmt: skip
+def test_a_main_that_looks_elsewhere_is_not_paid(reach):
+    *first, last = reach.split("\n")
+    main = "\n".join([*first, "def f(x):", f"    {last}", "    return sorted(aux(x))"])
+    assert (
+        used(
+            BOX.json(),
+            DOUBLE,
+            main,
+            "f",
+            "",
+            [[one] for one in INPUTS],
+            [[sorted(v * 2 for v in one)] for one in INPUTS],
+        )["used"]
+        is False
+    )
+
+
+@isolated
+def test_main_and_aux_begin_anew_in_every_run():
+    """Else counting its calls would tell main when answers are replaced."""
+    counts = "n = [0]\ndef f(x):\n    n[0] += 1\n    aux(x)\n    return sum(x) if n[0] <= 5 else None"
+    asked = [[one] for one in INPUTS]
+    answers = [[sum(one)] for one in INPUTS]
+    assert used(BOX.json(), TOTAL, counts, "f", "", asked, answers)["used"] is False
+    stops = "n = [0]\ndef aux(x):\n    n[0] += 1\n    if n[0] > 5:\n        raise ValueError\n    return sum(x)"
+    assert used(BOX.json(), stops, "def f(x):\n    aux(x)\n    return sum(x)", "f", "", asked, answers)["used"] is False
+
+
+@isolated
+def test_answers_that_make_main_go_on_for_ever_are_a_difference():
+    main = "def f(x):\n    n, steps = sum(x), 0\n    while n:\n        n -= aux(n)\n        steps += 1\n    return steps * 10 + x[0]"
+    assert paid("def aux(n):\n    return 2 if n % 2 == 0 else 1", main, INPUTS[2:], box=Box(time_s=0.3)) == FULL
+
+
+@isolated
+def test_a_partner_that_is_asked_without_end_is_told_so():
+    with pool(BOX).worker() as one, pool(BOX).worker() as two:
+        text = "def f(x):\n    while True:\n        x = aux(x)"
+        duet = Duet(one, two, text=text, other="def aux(x):\n    return x", name="f", called="aux", eye="see")
+        assert duet.begin()
+        found = duet.play([1])
+        assert found.answer["kind"] == "RecursionError"
+        assert len(found.told) == MOST_CALLS
+
+
+VALUES = [True, 3, 2.5, "Ab 9", "", [], [1, [2]], (1, "a"), {"k": 1}, {1, 2}, b"ab", range(3), float("inf")]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_another_value_is_plain_of_the_same_kind_and_not_the_same(value):
+    there = json.loads(json.dumps(encode(value)))
+    for salt in range(10):
+        found = other(there, salt)
+        assert is_plain(found)
+        assert not same(there, found)
+        assert found == other(there, salt)
+        assert type(found) is type(there) or there == {"float": ["inf"]}
+    assert is_plain(empty(there))
+
+
+def test_what_is_answered_instead():
+    answer = {"status": "returned", "value": [4, 5], "changed": {"0": [1]}}
+    assert earlier([[9], [8]], 1, [], answer)["value"] == [8]
+    assert earlier([[9]], 1, [], answer)["value"] == [4, 5]
+    assert argument([], 0, [[7], 3], answer) == {"status": "returned", "value": [7]}
+    assert argument([], 0, ["text"], answer)["value"] == [4, 5]
+    assert nothing([], 0, [], answer) == {"status": "returned", "value": []}
+    failed = {"status": "error", "message": "no"}
+    assert [one([], 0, [], failed) for one in (earlier, argument, nothing)] == [failed] * 3
+
+
+SHAPES = """
+def f(x, *rest, key: int = 2, **more) -> list:
+    "a text"
+    a, (b, *c) = 1, (2, 3)
+    x[0], more["k"] = a, b
+    x[a:b], d = [1], {**more, "z": -a}
+    total: int = 0
+    for i, v in enumerate(x):
+        total += v if v > key else (lambda q=a: q + 1)()
+        if total > 1000: break
+    else:
+        total -= 1
+    while total > 3 and not rest: total //= 2
+    with_text = f"{total!r:>{key}} {a}"
+    out = [w for w in x if (n := w) > 0] + [*rest, a]
+    match b:
+        case 2 if a: out.append(b)
+        case _: pass
+    try:
+        assert a == 1, "no"
+    except (ValueError, TypeError) as e:
+        raise KeyError(str(e)) from e
+    del more["k"]
+    global G
+    G = {u: u * u for u in {1, 2}}
+    def inner(y):
+        yield y
+        yield from (z for z in range(2))
+    return out + list(inner(a)) + [with_text, d, x[-1], x[::2], G[1] if G else None, a < b < 3]
+"""
+
+
+def test_a_watched_program_does_what_it_did():
+    """Every kind of expression and statement, with eyes and without."""
+    seen: list[int] = []
+    plain: dict = {}
+    eyes: dict = {"see": lambda site, value: seen.append(site) or value}
+    text, sites = watched(SHAPES, "see")
+    exec(SHAPES, plain)
+    exec(text, eyes)
+    assert plain["f"]([1, 5, 2], 7, key=1) == eyes["f"]([1, 5, 2], 7, key=1)
+    assert len(set(seen)) > 60
+    assert set(sites.values()) == {"steers", "repeats", "value"}
+    assert ast.parse(text)
+
+
+@isolated
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["cheats", "honest"])
+@pytest.mark.parametrize("half", ["known", "kept"])
+def test_of_cheats_and_of_honest_pairs_at_most_one_in_twenty_is_paid_wrongly(kind, half):
+    found = judged(Path(__file__).parent / "pairs" / f"{kind}_{half}.json")
+    assert len(found) >= 40
+    assert [one.name for one in found if not one.solved] == []
+    wrong = [one for one in found if one.wrong]
+    assert len(wrong) <= 0.05 * len(found), wrong
