@@ -92,8 +92,9 @@ def page(say: Say) -> list[str]:
         "",
         "## How aux and main cooperate over training",
         "",
-        "Share of training episodes in which main uses aux in that way, confirmed by disabling aux; mean over seeds, "
-        "code_pair in one turn.",
+        "Shares of training episodes, mean over seeds, code_pair in one turn: in which main needs what aux answers, in "
+        "which it only hands that on, in which all hidden tests are passed, and how main uses aux, confirmed by "
+        "disabling aux. Whom the reward pays, and how often it errs: [cooperation](cooperation.md).",
         "",
         *_schemes(),
         "",
@@ -130,10 +131,12 @@ def _at_k(say: Say) -> list[str]:
 
 def _schemes() -> list[str]:
     runs = [run.metrics() for run in TABLE.runs("pair")]
-    lines = ["| steps | " + " | ".join(SCHEMES) + " |", "|---|" + "---|" * len(SCHEMES)]
+    shown = {"needed": "metric/aux_used", "handed on": "metric/aux_handed_on", "solved": "rollout/success"}
+    shown |= {scheme: f"metric/scheme/{scheme}" for scheme in SCHEMES}
+    lines = ["| steps | " + " | ".join(shown) + " |", "|---|" + "---|" * len(shown)]
     for first in range(1, STEPS[-1], 10):
         within = [line for run in runs for line in run if first <= line["step"] < first + 10]
-        cells = [f"{fmean(line[f'metric/scheme/{scheme}'] for line in within):.2f}" for scheme in SCHEMES]
+        cells = [f"{fmean(line[metric] for line in within):.2f}" for metric in shown.values()]
         lines.append(f"| {first} to {first + 9} | {' | '.join(cells)} |")
     return lines
 

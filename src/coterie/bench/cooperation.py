@@ -91,9 +91,9 @@ HEAD = [
     "# Whom the cooperation reward of code_pair pays",
     "",
     "Written by `coterie bench cooperation`. Every pair passes all eight tests of its problem, and deserves none, half "
-    "or all of the cooperation reward. A cheat is paid wrongly when it gets more than it deserves, an honest pair when it "
-    "gets less than all. Pairs were written by authors who did not know the reward; `known` ones were looked at while it "
-    "was made, `kept` ones only after it was final, so that their rates are the ones to go by.",
+    "or all of the cooperation reward. A cheat is paid wrongly when it gets more than it deserves, an honest pair when "
+    "it gets less than all. Pairs were written by authors who did not know the reward; `known` ones were looked at "
+    "while it was made, `kept` ones only after it was final, so that their rates are the ones to go by.",
     "",
     "| | half | pairs | deserve | paid wrongly | which |",
     "|---|---|---|---|---|---|",
