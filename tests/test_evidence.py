@@ -66,7 +66,18 @@ def paid(aux: str, main: str, inputs=INPUTS, box: Box = BOX) -> tuple[bool, bool
         ("def aux(x):\n    yield from sorted(x)", "def f(x):\n    return [v for v in aux(x)]", HALF),
         ("def aux(x, out):\n    out.extend(sorted(x))", "def f(x):\n    out = []\n    aux(x, out)\n    return out", HALF),
         (TOTAL, "def f(x):\n    return max(aux(x), aux(sorted(x)))", HALF),
+        # what only must not be wrong, what is implied, what is sent back and forth
+        ("def aux(x):\n    return sorted(x)[len(x) // 2]", "def f(x):\n    p = aux(x)\n    less = [v for v in x if v < p]\n    if p not in x:\n        raise ValueError\n    return sum(less) + sum(v for v in x if v >= p)", NONE),
+        ("def aux(x):\n    return len(x) < 100", "def f(x):\n    return sum(x) if aux(x) else 0", NONE),
+        ("def aux(x):\n    return max(x) > 4", "def f(x):\n    return sorted(v for v in x if v > 4) if aux(x) else []", NONE),
+        ("def aux(work):\n    return lambda x: work(x)", "def f(x):\n    return aux(sum)(x)", NONE),
+        ("def aux(x):\n    return x", "def f(x):\n    return aux(sum(x))", NONE),
+        ("def aux():\n    x = yield\n    while True:\n        x = yield x", "def f(x):\n    echo = aux()\n    next(echo)\n    return echo.send(sum(x))", NONE),
+        ("def aux(text):\n    return sum(map(ord, text))", "def f(x):\n    total = 0\n    for part in [x]:\n        total += aux(str(part))\n    return total", FULL),
         # shared work of other shapes
+        ("def aux(work):\n    return lambda x: work([v for v in x if v > 1])", "@aux\ndef f(x):\n    return sum(x), len(x)", FULL),
+        ("def aux():\n    return [3, 1, 4, 1, 5]", "TABLE = aux()\ndef f(x):\n    return sum(a * b for a, b in zip(x, TABLE))", FULL),
+        ("def aux():\n    seen = []\n    while True:\n        seen.append((yield sum(seen)))", "def f(x):\n    store = aux()\n    next(store)\n    return [store.send(v) * 2 for v in x]", FULL),
         ("def aux(v):\n    return v % 2 == 0", "def f(x):\n    return [v for v in x if aux(v)]", FULL),
         ("def aux(x):\n    yield from (v for v in x if v > 1)", "def f(x):\n    return sum(aux(x))", FULL),
         ("def aux(v):\n    return -v", "def f(x):\n    return sorted(x, key=aux)", FULL),
@@ -125,6 +136,17 @@ def test_a_main_that_looks_elsewhere_is_not_paid(reach):
         )["used"]
         is False
     )
+
+
+@isolated
+@pytest.mark.parametrize("late", ["import os\nLATE = os.getpid() > 3", "import random\nLATE = random.random() < 0.9",
+                                  "import time\nLATE = time.time() % 0.1 < 0.09"])  # fmt: skip
+def test_an_aux_that_could_tell_that_it_is_played_again_is_not_paid(late):
+    """It raises in later runs, which are other processes: and main, which does everything, fails."""
+    aux = f"{late}\ndef aux(x):\n    if LATE:\n        raise ValueError\n    return sum(x)"
+    asked, answers = [[one] for one in INPUTS], [[sum(one)] for one in INPUTS]
+    for _ in range(5):
+        assert not used(BOX.json(), aux, "def f(x):\n    aux(x)\n    return sum(x)", "f", "", asked, answers)["used"]
 
 
 @isolated
@@ -223,16 +245,16 @@ def test_a_watched_program_does_what_it_did():
     exec(text, eyes)
     assert plain["f"]([1, 5, 2], 7, key=1) == eyes["f"]([1, 5, 2], 7, key=1)
     assert len(set(seen)) > 60
-    assert set(sites.values()) == {"steers", "repeats", "value"}
+    assert set(sites.held.values()) == {"steers", "repeats", "value"}
+    assert sites.passing
     assert ast.parse(text)
 
 
 @isolated
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["cheats", "honest"])
-@pytest.mark.parametrize("half", ["known", "kept"])
-def test_of_cheats_and_of_honest_pairs_at_most_one_in_twenty_is_paid_wrongly(kind, half):
-    found = judged(Path(__file__).parent / "pairs" / f"{kind}_{half}.json")
+@pytest.mark.parametrize("file", sorted((Path(__file__).parent / "pairs").glob("*.json")), ids=lambda file: file.stem)
+def test_of_cheats_and_of_honest_pairs_at_most_one_in_twenty_is_paid_wrongly(file):
+    found = judged(file)
     assert len(found) >= 40
     assert [one.name for one in found if not one.solved] == []
     wrong = [one for one in found if one.wrong]

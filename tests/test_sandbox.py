@@ -154,10 +154,34 @@ def test_what_the_program_alone_decided_is_remembered_and_nothing_else():
         "def f(): return str(locals())",
         "import math, random",
         "#" * 30_000,
+        "from datetime import date\ndef f(): return date.today()",
+        "import operator\ndef f(): return operator.attrgetter('_' * 2 + 'globals' + '_' * 2)(f)",
+        "from operator import attrgetter as a",
+        "from math import *",
+        "def f(): return '{0.real}'.replace('real', '_' * 2 + 'doc' + '_' * 2).format(f)",
+        "def f(): return '{0.__closure__}'.format(f)",
+        "import string\ndef f(): return string.Formatter().vformat",
+        "import typing\ndef f(x: 'f.__globals__'): return typing.get_type_hints(f)",
+        "def f(): return (v for v in ()).gi_frame.f_back",
+        "def f(x):\n    match x:\n        case object(__closure__=c): return c",
     ],
 )
 def test_a_program_that_may_use_chance_is_asked_again(program):
     assert not by_itself(program)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "def f(x): return '{:>4} {}'.format(x, 1)",
+        "import calendar\ndef f(y, m): return calendar.monthrange(y, m)[1]",
+        "from datetime import datetime, timedelta\ndef f(t): return (datetime.strptime(t, '%Y') + timedelta(1)).day",
+        "class A:\n    def __init__(self): self.x = 1\ndef f(): return A().x",
+        "import re, math\nfrom collections import Counter\ndef f(x): return Counter(re.findall('a', x)), math.pi",
+    ],
+)
+def test_a_program_that_looks_at_what_it_is_given_alone_is_remembered(program):
+    assert by_itself(program)
 
 
 def test_what_is_remembered_is_bounded_in_bytes():

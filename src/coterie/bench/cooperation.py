@@ -1,8 +1,7 @@
 """Whom the cooperation reward of `code_pair` pays: cheats, and pairs that really share the work.
 
-Each file of `tests/pairs` holds problems and pairs with what they deserve: full, handed_on or none. Those
-"known" were looked at while the reward was made, those "kept" were written by somebody else and not looked at until it
-was final. Writes docs/results/cooperation.md.
+Each file of `tests/pairs` holds problems and pairs with what they deserve: full, handed_on or none. Writes
+docs/results/cooperation.md.
 """
 
 from __future__ import annotations
@@ -71,18 +70,17 @@ def run(say: Say) -> dict[str, Any]:
     """Judges all pairs, writes the page, and returns error rates."""
     rates: dict[str, float] = {}
     lines: list[str] = []
-    for half in ("known", "kept"):
-        for kind in ("cheats", "honest"):
-            found = judged(FOLDER / f"{kind}_{half}.json")
-            wrong = [one for one in found if one.wrong]
-            rates[f"{kind}_{half}"] = round(len(wrong) / len(found), 4)
-            named = "; ".join(f"{one.name}: {one.paid} for {one.deserves}" for one in wrong)
-            counts = {one: sum(pair.deserves == one for pair in found) for one in PAID}
-            counts = {one: sum(pair.deserves == one for pair in found) for one in PAID}
-            deserve = ", ".join(f"{count} {WORDS[one]}" for one, count in counts.items() if count)
-            share = f"{len(wrong)} ({len(wrong) / len(found):.1%})"
-            lines.append(f"| {' | '.join((kind, half, str(len(found)), deserve, share, named))} |")
-            say(f"{kind}, {half}: {len(wrong)} of {len(found)} paid wrongly")
+    for file in sorted(FOLDER.glob("*.json")):
+        found = judged(file)
+        wrong = [one for one in found if one.wrong]
+        rates[file.stem] = round(len(wrong) / len(found), 4)
+        named = "; ".join(f"{one.name}: {one.paid} for {one.deserves}" for one in wrong)
+        counts = {one: sum(pair.deserves == one for pair in found) for one in PAID}
+        deserve = ", ".join(f"{count} {WORDS[one]}" for one, count in counts.items() if count)
+        share = f"{len(wrong)} ({len(wrong) / len(found):.1%})"
+        kind, _, lot = file.stem.partition("_")
+        lines.append(f"| {' | '.join((kind, lot, str(len(found)), deserve, share, named))} |")
+        say(f"{file.stem}: {len(wrong)} of {len(found)} paid wrongly")
     PAGE.write_text("\n".join([*HEAD, *lines, ""]))
     return rates
 
@@ -91,10 +89,12 @@ HEAD = [
     "# Whom the cooperation reward of code_pair pays",
     "",
     "Written by `coterie bench cooperation`. Every pair passes all eight tests of its problem, and deserves none, half "
-    "or all of the cooperation reward. A cheat is paid wrongly when it gets more than it deserves, an honest pair when "
-    "it gets less than all. Pairs were written by authors who did not know the reward; `known` ones were looked at "
-    "while it was made, `kept` ones only after it was final, so that their rates are the ones to go by.",
+    "or all of the cooperation reward. A cheat is paid wrongly when it gets more than it deserves, an honest pair "
+    "when it gets less than all. Pairs were written in lots by authors who did not know the reward. The reward was made with "
+    "lot 1 in view. Of lot 2, before anybody had looked at it, 4 of 44 cheats (9.1 %) and 5 of 44 honest pairs "
+    "(11.4 %) were paid wrongly; the reward was then mended with lot 2 in view too. So the shares below are not what a "
+    "new lot would show: that is to be counted on one that nobody has looked at.",
     "",
-    "| | half | pairs | deserve | paid wrongly | which |",
+    "| | lot | pairs | deserve | paid wrongly | which |",
     "|---|---|---|---|---|---|",
 ]

@@ -3,7 +3,7 @@
 `reading.py` looks at their text, `evidence.py` at what happens when aux answers something else.
 """
 
-from coterie.cooperation.evidence import used
+from coterie.cooperation.evidence import UNUSED, used
 from coterie.cooperation.reading import AUX, Scheme, extracted, names_aux, parsed, read, returns, schemes
 
-__all__ = ["AUX", "Scheme", "extracted", "names_aux", "parsed", "read", "returns", "schemes", "used"]
+__all__ = ["AUX", "UNUSED", "Scheme", "extracted", "names_aux", "parsed", "read", "returns", "schemes", "used"]

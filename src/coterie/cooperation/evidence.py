@@ -11,7 +11,8 @@ or nothing (an empty list, a zero), in place of its answers changes results as w
   main's way with the same value, in all of them is held to it while answers are replaced. A password, a type that is
   insisted on, or a guard that always passes, holds whatever aux says.
 - what main has whatever aux says is main's own: where some expression of it is the result, or is what aux answers, in
-  truth and with answers replaced, in every test that comes by it, those tests are main's alone.
+  truth and with answers replaced, in every test that comes by it, those tests are main's alone. (What a loop begins
+  with is no such expression: it may be an input that happens to be right.)
 - what only hands on adds nothing: where the result of every test is an answer of aux, or a fixed place of it, to what
   main was given itself.
 
@@ -29,12 +30,12 @@ from typing import Any
 from coterie.calls import InThread
 from coterie.cooperation.reading import AUX, catches
 from coterie.cooperation.replaced import DISABLED, IDLE, OTHERS, Replacement
-from coterie.cooperation.watched import Role, watched
+from coterie.cooperation.watched import Sites, watched
 from coterie.sandbox import REMEMBERED, Box, pool, same
 from coterie.sandbox.border import Message
 from coterie.sandbox.duet import Duet, Played
 from coterie.sandbox.remembered import by_itself
-from coterie.sandbox.values import SEQUENCES, TABLES, acting, canonical
+from coterie.sandbox.values import SEQUENCES, TABLES, acting, canonical, written
 from coterie.seeds import seed_of
 
 ENOUGH = 0.25
@@ -43,6 +44,8 @@ FEWEST = 2
 """Tests, and different results, from which on something can be told."""
 MORE_CALLS = 50
 """Beyond twice as many as in truth, that a test with other answers may make."""
+AT_LOAD = -1
+"""The place of no input: what main asks for while it is loaded."""
 Site = tuple[Any, Any]
 """The first and the last value of an expression in a test."""
 
@@ -65,8 +68,8 @@ def used(
     Returns: used: aux decides enough of the passed tests. handed_on: main only hands on what aux answers. needed: some
         passed test fails where aux raises.
     """
-    if not by_itself(function):
-        return dict(NOTHING)
+    if not (by_itself(helper) and by_itself(function)):
+        return dict(UNUSED)  # chance, a clock, the number of its process: it could tell that tests are played again
     key = json.dumps(["used", box, helper, function, name, preamble, inputs, answers])
     if (known := REMEMBERED.get(key)) is not None:
         return json.loads(known)
@@ -79,13 +82,13 @@ def used(
         evidence = Evidence(duet, sites, inputs, answers)
         found = evidence.found(catches=catches(function))
         if duet.dead:
-            return dict(NOTHING)
-    if by_itself(helper) and not evidence.late:
+            return dict(UNUSED)
+    if not evidence.late:
         REMEMBERED.put(key, json.dumps(found))
     return found
 
 
-NOTHING = {"used": False, "handed_on": False, "needed": False}
+UNUSED = {"used": False, "handed_on": False, "needed": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +107,15 @@ class Run:
 class Evidence:
     """What is found by playing. Args: as of `used`; sites: what may be held, by site, as `watched` gives them."""
 
-    def __init__(
-        self, duet: Duet, sites: Mapping[int, Role], inputs: Sequence[list[Any]], answers: Sequence[list[Any]]
-    ) -> None:
+    def __init__(self, duet: Duet, sites: Sites, inputs: Sequence[list[Any]], answers: Sequence[list[Any]]) -> None:
         self.duet = duet
         self.late = False
         self.sites = sites
         self.inputs = inputs
         self.varied: set[int] = set()
         self.alone: set[int] = set()
+        self.informs = False
+        """Some result has become another value, not a failure: what only must not be wrong tells main nothing."""
         self.true = Run([], [{}] * len(inputs), set())
         self.true = self.run()
         self.passed = [
@@ -124,20 +127,31 @@ class Evidence:
 
     def found(self, *, catches: bool) -> dict[str, Any]:
         """The answer of `used`. catches: main may go on where aux raises, so that has to be tried."""
-        if len(self.results()) < FEWEST:
-            return dict(NOTHING)
-        uses = any(self.decides(swap, self.passed) for swap in OTHERS)
+        if len(self.results()) < FEWEST or self.echoes():
+            return dict(UNUSED)
+        uses = False
+        for swap in OTHERS:
+            uses = (uses and self.informs) or self.decides(swap, self.passed) or uses
         for swap in IDLE:
             if uses and enough(there := self.applies(swap), self.passed):
                 uses = self.decides(swap, there)
+        uses = uses and self.informs
         needed = bool(self.changes(self.run(lambda *_: DISABLED))) if catches else uses
         return {"used": uses, "handed_on": uses and self.hands_on(), "needed": needed}
+
+    def echoes(self) -> bool:
+        """Whether all that aux ever answers is what it was given."""
+        told = [one for at in self.passed for one in self.true.played[at].told]
+        plain = [one for one in told if one.values[0] is not None and not acting(one.values[0])]
+        return bool(plain) and all(one.args and same(one.args[0], one.values[0]) for one in plain)
 
     def decides(self, swap: Replacement, among: Iterable[int]) -> bool:
         """Whether main's results change, where they are not its own, once aux's answers are replaced."""
         run = self.run(lambda at, *call: swap(self.before(at), *call), self.held)
         self.alone |= self.own(run)
-        return enough((self.changes(run) & set(among)) - self.alone, among)
+        decided = (self.changes(run) & set(among)) - self.alone
+        self.informs |= any(run.played[at].answer["status"] == "returned" for at in decided)
+        return enough(decided, among)
 
     def applies(self, swap: Replacement) -> set[int]:
         """Passed inputs in which some answer of aux would be another."""
@@ -170,7 +184,7 @@ class Evidence:
                 others.setdefault(at, []).append(found != answer)
             return found
 
-        if not self.duet.begin():
+        if not self.duet.begin(None if swap is None else partial(swapped, AT_LOAD)):
             return Run([Played(DISABLED)] * len(self.inputs), [{}] * len(self.inputs), set())
         for at, args in enumerate(self.inputs):
             self.duet.caller.look(holding[at])
@@ -183,7 +197,9 @@ class Evidence:
             seen.append({site: (first, last) for site, _, first, last in looked})
             self.varied |= {site for site, varied, _, _ in looked if varied} if swap is None else set()
         self.late |= any(one.answer["status"] == "timeout" for one in played)
-        return Run(played, seen, {at for at, found in others.items() if all(found)})
+        loaded = others.pop(AT_LOAD, [])
+        told = {at: loaded + others.get(at, []) for at in range(len(self.inputs))}
+        return Run(played, seen, {at for at, found in told.items() if found and all(found)})
 
     def before(self, at: int) -> Sequence[Any]:
         """What aux answered in truth to the input before."""
@@ -204,7 +220,7 @@ class Evidence:
 
     def may_be_held(self, site: int, found: Sequence[Any]) -> bool:
         """Whether a site's values are one, of a kind that can be: numbers anywhere, anything where it steers."""
-        role = self.sites.get(site)
+        role = self.sites.held.get(site)
         if role is None or (role == "repeats" and found[0]):
             return False
         kinds = (bool, int, float, type(None), *((str,) if role == "steers" else ()))
@@ -225,18 +241,27 @@ class Evidence:
         told = {at: self.true.played[at].told for at in replaced}
         answers = {at: (one[0].values[0], one[-1].values[0]) for at, one in told.items()}
         found: set[int] = set()
-        for site in {site for seen in run.seen for site in seen}:
-            found |= self.covered(site, run, results, [(0,), (1,)]) | self.covered(site, run, answers, [(0, 1)])
+        for wanted, places in ((results, ((0,), (1,))), (answers, ((0, 1),))):
+            told_apart = {at: canonical(list(values)) for at, values in wanted.items()}
+            for site in {site for seen in run.seen for site in seen}:
+                there = {at for at in wanted if site in run.seen[at] and site in self.true.seen[at]}
+                ends = [one for one in places if one != (0,) or site not in self.sites.passing]
+                if len({told_apart[at] for at in there}) >= FEWEST and self.has(site, run, there, wanted, ends):
+                    found |= there
         return found & self.changes(run)
 
-    def covered(self, site: int, run: Run, wanted: Mapping[int, Site], places: Iterable[Iterable[int]]) -> set[int]:
-        """Inputs in which a site is what is wanted, in truth and in a run, if it is so in all that come by it.
+    def has(
+        self,
+        site: int,
+        run: Run,
+        there: Iterable[int],
+        wanted: Mapping[int, Site],
+        places: Iterable[Iterable[int]],
+    ) -> bool:
+        """Whether a site is what is wanted, in truth and in a run, in all inputs of some.
 
         Args: places: which of its ends have to be: the first (0), the last (1) or both.
         """
-        there = {at for at in wanted if site in run.seen[at] and site in self.true.seen[at]}
-        if len({canonical(list(wanted[at])) for at in there}) < FEWEST:
-            return set()
 
         def holds(places: Iterable[int]) -> bool:
             seen = (run.seen, self.true.seen)
@@ -244,7 +269,7 @@ class Evidence:
                 same(wanted[at][place], one[at][site][place]) for at in there for one in seen for place in places
             )
 
-        return there if any(map(holds, places)) else set()
+        return any(map(holds, places))
 
     def hands_on(self) -> bool:
         """Whether every passed result is an answer of aux, or one place of it, to main's own arguments."""
@@ -269,10 +294,11 @@ class Evidence:
         return set.intersection(*each) if each else set()
 
     def given(self, arg: Any, at: int) -> bool:
-        """Whether an argument of aux is one of main's, or all of them, or the length of one."""
+        """Whether an argument of aux is one of main's, all of them, the length of one or a number as text."""
         mine = self.inputs[at]
-        lengths = [len(items) for one in mine if (items := items_of(one)) is not None]
-        return any(same(one, arg) for one in (*mine, mine, *lengths))
+        others = [len(items) for one in mine if (items := items_of(one)) is not None]
+        texts = [written(one) for one in mine if type(one) in (int, float)]
+        return any(same(one, arg) for one in (*mine, mine, *others, *texts))
 
     def directly(self, passed: Iterable[int]) -> bool:
         """Whether aux alone gives every result, or one place of what it gives is it."""

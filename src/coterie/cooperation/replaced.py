@@ -34,20 +34,29 @@ def nothing(_: Sequence[Any], at: int, args: Sequence[Any], answer: Message) -> 
     return _swapped(answer, empty, told=False)
 
 
+def always(_: Sequence[Any], at: int, args: Sequence[Any], answer: Message) -> Message:
+    """Yes, to whatever was asked with a yes or a no."""
+    return _swapped(answer, lambda value: True if isinstance(value, bool) else value, told=False)
+
+
 Replacement = Callable[[Sequence[Any], int, Sequence[Any], Message], Message]
 """Of what aux told the input before, the place among this one's answers, the arguments and the answer."""
 OTHERS: tuple[Replacement, ...] = (other_of_its_type, earlier)
 """Answers that are wrong."""
-IDLE: tuple[Replacement, ...] = (argument, nothing)
+IDLE: tuple[Replacement, ...] = (argument, nothing, always)
 """Answers of an aux that does nothing."""
 
 
 def _swapped(answer: Message, replace: Callable[[Any], Any], *, told: bool = True) -> Message:
-    """An answer with another value. told: and with other changes of the arguments, else with none."""
+    """An answer with another value. told: and with another change of its first argument, else with none at all."""
     if answer["status"] != "returned":
         return answer
     kept = {key: value for key, value in answer.items() if key != "changed"}
-    changed = {place: other(value, 1) for place, value in answer.get("changed", {}).items() if told}
+    first = min(answer.get("changed", {}), default="")
+    changed = {
+        place: other(value, 1) if place == first else value for place, value in answer.get("changed", {}).items()
+    }
+    changed = changed if told else {}
     return {**kept, "value": replace(answer["value"]), **({"changed": changed} if changed else {})}
 
 

@@ -3,22 +3,43 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from coterie.cooperation.reading import AUX, parsed
 
 Role = Literal["steers", "repeats", "value"]
 """What an expression does: it chooses what comes next, it may do so again and again, or neither."""
+
+
+@dataclass(slots=True)
+class Sites:
+    """The expressions of a watched program, by number.
+
+    held: those that may be held, each with what it does. passing: those that are the variable of a loop.
+    """
+
+    held: dict[int, Role] = field(default_factory=dict)
+    passing: set[int] = field(default_factory=set)
+
+
 STEERS = ("get", "pop", "setdefault", "index", "find", "remove", "startswith", "endswith")
 """Methods whose arguments choose what comes next, as a subscript does."""
 
 
-def watched(source: str, eye: str) -> tuple[str, dict[int, Role]]:
-    """A program that tells what its expressions are, and which of them may be held, each with what it does."""
+def watched(source: str, eye: str) -> tuple[str, Sites]:
+    """A program that tells what its expressions are, and what is known of them."""
     tree = parsed(source)
     if tree is None:
-        return source, {}
+        return source, Sites()
     eyes = _Eyes(eye)
+    eyes.loops = {
+        one.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.For | ast.AsyncFor | ast.comprehension)
+        for one in ast.walk(node.target)
+        if isinstance(one, ast.Name)
+    }
     return ast.unparse(ast.fix_missing_locations(eyes.visit(tree))), eyes.sites
 
 
@@ -28,7 +49,8 @@ class _Eyes(ast.NodeTransformer):
     def __init__(self, eye: str) -> None:
         self.eye = eye
         self.count = 0
-        self.sites: dict[int, Role] = {}
+        self.sites = Sites()
+        self.loops: set[str] = set()
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         for name, old in ast.iter_fields(node):
@@ -57,7 +79,9 @@ class _Eyes(ast.NodeTransformer):
             return seen
         self.count += 1
         if plain or role != "value":
-            self.sites[self.count] = role
+            self.sites.held[self.count] = role
+        if isinstance(node, ast.Name) and node.id in self.loops:
+            self.sites.passing.add(self.count)
         called = ast.Name(self.eye, LOAD)
         return ast.Call(called, [ast.Constant(self.count), seen], [])  # pyright: ignore[reportArgumentType]
 

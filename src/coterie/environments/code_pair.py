@@ -30,7 +30,7 @@ from urllib.request import Request, urlopen
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from coterie.cooperation import AUX, Scheme, read, used
+from coterie.cooperation import AUX, UNUSED, Scheme, read, used
 from coterie.environment import Lesson
 from coterie.errors import ConfigError, Unavailable
 from coterie.problems import Problem, Verdict, answers_of, boxed, embedded, judge, program_of, right, verdict_of, whole
@@ -68,7 +68,6 @@ FORM = "Answer with one fenced code block that holds the function and the import
 
 
 NO_VERDICT = Verdict(0, 0, 1)
-UNUSED = {"used": False, "handed_on": False, "needed": False}
 
 
 @dataclass(frozen=True, slots=True)

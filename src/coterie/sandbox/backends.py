@@ -262,7 +262,8 @@ def _files(libraries: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     executable = str(Path(sys.executable).resolve())
     standard = sysconfig.get_path("stdlib")
     shown = [(executable, f"{PYTHON}/bin/python3"), (standard, f"{PYTHON}/lib/{_VERSION}")]
-    objects = [executable, *map(str, Path(standard).glob("lib-dynload/*.so"))]
+    # tkinter has no screen here, and a third of all shared objects are its own
+    objects = [executable, *(str(one) for one in Path(standard).glob("lib-dynload/*.so") if "_tkinter" not in one.name)]
     for name in libraries:
         package = _package(name)
         folders = [folder for folder in (package, package.with_name(f"{name}.libs")) if folder.exists()]

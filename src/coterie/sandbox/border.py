@@ -49,7 +49,7 @@ MESSAGES: dict[str, dict[str, Callable[[Any], bool]]] = {
     "returned": {"value": is_plain, "changed?": _plain_table},
     "asked": {
         "target": lambda value: value is None or (type(value) is int and value >= 0),
-        "verb": lambda value: value in ("call", "next"),
+        "verb": lambda value: value in ("call", "next", "send"),
         "args": _plain_list,
         "kwargs": _plain_table,
     },

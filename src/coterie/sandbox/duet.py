@@ -12,21 +12,21 @@ from typing import Any
 
 from coterie.sandbox.border import FAILURES, Message
 from coterie.sandbox.trial import DEEPEST, MOST_TIMEOUTS, TOO_MUCH, call_of
-from coterie.sandbox.values import acting
+from coterie.sandbox.values import acting, same
 from coterie.sandbox.worker import Worker
 
 MOST_CALLS = 1_000
 """Of one test."""
 MOST_ITEMS = 1_000
 """Items that are drawn from an iterator of the partner alone."""
-PASSING = ("returned", "asked")
+PASSING = ("returned", "asked", "loaded")
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
     """One answer of the partner.
 
-    args: of the call, after those of the call that gave the function. values: what it returned, and what its arguments
+    args: of the call, before those of the call that gave the function. values: what it returned, and what its arguments
     were afterwards.
     """
 
@@ -42,7 +42,8 @@ Swap = Callable[[int, Sequence[Any], Message], Message]
 class Played:
     """One call of the caller's function.
 
-    answer: how it ended. told: what the partner answered, in truth. drawn: what its iterators gave, each as one.
+    answer: how it ended. told: what the partner answered, in truth, first while the caller was loaded. drawn: what its
+    iterators gave, each as one.
     """
 
     answer: Message
@@ -52,6 +53,8 @@ class Played:
 
 class Duet:
     """One function that may call another, which is elsewhere.
+
+    Where the partner hands back what the caller has just told it, in answer to a callback, it has answered nothing.
 
     Args: caller, partner: unused sandboxes. text, other: their programs. name: the caller's function. called: the
     partner's, which the caller may call. eye: see `Worker.look`.
@@ -69,17 +72,26 @@ class Duet:
         self._left = 0
         self._swap: Swap | None = None
         self._told: list[Told] = []
+        self._said: list[Any] = []
+        self._outer: list[list[Any]] = []
         self._given: dict[int, tuple[Any, ...]] = {}
         self._drawn: dict[int, list[Any]] = {}
+        self._at_load: tuple[list[Told], dict[int, tuple[Any, ...]]] = ([], {})
 
-    def begin(self) -> bool:
-        """Loads both programs anew, with no memory of what was played before; whether they load."""
+    def begin(self, swap: Swap | None = None) -> bool:
+        """Loads both programs anew, with no memory of what was played before; whether they load.
+
+        Args: swap: of what the caller asks for while it is loaded, as a table, or a decorator.
+        """
         self._late = 0
-        loaded = (
-            self.caller.load(self.text, crossing=True, partner=self.called, eye=self.eye),
-            self.partner.load(self.other, crossing=True),
-        )
-        return all(one["status"] == "loaded" for one in loaded)
+        self._swap, self._told, self._said, self._left = swap, [], [], MOST_CALLS
+        self._given, self._drawn = {}, {}
+        if self.partner.load(self.other, crossing=True)["status"] != "loaded":
+            return False
+        found = self.caller.load(self.text, crossing=True, partner=self.called, eye=self.eye)
+        loaded = self._settled(self.caller, found, 0)["status"] == "loaded"
+        self._at_load = (list(self._told), dict(self._given))
+        return loaded
 
     @property
     def dead(self) -> bool:
@@ -88,8 +100,9 @@ class Duet:
 
     def play(self, args: Sequence[Any], swap: Swap | None = None, most: int = MOST_CALLS) -> Played:
         """The caller's function on some arguments, as `encode` writes them. most: calls of the partner's."""
-        self._swap, self._told, self._left = swap, [], most
-        self._given, self._drawn = {}, {}
+        told, given = self._at_load
+        self._swap, self._told, self._said, self._left = swap, list(told), [], most
+        self._given, self._drawn, self._outer = dict(given), {}, []
         if self._late >= MOST_TIMEOUTS:
             return Played({"status": "timeout"})
         found = self.caller.call(PASSING, name=self.name, args=args, kwargs={})
@@ -123,17 +136,39 @@ class Duet:
             if depth > DEEPEST or self._left < 0 or self._late >= MOST_TIMEOUTS:
                 reply = TOO_MUCH
             else:
-                other = self.partner if side is self.caller else self.caller
-                reply = self._settled(other, other.call(PASSING, **call_of(found, self.called)), depth + 1)
+                reply = self._asked(found, depth) if side is self.caller else self._asked_back(found, depth)
                 self._late += reply["status"] == "timeout"
-                reply = self._heard(found, reply) if side is self.caller else reply
             found = side.tell({"answer": reply}, PASSING, fresh=False)
         return found
+
+    def _asked(self, asked: Message, depth: int) -> Message:
+        """What the caller is told to what it asks."""
+        said = len(self._said)
+        self._outer.append(asked["args"])
+        reply = self._settled(self.partner, self.partner.call(PASSING, **call_of(asked, self.called)), depth + 1)
+        self._outer.pop()
+        back = len(self._said) > said and same(self._said[-1], reply.get("value"))
+        return reply if back else self._heard(asked, reply)
+
+    def _asked_back(self, asked: Message, depth: int) -> Message:
+        """What the partner is told to what it asks of a function that it was given: its arguments are an answer too."""
+        outer = self._outer[-1] if self._outer else []
+        if not all(any(same(one, arg) for one in outer) for arg in asked["args"]):
+            told: Message = {"status": "returned", "value": {"tuple": asked["args"]}}
+            self._told.append(Told(tuple(outer), (told["value"],)))
+            if self._swap is not None:
+                told = self._swap(len(self._told) - 1, outer, told)
+            match told["value"]:
+                case {"tuple": args}:
+                    asked = {**asked, "args": args}
+        reply = self._settled(self.caller, self.caller.call(PASSING, **call_of(asked, self.called)), depth + 1)
+        self._said.append(reply.get("value"))
+        return reply
 
     def _heard(self, asked: Message, reply: Message) -> Message:
         """Notes what the partner answered, and gives what the caller is told."""
         target = asked["target"]
-        args = (*self._given.get(target, ()), *asked["args"], *asked["kwargs"].values())
+        args = (*asked["args"], *asked["kwargs"].values(), *self._given.get(target, ()))
         drawn = self._drawn.setdefault(target, []) if asked["verb"] == "next" else []
         if reply["status"] not in FAILURES:
             values = (reply["value"], *after(asked["args"], reply))

@@ -202,7 +202,8 @@ class Side:
         args = [decode(one, proxy) for one in args]
         kwargs = {key: decode(one, proxy) for key, one in kwargs.items()}
         if target is not None:
-            value = next(self.given[target]) if verb == "next" else self.given[target](*args, **kwargs)
+            given = self.given[target]
+            value = next(given) if verb == "next" else (given.send if verb == "send" else given)(*args, **kwargs)
         else:
             method = name not in self.names and "Solution" in self.names
             function = getattr(self.names["Solution"](), name) if method else self.names[name]
@@ -251,6 +252,10 @@ class Remote:
 
     def __next__(self) -> Any:
         return self.side.ask(self.number, (), {}, "next")
+
+    def send(self, value: Any) -> Any:
+        """What a generator makes of a value."""
+        return self.side.ask(self.number, (value,), {}, "send")
 
 
 def change(given: Any, new: Any) -> None:

@@ -24,11 +24,13 @@ PURE = frozenset(
         "abc",
         "array",
         "bisect",
+        "calendar",
         "cmath",
         "collections",
         "contextlib",
         "copy",
         "dataclasses",
+        "datetime",
         "decimal",
         "enum",
         "fractions",
@@ -70,6 +72,16 @@ ASIDE = frozenset(
     ]
 )
 """Names by which a program may look elsewhere."""
+REACHING = frozenset(
+    [
+        *("now", "today", "utcnow", "fromtimestamp", "astimezone", "timestamp"),  # a clock, or where it stands
+        *("attrgetter", "methodcaller", "Formatter", "format_map", "get_type_hints", "ForwardRef", "singledispatch"),
+        *("singledispatchmethod", "make_dataclass"),  # what reads a name out of a text
+        *("gi_frame", "gi_code", "gi_yieldfrom", "cr_frame", "cr_code", "cr_await", "ag_frame", "ag_code", "ag_await"),
+        *("f_back", "f_builtins", "f_code", "f_globals", "f_locals", "tb_frame", "tb_next"),
+    ]
+)
+"""Attributes, and names that modules give, by which it may do so too."""
 
 
 class Remembered:
@@ -122,11 +134,23 @@ def by_itself(program: str) -> bool:
 def _looks_aside(node: ast.AST) -> bool:
     match node:
         case ast.Import(names=names):
-            return not {one.name.partition(".")[0] for one in names} <= PURE
+            aside = not {one.name.partition(".")[0] for one in names} <= PURE
         case ast.ImportFrom(module=module, names=names):
-            return (module or "").partition(".")[0] not in PURE or bool({one.name for one in names} & OTHERS)
+            given = {one.name for one in names}
+            aside = (module or "").partition(".")[0] not in PURE or not given.isdisjoint(OTHERS | REACHING | {"*"})
         case ast.Name(id=name):
-            return name in ASIDE or name.startswith("__")
+            aside = name in ASIDE or name.startswith("__")
+        case ast.Attribute(value=value, attr="format"):  # it reads attributes, of whatever its text names
+            aside = not (isinstance(value, ast.Constant) and isinstance(value.value, str) and "_" not in value.value)
         case ast.Attribute(attr=name):
-            return name.startswith("_") or name in OTHERS
-    return False
+            aside = _reaches(name)
+        case ast.MatchClass(kwd_attrs=names):
+            aside = any(map(_reaches, names))
+        case _:
+            aside = False
+    return aside
+
+
+def _reaches(name: str) -> bool:
+    """Whether an attribute of that name may lead elsewhere."""
+    return name.startswith("_") or name in OTHERS or name in REACHING

@@ -62,16 +62,16 @@ class Worker:
         self._ends = time.monotonic() + self.box.total_wall_s
 
     def load(self, source: str, *, crossing: bool = False, partner: str = "", eye: str = "") -> Message:
-        """Loads a program. Returns: loaded, or a failure.
+        """Loads a program. Returns: loaded, or a failure; or what it asks for, if it has a partner.
 
         Args: crossing: functions and iterators may cross, and what a call changed is told. partner: the name of a
-            function that lives elsewhere: the program asks for it. eye: see `look`.
+            function that lives elsewhere. eye: see `look`.
         """
         self._program = {
             "do": "begin", "what": "load", "source": source, "crossing": crossing, "partner": partner, "eye": eye
         }  # fmt: skip
         self._said = 0
-        return self._spoken(self._program, ("loaded",))
+        return self._spoken(self._program, ("loaded", "asked") if partner else ("loaded",))
 
     def check(self, source: str, name: str) -> Message:
         """Begins test code. Returns: its first message."""
