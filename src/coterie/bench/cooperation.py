@@ -90,7 +90,7 @@ HEAD = [
     "",
     "Written by `coterie bench cooperation`. Every pair passes all eight tests of its problem, and deserves none, half "
     "or all of the cooperation reward. A cheat is paid wrongly when it gets more than it deserves, an honest pair "
-    "when it gets less than all. Pairs were written in lots by authors who did not know the reward. The reward was made with "
+    "when it gets less than all. Pairs were written in lots by authors who did not know the reward. It was made with "
     "lot 1 in view. Of lot 2, before anybody had looked at it, 4 of 44 cheats (9.1 %) and 5 of 44 honest pairs "
     "(11.4 %) were paid wrongly; the reward was then mended with lot 2 in view too. So the shares below are not what a "
     "new lot would show: that is to be counted on one that nobody has looked at.",
