@@ -61,6 +61,14 @@ def call(*arguments: str) -> tuple[int, str, str]:
     raise AssertionError("main() must exit")
 
 
+def test_other_data_is_for_environments_that_play_some(run):
+    code, _, err = call("eval", str(run), "--data", "rows.jsonl")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "Agree plays no data of others" in err
+    code, _, err = call("eval", str(run), "--data", "rows.jsonl", "--split", "validation")
+    assert (code, "ask for it without --split validation" in err) == (2, True)
+
+
 def test_help_names_every_verb_and_how_to_begin():
     result = CliRunner().invoke(app, ["--help"])
     assert "coterie train plan_path" in result.output

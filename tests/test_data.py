@@ -383,3 +383,16 @@ def test_rows_of_humaneval_and_ones_own_make_one_benchmark(tmp_path):
     data = f"{written(tmp_path / 'a.jsonl', *map(own, range(20)))} -> {written(tmp_path / 'b.jsonl', HUMANEVAL)}"
     assert len(problems(data, "test")) == 1
     assert published.named(data) == data
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(missing("bubblewrap")), reason=missing("bubblewrap"))
+def test_a_run_is_tested_on_other_data(tmp_path):
+    small = ("train.steps=1", "train.tasks_per_step=2", "train.eval_every=1", "train.eval_tasks=2", "eval.tasks=2")
+    run = tmp_path / "run"
+    code, _, err = call("train", "code", "--out", str(run), *(word for one in small for word in ("--set", one)))
+    assert code == 0, err
+    code, out, err = call("eval", str(run), "--data", written(tmp_path / "rows.jsonl", own(1), own(2), own(3)))
+    assert code == 0, err
+    assert "environment.data: test 3 (" in err
+    assert "2 tasks, greedy" in out

@@ -121,3 +121,17 @@ def test_what_no_number_could_be_is_no_value(forged):
 @pytest.mark.parametrize("found", [2**1024 - 1, -(2**1024), 2**1023, 10**400])
 def test_an_integer_beyond_floats_is_not_near_one(found):
     assert not same(1.5, found)
+
+
+@pytest.mark.parametrize(
+    ("sites", "fits"),
+    [
+        ([], True), ([[1, True, 2, [3]]], True), ([[1, True, {"tuple": [1]}, None], [2, False, 1.5, "a"]], True),
+        ({}, False), ([1], False), ([[1, True, 2]], False), ([[True, True, 1, 1]], False), ([["1", True, 1, 1]], False),
+        ([[1, 1, 1, 1]], False), ([[1, True, {"no": []}, 1]], False), ([[1, True, 1, 1, 1]], False), (None, False),
+    ],
+)  # fmt: skip
+def test_what_a_watched_program_tells_has_its_schema_too(sites, fits):
+    line = json.dumps({"status": "seen", "sites": sites})
+    assert read(line, ("seen",)) == ({"status": "seen", "sites": sites} if fits else MALFORMED)
+    assert read(line, ("returned",)) == MALFORMED

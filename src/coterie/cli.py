@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from coterie.bench import BENCHES
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, nearest
 from coterie.safe import command, one_line, plain
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def evaluate(
 ) -> None:
     """Measure a run's team on held-out tasks, without a tree: coterie eval RUN --mute proposer"""
     from coterie.errors import ConfigError
-    from coterie.mistakes import check_split, nearest
+    from coterie.mistakes import check_split
     from coterie.runs import Run
 
     check_split(split, "--split")
@@ -326,7 +326,6 @@ def show_memory(
     from coterie.errors import ConfigError
     from coterie.memory import near_duplicates
     from coterie.mistakes import task_of
-    from coterie.registry import nearest
     from coterie.runs import Run
     from coterie.trees import memory_text
 
@@ -373,7 +372,7 @@ def list_names(
 ) -> None:
     """List what there is: coterie list algorithms"""
     from coterie.errors import ConfigError
-    from coterie.registry import KINDS, nearest, summary
+    from coterie.registry import KINDS, summary
 
     if kind is not None and kind not in KINDS:
         raise ConfigError(f"unknown list '{kind}'{nearest(kind, KINDS)}; there are {', '.join(KINDS)}")

@@ -21,11 +21,11 @@ from pydantic import Field, ValidationError
 
 from coterie.algorithms.base import Algorithm
 from coterie.environment import SPLITS, Environment, Settings, Split
-from coterie.errors import ConfigError, EnvError
+from coterie.errors import ConfigError, EnvError, nearest
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.memory import MemoryConfig
 from coterie.mistakes import check_written, count_of, raised_at, said, task_of
-from coterie.registry import ALGORITHMS, ENVIRONMENTS, USER_MODULE, find, nearest, whole_folder, whole_name
+from coterie.registry import ALGORITHMS, ENVIRONMENTS, USER_MODULE, find, whole_folder, whole_name
 from coterie.safe import command
 from coterie.team import Team
 from coterie.watchdog import PLAY_TIMEOUT_S, Watch

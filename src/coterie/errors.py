@@ -17,6 +17,9 @@ and keeps its traceback.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class CoterieError(Exception):
     """Something a person can mend; the message says where, what was found and what to do."""
@@ -86,3 +89,9 @@ class CallError(Exception):
         self.kind = kind
         self.message = message
         self.place = place
+
+
+def nearest(name: str | None, among: Iterable[str]) -> str:
+    """`; did you mean 'x'?`, or nothing."""
+    close = difflib.get_close_matches(name or "", list(among), n=1, cutoff=0.5)
+    return f"; did you mean '{close[0]}'?" if close else ""

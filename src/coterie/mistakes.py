@@ -6,17 +6,16 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pydantic import ValidationError
 
 from coterie.environment import SPLITS, Environment, Split, Task
 from coterie.episode import clean
-from coterie.errors import ConfigError, CoterieError, EnvError, Unavailable
+from coterie.errors import ConfigError, CoterieError, EnvError, Unavailable, nearest
 from coterie.safe import one_line
 from coterie.scene import Reply, Scene
 from coterie.watchdog import Late
@@ -172,12 +171,6 @@ def _of_type(message: str) -> str:
     if any(name in message for name in AWAITED):
         return f"{message}; write `await scene.ask(…)`, and take the reply's words from reply.text"
     return ""
-
-
-def nearest(name: str | None, among: Iterable[str]) -> str:
-    """`; did you mean 'x'?`, or nothing."""
-    close = difflib.get_close_matches(name or "", list(among), n=1, cutoff=0.5)
-    return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def _last_file(error: Exception) -> str:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from coterie.environment import STARTERS, Settings
-from coterie.errors import ConfigError
-from coterie.mistakes import nearest, raised_at, said
+from coterie.errors import ConfigError, nearest
+from coterie.mistakes import raised_at, said
 from coterie.seeds import seed_of
 
 ENVIRONMENTS = {

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, nearest
 
 Say = Callable[[str], None]
 BENCHES = {
@@ -37,8 +37,6 @@ BENCHES = {
 
 def run_bench(name: str, say: Say | None = None) -> dict[str, Any]:
     """Runs one benchmark. Raises: ConfigError: there is none of that name."""
-    from coterie.registry import nearest  # the command line reads BENCHES, and must answer at once
-
     if name not in BENCHES:
         raise ConfigError(f"unknown benchmark '{name}'{nearest(name, BENCHES)}; there are {', '.join(BENCHES)}")
     return importlib.import_module(f"coterie.bench.{name}").run(say or (lambda line: None))

@@ -24,8 +24,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from coterie.environment import SPLITS, Split, split_of
-from coterie.errors import ConfigError
-from coterie.mistakes import nearest
+from coterie.errors import ConfigError, nearest
 from coterie.problems import Problem, golds
 from coterie.problems.formats import Row, format_of
 from coterie.problems.mutate import mutations

@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from coterie.errors import ConfigError
-from coterie.mistakes import nearest
+from coterie.errors import ConfigError, nearest
 from coterie.play import Seats
 from coterie.run.evaluate import Z95, Evaluation
 from coterie.team import Team
