@@ -329,6 +329,21 @@ def test_a_hash_is_of_the_content_alone(tmp_path):
     assert [one.digest(split) for split in one.splits] != [other.digest(split) for split in other.splits]
 
 
+def test_a_run_rests_on_the_rows_of_both_sources(tmp_path):
+    """Else it would go on with other rows, and call itself exact."""
+    from coterie.config import load_config
+    from coterie.exactness import exactness
+
+    train = written(tmp_path / "a.jsonl", *map(own, range(40)))
+    found: set[str] = set()
+    for rows in ([own(50), own(51)], [own(50), own(51, tests=[{"args": [2], "value": 4}])], [own(50), own(51)]):
+        load.cache_clear()
+        setting = f"environment.data={train} -> {written(tmp_path / 'b.jsonl', *rows)}"
+        sets = [setting, "environment.sandbox=process", "policies.team.model=x", "train.tasks_per_step=2"]
+        found.add(exactness(load_config("code", sets))["environment"])
+    assert len(found) == 2
+
+
 @pytest.mark.parametrize(
     ("data", "tested"),
     [

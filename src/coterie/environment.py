@@ -37,6 +37,10 @@ class Settings(BaseModel):
         """Fields that have no effect next to the others, each with why: setting one is an error."""
         return {}
 
+    def content(self) -> str:
+        """What the same numbers rest on beside settings and the files that they name: text that differs with it."""
+        return ""
+
     @model_validator(mode="after")
     def _can_be_written(self) -> Self:
         """A file has no word for none: read back, such a setting would be its default."""

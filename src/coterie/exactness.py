@@ -65,6 +65,7 @@ def _source(settings: Settings) -> str:
         digest.update(content)
     for file in itertools.chain.from_iterable(map(_named, _strings(settings.model_dump(mode="json")))):
         digest.update(file.read_bytes())
+    digest.update(settings.content().encode())
     return digest.hexdigest()[:12]
 
 

@@ -66,6 +66,11 @@ class ProgrammingTask(Environment):
         """What the data holds, and which rows are passed over."""
         return self.problems().remarks() if self.data else ()
 
+    def content(self) -> str:
+        """The digests of the data's splits, wherever its rows come from."""
+        found = self.problems() if self.data else None
+        return " ".join(map(found.digest, found.splits)) if found else ""
+
     def problems(self) -> published.Data:
         """What `data` stands for. Raises: ConfigError: it cannot be read or scored."""
         return published.load(

@@ -1,4 +1,4 @@
-"""Each row's own solution, tried on its own tests: once, in the background of nothing but a line that says how far.
+"""Each row's own solution, tried on its own tests before it is used: side by side, with a line that says how far.
 
 What came of it is kept in the user's cache folder by content: of the problem, its solution, the limits and this
 module's version. An outcome that a clock had a part in is not kept.
@@ -38,7 +38,8 @@ def failing(problems: Sequence[Problem], box: Box) -> tuple[str, set[int]]:
     known = _known()
     waiting = [at for at, key in asked.items() if key not in known]
     began = told = time.monotonic()
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    pool = ThreadPoolExecutor(os.cpu_count())
+    try:
         results = pool.map(lambda at: solves(problems[at], problems[at].solution, box), waiting)
         for done, (at, verdict) in enumerate(zip(waiting, results, strict=True), 1):
             known[asked[at]] = verdict.solved
@@ -48,6 +49,8 @@ def failing(problems: Sequence[Problem], box: Box) -> tuple[str, set[int]]:
                 told = now
                 left = (now - began) / done * (len(waiting) - done)
                 print(f"{done} of {len(waiting)} solutions tried, {left:.0f} s left", file=sys.stderr)  # noqa: T201
+    finally:
+        pool.shutdown(cancel_futures=True)  # Ctrl-C waits for those that run, not for all
     return "", {at for at, key in asked.items() if not known[key]}
 
 
