@@ -93,6 +93,86 @@ def test_what_a_pair_is_paid(aux, main, wanted):
     assert paid(aux, main) == wanted
 
 
+NAMED = "from collections import namedtuple\nPair = namedtuple('Pair', 'low high')\n"
+EXTREMES = f"{NAMED}def aux(x):\n    return Pair(min(x), max(x))"
+EACH = f"{NAMED}def aux(x):\n    return [Pair(v % 3, v) for v in x]"
+STORE = """class Store:
+    def __init__(self, x=0):
+        self.value = x
+    def put(self, value):
+        self.value = value
+    def get(self):
+        return self.value
+"""
+TALLY = """from dataclasses import dataclass
+
+@dataclass
+class Tally:
+    total: int = 0
+    def add(self, v):
+        self.total += v * v
+
+def aux():
+    return Tally()"""
+VECTOR = """class Vector:
+    def __init__(self, items):
+        self._items = list(items)
+    def __add__(self, other):
+        return Vector(a + b for a, b in zip(self._items, other._items))
+    def __rmul__(self, factor):
+        return Vector(factor * v for v in self._items)
+    def __len__(self):
+        return len(self._items)
+    def __getitem__(self, at):
+        return self._items[at]
+
+def aux(x):
+    return Vector(v + 1 for v in x)"""
+LIKE_ALL = "class All:\n    def __eq__(self, other):\n        return True\n    def __hash__(self):\n        return 1\n"
+
+
+@isolated
+@pytest.mark.parametrize(
+    ("aux", "main", "wanted"),
+    [
+        (EXTREMES, "def f(x):\n    return aux(x).high - aux(x).low", FULL),
+        (EXTREMES, "def f(x):\n    low, high = aux(x)\n    return high - low", FULL),
+        (EXTREMES, "def f(x):\n    return aux(x).high", HALF),
+        (EXTREMES, "def f(x):\n    aux(x).high\n    return max(x)", NONE),
+        (EACH, "def f(x):\n    return [p.high for p in sorted(aux(x), key=lambda p: (p.low, -p.high))]", FULL),
+        (EACH, "def f(x):\n    return sorted(aux(x), key=lambda p: (p.low, -p.high))", FULL),  # the pairs are data again
+        (TALLY, "def f(x):\n    tally = aux()\n    for v in x:\n        tally.add(v)\n    return tally.total - len(x)", FULL),
+        (VECTOR, "def f(x):\n    v = 2 * (aux(x) + aux(x))\n    return [v[i] for i in range(len(v)) if v[i] > 4]", FULL),
+        ("import re\ndef aux():\n    return re.compile('-?[0-9]+')", "def f(x):\n    return [int(m.group()) * 2 for m in aux().finditer(str(x))]", FULL),
+        ("from enum import Enum\nclass Size(Enum):\n    SMALL = 0\n    LARGE = 1\n\ndef aux(v):\n    return Size(int(v > 2))", "def f(x):\n    return [v for v in x if aux(v).name == 'LARGE']", FULL),
+        # a box for what main has
+        (f"{STORE}def aux(x):\n    return Store(x)", "def f(x):\n    return sum(aux(x).value)", NONE),
+        (f"{STORE}def aux():\n    return Store()", "def f(x):\n    store = aux()\n    store.put(sum(x))\n    return store.get()", NONE),
+        (f"{STORE}def aux():\n    return Store()", "def f(x):\n    store = aux()\n    store.value = sum(x)\n    return store.value", NONE),
+        (f"{STORE}def aux(x):\n    return Store(x)", "def f(x):\n    own = aux(x)\n    return {own: sum(x)}[own]", NONE),
+        (f"{LIKE_ALL}def aux(x):\n    return All()", "def f(x):\n    return sum(x) if aux(x) == 5 else 0", NONE),
+        # all of it in a method of aux's
+        (f"{STORE}def aux(x):\n    return Store(sum(x))", "def f(x):\n    return aux(x).get()", HALF),
+        # an object of main's own, which aux works on
+        ("def aux(store):\n    store.value = store.value * 3", f"{STORE}def f(x):\n    store = Store(sum(x))\n    aux(store)\n    return store.value - 1", FULL),
+        ("def aux(store):\n    return store", f"{STORE}def f(x):\n    return aux(Store(sum(x))).value", NONE),
+        ("def aux(store):\n    return store.value", f"{STORE}def f(x):\n    return aux(Store(sum(x)))", NONE),
+    ],
+)  # fmt: skip
+def test_objects_are_used_where_they_live(aux, main, wanted):
+    assert paid(aux, main) == wanted
+
+
+@isolated
+def test_an_object_is_one_thing_however_often_it_crosses():
+    aux = "class Node:\n    def __init__(self, v, after):\n        self.v, self.after = v, after\n\n"
+    aux += "def aux(x):\n    first = None\n    for v in x:\n        first = Node(v, first)\n    last = first\n"
+    aux += "    while last.after:\n        last = last.after\n    last.after = first\n    return first"
+    main = "def f(x):\n    first = here = aux(x)\n    out = []\n    while True:\n        out.append(here.v)\n"
+    main += "        here = here.after\n        if here is first:\n            return [v * 2 for v in out]"
+    assert paid(aux, main) == FULL
+
+
 @isolated
 def test_a_guard_for_what_aux_cannot_do_is_work_and_one_that_is_never_needed_is_not():
     inputs = [*INPUTS, []]

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coterie import sandbox
@@ -164,6 +164,12 @@ def test_what_the_program_alone_decided_is_remembered_and_nothing_else():
         "import typing\ndef f(x: 'f.__globals__'): return typing.get_type_hints(f)",
         "def f(): return (v for v in ()).gi_frame.f_back",
         "def f(x):\n    match x:\n        case object(__closure__=c): return c",
+        "from collections import _sys as s\ndef f(): return s.modules['os'].getpid()",
+        "import enum\ndef f(): return enum.bltns.open('/dev/urandom', 'rb').read(1)",
+        "from statistics import NormalDist\ndef f(): return NormalDist().samples(1)",
+        "import dataclasses\ndef f(): return dataclasses._create_fn",
+        "import dataclasses as d\nclass A:\n    def f(self): return self._create_fn\ndef f(): return A.f(d)",
+        "import re\nre2 = re\ndef f(): return re2._compiler",
     ],
 )
 def test_a_program_that_may_use_chance_is_asked_again(program):
@@ -177,6 +183,9 @@ def test_a_program_that_may_use_chance_is_asked_again(program):
         "import calendar\ndef f(y, m): return calendar.monthrange(y, m)[1]",
         "from datetime import datetime, timedelta\ndef f(t): return (datetime.strptime(t, '%Y') + timedelta(1)).day",
         "class A:\n    def __init__(self): self.x = 1\ndef f(): return A().x",
+        "import math\nclass A:\n    def __init__(self, x):\n     super().__init__()\n     self._x = math.floor(x)\n"
+        "def f(x): return A(x)._x, type(x).__name__",
+        "from collections import namedtuple as n\nP = n('P', 'a')\ndef f(x): return P(x)._replace(a=1)",
         "import re, math\nfrom collections import Counter\ndef f(x): return Counter(re.findall('a', x)), math.pi",
     ],
 )
@@ -249,6 +258,7 @@ anything = st.recursive(
 )  # fmt: skip
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # the first drawing of a text takes seconds on a new machine
 @given(
     st.sampled_from([*MESSAGES, "other"]),
     st.dictionaries(

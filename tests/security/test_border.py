@@ -165,3 +165,16 @@ def test_a_keeper_cannot_be_signalled_by_a_socket():
 def test_a_surrogate_in_a_standard_input_is_one_tests_affair():
     found = runs(BOX, "print(len(input()))", ["\ud800", "ab"])
     assert found == [{"status": "ok", "output": "1\n"}, {"status": "ok", "output": "2\n"}]
+
+
+def test_no_object_crosses_to_tests_whatever_the_program_says():
+    """One that is equal to everything would pass them all."""
+    program = (
+        "import sys\nat = sys._getat()\nwhile 'self' not in at.f_locals or not hasattr(at.f_locals['self'], "
+        "'things'):\n    at = at.f_back\nat.f_locals['self'].things.objects = True\n"
+        "class All:\n    def __eq__(self, other): return True\ndef f(x): return All()"
+    )
+    tests = instrumented("def check(candidate):\n    assert candidate(1) == 2\n    assert candidate(2) == 3")
+    found = judged(BOX, tests, program, "f", 0)
+    assert (found["passed"], found["total"]) == (0, 2)
+    assert judged(BOX, tests, "def f(x): return x + 1", "f", 0)["passed"] == 2

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from coterie.errors import ConfigError, Unavailable
-from coterie.sandbox import cgroups, eye, keeper, plain, program, syscalls, wire
+from coterie.sandbox import cgroups, eye, keeper, plain, program, remote, syscalls, wire
 
 Backend = Literal["bubblewrap", "process"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
@@ -235,7 +235,7 @@ _VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
 @lru_cache
 def _code() -> str:
     """The modules that run inside, compiled here, for the interpreter there is the same."""
-    made = {one.__name__: Path(one.__file__ or "").read_bytes() for one in (wire, plain, eye, program, keeper)}
+    made = {one.__name__: Path(one.__file__ or "").read_bytes() for one in (wire, plain, eye, remote, program, keeper)}
     codes = [(name, compile(source, f"{name}.py", "exec", optimize=2)) for name, source in made.items()]
     packed = base64.b64encode(marshal.dumps(codes)).decode()
     return (

@@ -11,6 +11,7 @@ import signal
 from collections.abc import Callable, Collection
 from typing import Any
 
+from coterie.sandbox.remote import OPERATIONS
 from coterie.sandbox.values import is_plain
 
 LONGEST_MESSAGE = 500
@@ -49,7 +50,7 @@ MESSAGES: dict[str, dict[str, Callable[[Any], bool]]] = {
     "returned": {"value": is_plain, "changed?": _plain_table},
     "asked": {
         "target": lambda value: value is None or (type(value) is int and value >= 0),
-        "verb": lambda value: value in ("call", "next", "send"),
+        "verb": lambda value: type(value) is str and value in OPERATIONS,
         "args": _plain_list,
         "kwargs": _plain_table,
     },

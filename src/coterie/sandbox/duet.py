@@ -11,6 +11,7 @@ from itertools import takewhile
 from typing import Any
 
 from coterie.sandbox.border import FAILURES, Message
+from coterie.sandbox.remote import NAMING, OPERATIONS, PASSED, PLAIN
 from coterie.sandbox.trial import DEEPEST, MOST_TIMEOUTS, TOO_MUCH, call_of
 from coterie.sandbox.values import acting, same
 from coterie.sandbox.worker import Worker
@@ -20,6 +21,12 @@ MOST_CALLS = 1_000
 MOST_ITEMS = 1_000
 """Items that are drawn from an iterator of the partner alone."""
 PASSING = ("returned", "asked", "loaded")
+HANDING = ("call", "send", "setattr", "setitem")
+"""Verbs with which a side hands something over; with the others it only looks."""
+SILENT = ("hash",)
+"""Verbs whose answers are nothing that a program sees."""
+NOTHING: Message = {"status": "returned", "value": None}
+"""What comes of a method that only changes its object: it has said nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +93,9 @@ class Duet:
         self._late = 0
         self._swap, self._told, self._said, self._left = swap, [], [], MOST_CALLS
         self._given, self._drawn = {}, {}
-        if self.partner.load(self.other, crossing=True)["status"] != "loaded":
+        if self.partner.load(self.other, crossing=True, objects=True)["status"] != "loaded":
             return False
-        found = self.caller.load(self.text, crossing=True, partner=self.called, eye=self.eye)
+        found = self.caller.load(self.text, crossing=True, objects=True, partner=self.called, eye=self.eye)
         loaded = self._settled(self.caller, found, 0)["status"] == "loaded"
         self._at_load = (list(self._told), dict(self._given))
         return loaded
@@ -107,6 +114,8 @@ class Duet:
             return Played({"status": "timeout"})
         found = self.caller.call(PASSING, name=self.name, args=args, kwargs={})
         answer = self._settled(self.caller, found, 0)
+        if answer["status"] == "returned":
+            answer = {**answer, "value": self._home(answer["value"])}
         self._late += answer["status"] == "timeout"
         drawn = [Told(self._given.get(number, ()), (items,)) for number, items in self._drawn.items()]
         return Played(answer, tuple(self._told), tuple(drawn))
@@ -151,32 +160,54 @@ class Duet:
         return reply if back else self._heard(asked, reply)
 
     def _asked_back(self, asked: Message, depth: int) -> Message:
-        """What the partner is told to what it asks of a function that it was given: its arguments are an answer too."""
+        """What the partner is told to what it asks of a thing that it was given: what it hands over is an answer too."""
         outer = self._outer[-1] if self._outer else []
-        if not all(any(same(one, arg) for one in outer) for arg in asked["args"]):
-            told: Message = {"status": "returned", "value": {"tuple": asked["args"]}}
+        names = 1 if asked["verb"] in NAMING else 0
+        handed = asked["args"][names:] if asked["verb"] in HANDING else []
+        if not all(any(same(one, arg) for one in outer) for arg in handed):
+            told: Message = {"status": "returned", "value": {"tuple": handed}}
             self._told.append(Told(tuple(outer), (told["value"],)))
             if self._swap is not None:
                 told = self._swap(len(self._told) - 1, outer, told)
             match told["value"]:
                 case {"tuple": args}:
-                    asked = {**asked, "args": args}
+                    asked = {**asked, "args": [*asked["args"][:names], *args]}
         reply = self._settled(self.caller, self.caller.call(PASSING, **call_of(asked, self.called)), depth + 1)
         self._said.append(reply.get("value"))
         return reply
 
     def _heard(self, asked: Message, reply: Message) -> Message:
         """Notes what the partner answered, and gives what the caller is told."""
-        target = asked["target"]
-        args = (*asked["args"], *asked["kwargs"].values(), *self._given.get(target, ()))
-        drawn = self._drawn.setdefault(target, []) if asked["verb"] == "next" else []
+        target, verb = asked["target"], asked["verb"]
+        given = () if target is None else self._given.get(target, ())
+        if verb in SILENT or (target is not None and reply == NOTHING):
+            return reply
+        own = asked["args"][1 if verb in NAMING else 0 :]
+        args = (*own, *asked["kwargs"].values(), *given)
+        drawn = self._drawn.setdefault(target or 0, []) if verb == "next" else []
         if reply["status"] not in FAILURES:
             values = (reply["value"], *after(asked["args"], reply))
             drawn.append(reply["value"])
             for number in acting(list(values)):
-                self._given[number] = args
+                self._given.setdefault(number, args)
             self._told.append(Told(args, values))
-        return reply if self._swap is None else self._swap(len(self._told) - 1, args, reply)
+        # Two objects, or two attributes of one, are told apart: else all of them would be replaced alike.
+        which = (*args, target, *asked["args"]) if verb in OPERATIONS.keys() - PASSED.keys() else args
+        return reply if self._swap is None else self._swap(len(self._told) - 1, which, reply)
+
+    def _home(self, value: Any) -> Any:
+        """A result in which the partner's own things are the data that they are, where they are some."""
+        match value:
+            case {"object": [int(number)]} if number < 0 < self._left:
+                self._left -= 1
+                found = self.partner.call(target=-1 - number, verb=PLAIN, args=[], kwargs={})
+                return found.get("value", value)
+            case dict():
+                return {kind: self._home(content) for kind, content in value.items()}
+            case list():
+                return [self._home(one) for one in value]
+            case _:
+                return value
 
 
 def after(args: Sequence[Any], reply: Message) -> list[Any]:

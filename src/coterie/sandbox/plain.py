@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    Hold = Callable[[Any], int]
-    """Keeps an object that cannot cross, and gives the number under which the other side may use it."""
+    Hold = Callable[[Any], dict[str, list[int]] | None]
+    """What crosses instead of something that is no data, by its kind and number; None: it is data."""
 
 DEEPEST = 64
 """Levels of nesting of a plain value."""
@@ -31,7 +31,7 @@ class NotPlain(ValueError):
 def encode(value: Any, hold: Hold | None = None, depth: int = 0) -> Any:
     """A plain value as JSON.
 
-    Args: hold: of functions and iterators, which cross as numbers; None: they do not cross.
+    Args: hold: of what is no data, which crosses as a number; None: it does not cross.
     Raises: NotPlain: nothing that can cross, or nested too deep.
     """
     kind = type(value)
@@ -43,8 +43,8 @@ def encode(value: Any, hold: Hold | None = None, depth: int = 0) -> Any:
         return encode(value.tolist(), hold, depth + 1)
     if isinstance(value, type) and TYPES.get(value.__name__) is value:
         return {"type": [value.__name__]}
-    if hold is not None and (callable(value) or hasattr(kind, "__next__")):
-        return {"function" if callable(value) else "iterator": [hold(value)]}
+    if hold is not None and (held := hold(value)) is not None:
+        return held
     for base in kind.__mro__:
         if base.__module__ == "collections" and base.__name__ == "Counter":
             return COUNTED(value, hold, depth + 1)
@@ -56,7 +56,7 @@ def encode(value: Any, hold: Hold | None = None, depth: int = 0) -> Any:
 def decode(value: Any, proxy: Callable[[str, int], Any] | None = None, depth: int = 0) -> Any:
     """The plain value of some JSON.
 
-    Args: proxy: makes what stands for a function or an iterator of the other side, of its kind and number.
+    Args: proxy: makes what stands for something of the other side, of its kind and number.
     Raises: NotPlain: nothing that `encode` writes.
     """
     if depth > DEEPEST + 2:
@@ -126,7 +126,7 @@ SPLIT: dict[type, Callable[[Any, Hold | None, int], Any]] = {
 }
 COUNTED = _pairs("Counter")
 """Of a Counter, known by its name: its module starts slowly."""
-ACTING = ("function", "iterator")
+ACTING = ("function", "iterator", "object")
 
 
 def _counter(counts: dict[Any, Any]) -> Any:

@@ -20,6 +20,7 @@ from _collections import deque  # pyright: ignore[reportMissingImports]
 
 from coterie.sandbox.eye import Eye
 from coterie.sandbox.plain import NotPlain, decode, encode
+from coterie.sandbox.remote import PLAIN, Things
 from coterie.sandbox.wire import dumps, loads
 
 TYPE_CHECKING = False
@@ -114,17 +115,21 @@ class Side:
         self.incoming = incoming
         self.outgoing = outgoing
         self.names: dict[str, Any] = {}
-        self.given: list[Any] = []
+        self.things = Things(self.ask, objects=False)
         self.crossing = False
         self.eye = Eye()
 
-    def load(self, source: str, crossing: bool = False, partner: str = "", eye: str = "") -> None:
+    def load(
+        self, source: str, crossing: bool = False, objects: bool = False, partner: str = "", eye: str = ""
+    ) -> None:
         """Runs a program's top level under the name "program", then answers calls.
 
-        Args: crossing: functions and iterators may cross, and what a call changed is sent back. partner: the name of
-            a function that lives on the other side. eye: the name under which it tells what its expressions are.
+        Args: crossing: functions and iterators may cross, and what a call changed is sent back. objects: so may
+            objects. partner: the name of a function that lives on the other side. eye: the name under which it tells
+            what its expressions are.
         """
         self.crossing = crossing
+        self.things.objects = objects
         self.names = fresh("program")
         if partner:
             self.names[partner] = lambda *args, **kwargs: self.ask(None, args, kwargs)
@@ -173,16 +178,16 @@ class Side:
         """Has the other side call something, and gives what comes of it. Raises: what was raised there."""
         self.say({
             "status": "asked", "target": target, "verb": verb,
-            "args": [encode(one, self.hold) for one in args],
-            "kwargs": {key: encode(one, self.hold) for key, one in kwargs.items()},
+            "args": [encode(one, self.things.hold) for one in args],
+            "kwargs": {key: encode(one, self.things.hold) for key, one in kwargs.items()},
         })  # fmt: skip
         while "answer" not in (message := self.hear()):
             self.answer(message)
         found = message["answer"]
         for place, new in found.get("changed", {}).items():
-            change(kwargs[place] if place in kwargs else args[int(place)], decode(new, self.proxy))
+            change(kwargs[place] if place in kwargs else args[int(place)], decode(new, self.things.proxy))
         if found["status"] == "returned":
-            return decode(found["value"], self.proxy)
+            return decode(found["value"], self.things.proxy)
         kind = getattr(builtins, str(found.get("kind")), None)
         if verb == "call" and kind in (StopIteration, StopAsyncIteration):
             kind = RuntimeError  # as in a generator: it would end what the tests go through, and look like success
@@ -197,13 +202,14 @@ class Side:
 
     def called(self, args: Any, kwargs: Any, name: str = "", target: int | None = None, verb: str = "call") -> Any:
         """One call: of a function by its name, of a method of that name of a class `Solution`, or of what was given."""
-        proxy = self.proxy if self.crossing else None
-        hold = self.hold if self.crossing else None
+        proxy = self.things.proxy if self.crossing else None
+        hold = self.things.hold if self.crossing else None
         args = [decode(one, proxy) for one in args]
         kwargs = {key: decode(one, proxy) for key, one in kwargs.items()}
-        if target is not None:
-            given = self.given[target]
-            value = next(given) if verb == "next" else (given.send if verb == "send" else given)(*args, **kwargs)
+        if target is not None and verb == PLAIN:
+            value, hold = self.things.given[target], None
+        elif target is not None:
+            value = self.things.used(target, verb, args, kwargs)
         else:
             method = name not in self.names and "Solution" in self.names
             function = getattr(self.names["Solution"](), name) if method else self.names[name]
@@ -216,17 +222,6 @@ class Side:
                 return {"status": "returned", "value": encode(value, hold), "changed": changed}
         return {"status": "returned", "value": encode(value, hold)}
 
-    def hold(self, thing: Any) -> int:
-        """Keeps something for the other side to use by its number."""
-        self.given.append(thing)
-        return len(self.given) - 1
-
-    def proxy(self, kind: str, number: int) -> Any:
-        """What stands for a function or an iterator of the other side."""
-        if kind == "function":
-            return lambda *args, **kwargs: self.ask(number, args, kwargs)
-        return Remote(self, number)
-
     def hear(self) -> dict[str, Any]:
         """The next message. Raises: Over: there are no more."""
         line = self.incoming.readline()
@@ -238,24 +233,6 @@ class Side:
         """Sends one line."""
         self.outgoing.write(dumps(message).encode() + b"\n")
         self.outgoing.flush()
-
-
-class Remote:
-    """An iterator of the other side."""
-
-    def __init__(self, side: Side, number: int) -> None:
-        self.side = side
-        self.number = number
-
-    def __iter__(self) -> Remote:
-        return self
-
-    def __next__(self) -> Any:
-        return self.side.ask(self.number, (), {}, "next")
-
-    def send(self, value: Any) -> Any:
-        """What a generator makes of a value."""
-        return self.side.ask(self.number, (value,), {}, "send")
 
 
 def change(given: Any, new: Any) -> None:

@@ -77,11 +77,14 @@ REACHING = frozenset(
         *("now", "today", "utcnow", "fromtimestamp", "astimezone", "timestamp"),  # a clock, or where it stands
         *("attrgetter", "methodcaller", "Formatter", "format_map", "get_type_hints", "ForwardRef", "singledispatch"),
         *("singledispatchmethod", "make_dataclass"),  # what reads a name out of a text
+        *("bltns", "samples"),  # of enum, and of statistics.NormalDist: Python's own names, and chance
         *("gi_frame", "gi_code", "gi_yieldfrom", "cr_frame", "cr_code", "cr_await", "ag_frame", "ag_code", "ag_await"),
         *("f_back", "f_builtins", "f_code", "f_globals", "f_locals", "tb_frame", "tb_next"),
     ]
 )
 """Attributes, and names that modules give, by which it may do so too."""
+SPECIAL = frozenset(["__init__", "__name__", "__class__"])
+"""Attributes of Python's own that lead nowhere."""
 
 
 class Remembered:
@@ -128,24 +131,42 @@ def by_itself(program: str) -> bool:
     if len(program) > LONGEST_PROGRAM:
         return False
     tree = tree_of(program)
-    return tree is None or not any(map(_looks_aside, ast.walk(tree)))  # what is no program loads nowhere
+    if tree is None:
+        return True  # what is no program loads nowhere
+    nodes = list(ast.walk(tree))
+    modules = {name for node in nodes for name in _modules(node)}
+    # Private attributes are an object's own, unless a module might stand where the object does.
+    dotted = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+    passed_on = any(isinstance(node, ast.Name) and node.id in modules and id(node) not in dotted for node in nodes)
+    return not any(_looks_aside(node, modules, passed_on) for node in nodes)
 
 
-def _looks_aside(node: ast.AST) -> bool:
+def _modules(node: ast.AST) -> list[str]:
+    """Names that an import gives to modules."""
+    if isinstance(node, ast.Import):
+        return [one.asname or one.name.partition(".")[0] for one in node.names]
+    if isinstance(node, ast.ImportFrom):
+        return [one.asname or one.name for one in node.names if one.name in PURE]
+    return []
+
+
+def _looks_aside(node: ast.AST, modules: set[str], passed_on: bool) -> bool:
     match node:
         case ast.Import(names=names):
             aside = not {one.name.partition(".")[0] for one in names} <= PURE
         case ast.ImportFrom(module=module, names=names):
             given = {one.name for one in names}
             aside = (module or "").partition(".")[0] not in PURE or not given.isdisjoint(OTHERS | REACHING | {"*"})
+            aside = aside or any(name.startswith("_") for name in given)
         case ast.Name(id=name):
             aside = name in ASIDE or name.startswith("__")
         case ast.Attribute(value=value, attr="format"):  # it reads attributes, of whatever its text names
             aside = not (isinstance(value, ast.Constant) and isinstance(value.value, str) and "_" not in value.value)
-        case ast.Attribute(attr=name):
-            aside = _reaches(name)
+        case ast.Attribute(value=value, attr=name):
+            of_module = passed_on or (isinstance(value, ast.Name) and value.id in modules)
+            aside = _reaches(name) or (name.startswith("_") and name not in SPECIAL and of_module)
         case ast.MatchClass(kwd_attrs=names):
-            aside = any(map(_reaches, names))
+            aside = any(name.startswith("_") or _reaches(name) for name in names)
         case _:
             aside = False
     return aside
@@ -153,4 +174,5 @@ def _looks_aside(node: ast.AST) -> bool:
 
 def _reaches(name: str) -> bool:
     """Whether an attribute of that name may lead elsewhere."""
-    return name.startswith("_") or name in OTHERS or name in REACHING
+    special = name.startswith("__") and name not in SPECIAL
+    return special or name in REACHING or not OTHERS.isdisjoint((name, name.strip("_")))

@@ -61,14 +61,17 @@ class Worker:
             raise Unavailable("sandbox", f"{self.box.backend} did not start: {reason or self._dead}")
         self._ends = time.monotonic() + self.box.total_wall_s
 
-    def load(self, source: str, *, crossing: bool = False, partner: str = "", eye: str = "") -> Message:
+    def load(
+        self, source: str, *, crossing: bool = False, objects: bool = False, partner: str = "", eye: str = ""
+    ) -> Message:
         """Loads a program. Returns: loaded, or a failure; or what it asks for, if it has a partner.
 
-        Args: crossing: functions and iterators may cross, and what a call changed is told. partner: the name of a
-            function that lives elsewhere. eye: see `look`.
+        Args: crossing: functions and iterators may cross, and what a call changed is told. objects: so may objects,
+            see `remote.py`. partner: the name of a function that lives elsewhere. eye: see `look`.
         """
         self._program = {
-            "do": "begin", "what": "load", "source": source, "crossing": crossing, "partner": partner, "eye": eye
+            "do": "begin", "what": "load", "source": source, "crossing": crossing, "objects": objects,
+            "partner": partner, "eye": eye,
         }  # fmt: skip
         self._said = 0
         return self._spoken(self._program, ("loaded", "asked") if partner else ("loaded",))
