@@ -93,6 +93,32 @@ def test_what_a_pair_is_paid(aux, main, wanted):
     assert paid(aux, main) == wanted
 
 
+@isolated
+@pytest.mark.parametrize(
+    ("aux", "main", "wanted"),
+    [
+        # the argument, packed
+        ("def aux(x):\n    return {'data': x, 'size': len(x), 'ok': True}", "def f(x):\n    told = aux(x)\n    return sum(told['data']) + told['size']", NONE),
+        ("def aux(x):\n    return x, len(x)", "def f(x):\n    y, n = aux(x)\n    return sorted(y)[n // 2]", NONE),
+        ("import json\ndef aux(x):\n    return json.dumps({'data': x, 'size': len(x)})", "import json\ndef f(x):\n    return sum(json.loads(aux(x))['data'])", NONE),
+        ("def aux(text):\n    return f'<{text}>'", "def f(x):\n    return [int(v) + 1 for v in aux(str(x)[1:-1])[1:-1].split(',')]", NONE),
+        ("def aux(n):\n    return f'<{n}>'", "def f(x):\n    return [int(aux(v)[1:-1]) + 1 for v in x]", NONE),
+        # nothing at all
+        ("def aux(v):\n    return '' if v > -99 else '?'", "def f(x):\n    return [f'{v}{aux(v)}{v}' for v in x]", NONE),
+        # main's own result, if only it is let there
+        ("def aux(x):\n    return 1 + len(x) // 2", "def f(x):\n    result = None\n    for _ in range(aux(x)):\n        result = sum(v * v for v in x)\n    return result", NONE),
+        # more than the argument
+        ("def aux(x):\n    return {'data': x, 'size': sum(x)}", "def f(x):\n    told = aux(x)\n    return len(told['data']) + told['size']", FULL),
+        ("def aux(a, b):\n    return (a, b) if a < b else (b, a)", "def f(x):\n    low, high = aux(x[0], x[-1] + 1)\n    return [low, len(x), high]", FULL),
+        ("def aux(v):\n    return v if v > 1 else None", "def f(x):\n    return [v for v in map(aux, x) if v is not None]", FULL),
+        ("def aux(v):\n    return v if v > 1 else 0", "def f(x):\n    return sum(map(aux, x))", FULL),
+        ("def aux(x):\n    return sum(x) > 4", "def f(x):\n    if not aux(x):\n        return -1\n    return max(x) - min(x)", FULL),
+    ],
+)  # fmt: skip
+def test_what_says_nothing_is_not_paid(aux, main, wanted):
+    assert paid(aux, main) == wanted
+
+
 NAMED = "from collections import namedtuple\nPair = namedtuple('Pair', 'low high')\n"
 EXTREMES = f"{NAMED}def aux(x):\n    return Pair(min(x), max(x))"
 EACH = f"{NAMED}def aux(x):\n    return [Pair(v % 3, v) for v in x]"

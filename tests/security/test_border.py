@@ -170,7 +170,7 @@ def test_a_surrogate_in_a_standard_input_is_one_tests_affair():
 def test_no_object_crosses_to_tests_whatever_the_program_says():
     """One that is equal to everything would pass them all."""
     program = (
-        "import sys\nat = sys._getat()\nwhile 'self' not in at.f_locals or not hasattr(at.f_locals['self'], "
+        "import sys\nat = sys._getframe()\nwhile 'self' not in at.f_locals or not hasattr(at.f_locals['self'], "
         "'things'):\n    at = at.f_back\nat.f_locals['self'].things.objects = True\n"
         "class All:\n    def __eq__(self, other): return True\ndef f(x): return All()"
     )

@@ -28,6 +28,7 @@ from functools import partial
 from typing import Any
 
 from coterie.calls import InThread
+from coterie.cooperation.echo import echoes
 from coterie.cooperation.reading import AUX, catches
 from coterie.cooperation.replaced import DISABLED, IDLE, OTHERS, Replacement
 from coterie.cooperation.watched import Sites, watched
@@ -103,6 +104,12 @@ class Run:
     seen: list[dict[int, Site]]
     replaced: set[int]
 
+    def has(self, site: int, there: Iterable[int], wanted: Mapping[int, Site], ends: Sequence[int]) -> bool:
+        """Whether a site's first value (0), or its last (1), or both were what is wanted, in all inputs of some."""
+        return all(
+            site in self.seen[at] and same(wanted[at][end], self.seen[at][site][end]) for at in there for end in ends
+        )
+
 
 class Evidence:
     """What is found by playing. Args: as of `used`; sites: what may be held, by site, as `watched` gives them."""
@@ -140,10 +147,11 @@ class Evidence:
         return {"used": uses, "handed_on": uses and self.hands_on(), "needed": needed}
 
     def echoes(self) -> bool:
-        """Whether all that aux ever answers is what it was given."""
-        told = [one for at in self.passed for one in self.true.played[at].told]
-        plain = [one for one in told if one.values[0] is not None and not acting(one.values[0])]
-        return bool(plain) and all(one.args and same(one.args[0], one.values[0]) for one in plain)
+        """Whether all that aux ever answers is nothing, or what it was given."""
+        told = [one for at in self.passed for one in self.true.played[at].told if not acting(one.values[0])]
+        silent = any(one.changes for one in told)  # what works on its arguments has to return nothing
+        spoken = [one for one in told if not (silent and one.values[0] is None)]
+        return echoes([one.args for one in spoken], [one.values[0] for one in spoken])
 
     def decides(self, swap: Replacement, among: Iterable[int]) -> bool:
         """Whether main's results change, where they are not its own, once aux's answers are replaced."""
@@ -245,31 +253,16 @@ class Evidence:
             told_apart = {at: canonical(list(values)) for at, values in wanted.items()}
             for site in {site for seen in run.seen for site in seen}:
                 there = {at for at in wanted if site in run.seen[at] and site in self.true.seen[at]}
-                ends = [one for one in places if one != (0,) or site not in self.sites.passing]
-                if len({told_apart[at] for at in there}) >= FEWEST and self.has(site, run, there, wanted, ends):
+                if len({told_apart[at] for at in there}) < FEWEST:
+                    continue
+                for ends in places:
+                    passing = ends == (0,) and site in self.sites.passing
+                    if passing or not all(one.has(site, there, wanted, ends) for one in (run, self.true)):
+                        continue
                     found |= there
+                    if wanted is results and self.true.has(site, replaced, results, ends):
+                        found |= replaced  # where a run does not come by it, aux only kept main from getting there
         return found & self.changes(run)
-
-    def has(
-        self,
-        site: int,
-        run: Run,
-        there: Iterable[int],
-        wanted: Mapping[int, Site],
-        places: Iterable[Iterable[int]],
-    ) -> bool:
-        """Whether a site is what is wanted, in truth and in a run, in all inputs of some.
-
-        Args: places: which of its ends have to be: the first (0), the last (1) or both.
-        """
-
-        def holds(places: Iterable[int]) -> bool:
-            seen = (run.seen, self.true.seen)
-            return all(
-                same(wanted[at][place], one[at][site][place]) for at in there for one in seen for place in places
-            )
-
-        return any(map(holds, places))
 
     def hands_on(self) -> bool:
         """Whether every passed result is an answer of aux, or one place of it, to main's own arguments."""

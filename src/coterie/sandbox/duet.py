@@ -40,6 +40,11 @@ class Told:
     args: tuple[Any, ...]
     values: tuple[Any, ...]
 
+    @property
+    def changes(self) -> bool:
+        """Whether an argument is another afterwards."""
+        return any(not same(before, now) for before, now in zip(self.args, self.values[1:], strict=False))
+
 
 Swap = Callable[[int, Sequence[Any], Message], Message]
 """What the caller is told instead, from the answer's place among all, the call's arguments and the true answer."""
@@ -160,7 +165,7 @@ class Duet:
         return reply if back else self._heard(asked, reply)
 
     def _asked_back(self, asked: Message, depth: int) -> Message:
-        """What the partner is told to what it asks of a thing that it was given: what it hands over is an answer too."""
+        """What the partner is told to what it asks of a thing it was given: what it hands over is an answer too."""
         outer = self._outer[-1] if self._outer else []
         names = 1 if asked["verb"] in NAMING else 0
         handed = asked["args"][names:] if asked["verb"] in HANDING else []
@@ -186,7 +191,7 @@ class Duet:
         args = (*own, *asked["kwargs"].values(), *given)
         drawn = self._drawn.setdefault(target or 0, []) if verb == "next" else []
         if reply["status"] not in FAILURES:
-            values = (reply["value"], *after(asked["args"], reply))
+            values = (reply["value"], *after(own, reply))
             drawn.append(reply["value"])
             for number in acting(list(values)):
                 self._given.setdefault(number, args)

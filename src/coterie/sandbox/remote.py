@@ -30,11 +30,18 @@ PASSED: dict[str, Callable[..., Any]] = {
     "send": lambda thing, value: thing.send(value),
 }
 """What may be asked of a function or an iterator, by verb."""
+
+
+def _turned(name: str) -> Callable[..., Any]:
+    operation = getattr(_operator, name)
+    return lambda thing, left: operation(left, thing)
+
+
 OPERATIONS: dict[str, Callable[..., Any]] = {
     **PASSED, **UNARY, "getattr": getattr, "setattr": setattr,
     "enter": lambda thing: thing.__enter__(), "exit": lambda thing, *args: thing.__exit__(*args),
     **{name: getattr(_operator, name) for name in (*COMPARED, *TURNED, *KEYED)},
-    **{f"r{name}": lambda thing, left, turned=getattr(_operator, name): turned(left, thing) for name in TURNED},
+    **{f"r{name}": _turned(name) for name in TURNED},
 }  # fmt: skip
 """What may be asked of an object."""
 NAMING = ("getattr", "setattr")
