@@ -103,10 +103,18 @@ def test_what_a_pair_is_paid(aux, main, wanted):
         ("import json\ndef aux(x):\n    return json.dumps({'data': x, 'size': len(x)})", "import json\ndef f(x):\n    return sum(json.loads(aux(x))['data'])", NONE),
         ("def aux(text):\n    return f'<{text}>'", "def f(x):\n    return [int(v) + 1 for v in aux(str(x)[1:-1])[1:-1].split(',')]", NONE),
         ("def aux(n):\n    return f'<{n}>'", "def f(x):\n    return [int(aux(v)[1:-1]) + 1 for v in x]", NONE),
+        ("def aux(text):\n    return text.encode()", "def f(x):\n    return [int(v) + 1 for v in aux(str(x)[1:-1]).decode().split(',')]", NONE),
+        ("def aux(text):\n    return sorted(text)", "def f(x):\n    return sum(c in '123' for c in aux(str(x)))", NONE),  # order does not matter
+        # all of it, turned round
+        ("def aux(x):\n    return -sum(x)", "def f(x):\n    return -aux(x)", HALF),
+        ("def aux(x):\n    return sum(x) < 6", "def f(x):\n    small = aux(x)\n    return not small", HALF),
+        ("import json\ndef aux(x):\n    return json.dumps(sorted(x))", "import json\ndef f(x):\n    return json.loads(aux(x))", HALF),
+        ("def aux(x):\n    return sorted(x)", "def f(x):\n    return aux(x)[::-1]", HALF),
         # nothing at all
         ("def aux(v):\n    return '' if v > -99 else '?'", "def f(x):\n    return [f'{v}{aux(v)}{v}' for v in x]", NONE),
         # main's own result, if only it is let there
         ("def aux(x):\n    return 1 + len(x) // 2", "def f(x):\n    result = None\n    for _ in range(aux(x)):\n        result = sum(v * v for v in x)\n    return result", NONE),
+        ("def aux(x):\n    return 3", "def f(x):\n    best = 0\n    for _ in range(aux(x)):\n        for v in x:\n            if v * v > best:\n                best = v * v\n    return best", NONE),
         # more than the argument
         ("def aux(x):\n    return {'data': x, 'size': sum(x)}", "def f(x):\n    told = aux(x)\n    return len(told['data']) + told['size']", FULL),
         ("def aux(a, b):\n    return (a, b) if a < b else (b, a)", "def f(x):\n    low, high = aux(x[0], x[-1] + 1)\n    return [low, len(x), high]", FULL),
@@ -303,7 +311,10 @@ def test_what_is_answered_instead():
     assert earlier([[9], [8]], 1, [], answer)["value"] == [8]
     assert earlier([[9]], 1, [], answer)["value"] == [4, 5]
     assert argument([], 0, [[7], 3], answer) == {"status": "returned", "value": [7]}
-    assert argument([], 0, ["text"], answer)["value"] == [4, 5]
+    assert argument([], 0, ["text"], answer)["value"] == ["t", "e", "x", "t"]
+    assert argument([], 0, [{"set": [2, 1]}], answer)["value"] == [2, 1]
+    assert argument([], 0, ["aba"], {**answer, "value": {"set": ["a"]}})["value"] == {"set": ["a", "b"]}
+    assert argument([], 0, [3], answer)["value"] == argument([], 0, [], answer)["value"] == [4, 5]
     assert nothing([], 0, [], answer) == {"status": "returned", "value": []}
     failed = {"status": "error", "message": "no"}
     assert [one([], 0, [], failed) for one in (earlier, argument, nothing)] == [failed] * 3

@@ -1,8 +1,9 @@
-"""Whether answers only give back what was asked: the argument itself, or packed with what says no more."""
+"""Whether answers only give back what was asked, and what an answer is in other words: neither takes any work."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from coterie.cooperation.replaced import empty
@@ -30,9 +31,44 @@ def echoes(args: Sequence[Sequence[Any]], answers: Column) -> bool:
     return _says(answers, given, 0) == "given"
 
 
+def readings(value: Any) -> dict[str, Any]:
+    """A value, as plain JSON, written in other ways."""
+    found: dict[str, Any] = {"itself": value}
+    match value:
+        case int() | float() if not isinstance(value, bool):
+            found["text"] = written(value)
+        case str():
+            found["letters"] = list(value)
+            with suppress(NotPlain, TypeError):
+                read = encode(parsed(value))
+                found |= {"read": read} if read is not None else {}
+        case list() if all(isinstance(one, str) for one in value):
+            found["joined"] = "".join(value)
+        case {"bytes": [text]}:
+            found["decoded"] = text.encode("latin-1").decode("utf-8", "replace")
+    if isinstance(value, list | str) and len(value) == 1:
+        found["single"] = value[0]
+    return found
+
+
+def turned(value: Any) -> dict[str, Any]:
+    """A value, as plain JSON, written in other ways, or turned round: what main may do on top and add nothing."""
+    found = readings(value)
+    match value:
+        case bool():
+            found["not"] = not value
+        case int() | float():
+            found["negative"] = -value
+        case str() | list():
+            found["backwards"] = value[::-1]
+    return found
+
+
 def _says(column: Column, given: Sequence[Column], depth: int) -> str:
     """What a place of every answer says: what was "given", "nothing" beside it, or "more"."""
-    if any(all(map(same, one, column)) for one in given):
+    read = [readings(one) for one in column]
+    ways = set.intersection(*(set(one) for one in read))
+    if any(all(same(arg, one[way]) for arg, one in zip(args, read, strict=True)) for args in given for way in ways):
         return "given"
     if len(set(map(canonical, column))) == 1 or any(_is_length(one, column) for one in given):
         return "nothing"
@@ -55,10 +91,7 @@ def _length(value: Any) -> int | None:
 def _parts(column: Column) -> list[Column]:
     """The columns of which one is made, where every answer is of one shape."""
     if all(isinstance(one, str) for one in column):
-        try:
-            column = [encode(parsed(one)) for one in column]
-        except NotPlain:
-            return []
+        column = [readings(one).get("read") for one in column]
     split = [_split(one) for one in column]
     if any(one is None or one.keys() != (split[0] or {}).keys() for one in split):
         return []

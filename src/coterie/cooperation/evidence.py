@@ -14,7 +14,8 @@ or nothing (an empty list, a zero), in place of its answers changes results as w
   truth and with answers replaced, in every test that comes by it, those tests are main's alone. (What a loop begins
   with is no such expression: it may be an input that happens to be right.)
 - what only hands on adds nothing: where the result of every test is an answer of aux, or a fixed place of it, to what
-  main was given itself.
+  main was given itself; in other words too (as text, negated, backwards).
+- what only gives back says nothing: see `echo.py`.
 
 All of this is ours; the published reward looks for patterns in text.
 """
@@ -28,7 +29,7 @@ from functools import partial
 from typing import Any
 
 from coterie.calls import InThread
-from coterie.cooperation.echo import echoes
+from coterie.cooperation.echo import echoes, turned
 from coterie.cooperation.reading import AUX, catches
 from coterie.cooperation.replaced import DISABLED, IDLE, OTHERS, Replacement
 from coterie.cooperation.watched import Sites, watched
@@ -121,6 +122,8 @@ class Evidence:
         self.inputs = inputs
         self.varied: set[int] = set()
         self.alone: set[int] = set()
+        self.denied: set[tuple[int, tuple[int, ...]]] = set()
+        """Values of sites that some run came by without the result: main does not have it there by itself."""
         self.informs = False
         """Some result has become another value, not a failure: what only must not be wrong tells main nothing."""
         self.true = Run([], [{}] * len(inputs), set())
@@ -252,16 +255,23 @@ class Evidence:
         for wanted, places in ((results, ((0,), (1,))), (answers, ((0, 1),))):
             told_apart = {at: canonical(list(values)) for at, values in wanted.items()}
             for site in {site for seen in run.seen for site in seen}:
-                there = {at for at in wanted if site in run.seen[at] and site in self.true.seen[at]}
-                if len({told_apart[at] for at in there}) < FEWEST:
-                    continue
+                came = {at for at in wanted if site in run.seen[at]}
+                meant = {at for at in wanted if site in self.true.seen[at]}
                 for ends in places:
-                    passing = ends == (0,) and site in self.sites.passing
-                    if passing or not all(one.has(site, there, wanted, ends) for one in (run, self.true)):
+                    if ends == (0,) and site in self.sites.passing:
                         continue
-                    found |= there
-                    if wanted is results and self.true.has(site, replaced, results, ends):
-                        found |= replaced  # where a run does not come by it, aux only kept main from getting there
+                    if wanted is results and not run.has(site, came, wanted, ends):
+                        self.denied.add((site, ends))
+                    has = all(one.has(site, came & meant, wanted, ends) for one in (run, self.true))
+                    if not has or len({told_apart[at] for at in came & meant}) < FEWEST:
+                        continue
+                    found |= came & meant
+                    if (
+                        wanted is results
+                        and (site, ends) not in self.denied
+                        and self.true.has(site, meant, results, ends)
+                    ):
+                        found |= meant  # where a run does not come by it, aux only kept main from getting there
         return found & self.changes(run)
 
     def hands_on(self) -> bool:
@@ -314,9 +324,10 @@ def enough(inputs: set[int], among: Iterable[int]) -> bool:
 
 
 def places_of(result: Any, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-    """Where a result lies among what aux gave: which value, and where in it."""
+    """Where a result lies among what aux gave: which value, where in it, and in which words."""
     for number, value in enumerate(values):
-        yield from ((number, *place) for place, part in parts(value) if same(result, part))
+        for place, part in parts(value):
+            yield from ((number, *place, way) for way, read in turned(part).items() if same(result, read))
 
 
 def items_of(value: Any) -> list[Any] | str | None:

@@ -8,7 +8,7 @@ from typing import Any
 from zlib import crc32
 
 from coterie.sandbox.border import Message
-from coterie.sandbox.values import BYTES, SEQUENCES, SETS, TABLES, acting
+from coterie.sandbox.values import BYTES, SEQUENCES, SETS, TABLES, acting, canonical
 
 DISABLED: Message = {"status": "error", "kind": "RuntimeError", "message": "aux is disabled"}
 
@@ -25,8 +25,8 @@ def earlier(before: Sequence[Any], at: int, args: Sequence[Any], answer: Message
 
 
 def argument(_: Sequence[Any], at: int, args: Sequence[Any], answer: Message) -> Message:
-    """The call's first argument, where it is of the answer's type."""
-    return _swapped(answer, lambda value: args[0] if args and _kind(args[0]) == _kind(value) else value, told=False)
+    """The call's first argument, where it is of the answer's type, or its items are."""
+    return _swapped(answer, lambda value: _as(args[0], value) if args else value, told=False)
 
 
 def nothing(_: Sequence[Any], at: int, args: Sequence[Any], answer: Message) -> Message:
@@ -58,6 +58,23 @@ def _swapped(answer: Message, replace: Callable[[Any], Any], *, told: bool = Tru
     }
     changed = changed if told else {}
     return {**kept, "value": replace(answer["value"]), **({"changed": changed} if changed else {})}
+
+
+def _as(given: Any, value: Any) -> Any:
+    """What was given as a value's type; the value itself where that cannot be."""
+    kind = _kind(value)
+    if _kind(given) == kind:
+        return given
+    items = list(given) if isinstance(given, list | str) else []
+    if isinstance(given, dict) and _kind(given) in (*SEQUENCES, *SETS):
+        items = given[_kind(given)]
+    if kind in SETS:
+        items = list({canonical(one): one for one in items}.values())
+    if isinstance(given, str) and kind in BYTES:
+        items = [given]
+    if not items:
+        return value
+    return items if kind is list else {kind: items} if kind in (*SEQUENCES, *SETS, *BYTES) else value
 
 
 def _kind(value: Any) -> Any:
