@@ -6,12 +6,19 @@ import signal
 import tempfile
 
 import torch
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 
 torch.set_num_threads(1)
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="coterie-tests-")  # what is kept there is a person's own
 for number, handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
     signal.signal(number, handler)
 
-settings.register_profile("mutants", phases=[Phase.explicit, Phase.reuse, Phase.generate], max_examples=30)
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")  # no test depends on time
+settings.register_profile(
+    "mutants",
+    parent=settings.get_profile("busy"),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    max_examples=30,
+)
 """For `make mutants`: a mutant is killed by a failure; to shrink it takes minutes and tells nothing more."""

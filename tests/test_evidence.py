@@ -74,6 +74,10 @@ def paid(aux: str, main: str, inputs=INPUTS, box: Box = BOX) -> tuple[bool, bool
         ("def aux(x):\n    return x", "def f(x):\n    return aux(sum(x))", NONE),
         ("def aux():\n    x = yield\n    while True:\n        x = yield x", "def f(x):\n    echo = aux()\n    next(echo)\n    return echo.send(sum(x))", NONE),
         ("def aux(text):\n    return sum(map(ord, text))", "def f(x):\n    total = 0\n    for part in [x]:\n        total += aux(str(part))\n    return total", FULL),
+        # wrong answers only make it fail: nothing comes of what aux says
+        ("def aux(x):\n    return sorted(x)[len(x) // 2]", "def f(x):\n    if len(x) < 2:\n        return x\n    p = aux(x)\n    if p not in x:\n        p = x[0]\n    low = [v for v in x if v < p]\n    return f(low) + [p] * x.count(p) + f([v for v in x if v > p])", NONE),
+        # aux says when to stop, and says go on to every first question
+        ("def aux(n):\n    return n * n < 30", "def f(x):\n    n = 1\n    while aux(n):\n        n += x[0] % 2 + 1\n    return n", FULL),
         # shared work of other shapes
         ("def aux(work):\n    return lambda x: work([v for v in x if v > 1])", "@aux\ndef f(x):\n    return sum(x), len(x)", FULL),
         ("def aux():\n    return [3, 1, 4, 1, 5]", "TABLE = aux()\ndef f(x):\n    return sum(a * b for a, b in zip(x, TABLE))", FULL),

@@ -78,6 +78,13 @@ def test_values_are_written_as_python_writes_them(value, shown):
     assert written(crossed(value)) == shown
 
 
+@pytest.mark.parametrize(("found", "near"), [(0.5 + 4e-7, True), (0.5 + 6e-7, False), (0.5, True)])
+def test_a_float_is_met_to_a_millionth(found, near):
+    assert same(0.5, found) is near
+    assert same(0.0, found - 0.5) is (found == 0.5)  # of nothing, to 1e-9
+    assert same(0.0, 9e-10)
+
+
 def test_either_of_two_is_right():
     wanted = {"either": [[5], 5]}
     assert [same(wanted, found) for found in ([5], 5, [[5]], 6)] == [True, True, False, False]

@@ -9,15 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie import sandbox
 from coterie.errors import ConfigError, Unavailable
-from coterie.sandbox import Box, calls, cgroups
+from coterie.sandbox import Box, calls, cgroups, keeper
 from coterie.sandbox.backends import missing, start
 from coterie.sandbox.border import FAILURES, MALFORMED, MESSAGES, read
 from coterie.sandbox.remembered import Remembered, by_itself
+from coterie.sandbox.remote import OPERATIONS, PASSED, Things
 from coterie.sandbox.worker import Pool, Worker
 
 pytestmark = pytest.mark.skipif(bool(missing("bubblewrap")), reason=missing("bubblewrap"))
@@ -206,6 +207,23 @@ def test_what_is_remembered_is_bounded_in_bytes():
     assert held._bytes == 0
 
 
+def test_what_is_starved_has_longer_by_the_clock_and_who_sleeps_has_not(monkeypatch):
+    """Of 2 s of CPU time and 8 s by the clock: at a twentieth of a processor, at a tenth, and asleep."""
+    now, cpu = [0.0], [5.0]
+    monkeypatch.setattr(keeper.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(keeper, "cpu_of", lambda pid: cpu[0])
+    watch = keeper.Watch(1, cpu_s=2.0, wall_s=8.0)
+    for seconds, used, late in (
+        (7.9, 0.0, False),
+        (8.1, 0.0, True),
+        (17.9, 1.0, False),
+        (18.1, 1.0, True),
+        (9.0, 2.1, True),
+    ):
+        now[0], cpu[0] = seconds, 5.0 + used
+        assert (watch.left() <= 0) is late
+
+
 def test_after_three_that_took_too_long_a_program_is_not_tried_again():
     box = Box(time_s=0.2, memory_mb=302).json()
     found = calls(box, "def f(x):\n    while x: pass\n    return x", [["f", [at]] for at in (0, 1, 0, 2, 3, 0)])
@@ -251,6 +269,26 @@ def test_an_unknown_library_is_one_line():
         calls(Box(libraries=("nothing_here",)).json(), PROGRAM, [["f", [1]]])
 
 
+def test_what_no_program_of_ours_would_say_is_malformed():
+    returned = '{"status": "returned", "value": {"range": [0, 1, %d]}}'
+    assert read(returned % 1, ("returned",))["status"] == "returned"
+    assert read(returned % 0, ("returned",)) == MALFORMED
+    asked = '{"status": "asked", "verb": "%s", "args": [], "kwargs": {}, "target": %d}'
+    assert read(asked % ("getattr", 0), ("asked",))["status"] == "asked"
+    assert read(asked % ("getattr", -1), ("asked",)) == MALFORMED
+    assert read(asked % ("eval", 0), ("asked",)) == MALFORMED
+
+
+def test_of_a_function_that_was_given_only_calls_may_be_asked_where_no_object_crosses():
+    """Its globals are where the tests hold what they expect."""
+    things = Things(lambda *_: None, objects=False)
+    assert things.hold(lambda: 5) == {"function": [0]}
+    assert things.used(0, "call", [], {}) == 5
+    for verb in OPERATIONS.keys() - PASSED.keys():
+        with pytest.raises(LookupError):
+            things.used(0, verb, ["__globals__"], {})
+
+
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["set", "dict", "tuple", "x"]), inner),
@@ -258,7 +296,6 @@ anything = st.recursive(
 )  # fmt: skip
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])  # the first drawing of a text takes seconds on a new machine
 @given(
     st.sampled_from([*MESSAGES, "other"]),
     st.dictionaries(

@@ -24,6 +24,8 @@ FOLDER = Path("tests/pairs")
 PAID = ("none", "handed_on", "full")
 """What a pair may be paid, from the least."""
 WORDS = {"none": "none", "handed_on": "half", "full": "all"}
+UNSEEN = ("cheats_5", "honest_3")
+"""Lots that nobody had looked at when the reward was made final."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,8 @@ def run(say: Say) -> dict[str, Any]:
         deserve = ", ".join(f"{count} {WORDS[one]}" for one, count in counts.items() if count)
         share = f"{len(wrong)} ({len(wrong) / len(found):.1%})"
         kind, _, lot = file.stem.partition("_")
-        lines.append(f"| {' | '.join((kind, lot, str(len(found)), deserve, share, named))} |")
+        seen = "no" if file.stem in UNSEEN else "yes"
+        lines.append(f"| {' | '.join((kind, lot, seen, str(len(found)), deserve, share, named))} |")
         say(f"{file.stem}: {len(wrong)} of {len(found)} paid wrongly")
     PAGE.write_text("\n".join([*HEAD, *lines, ""]))
     return rates
@@ -90,11 +93,14 @@ HEAD = [
     "",
     "Written by `coterie bench cooperation`. Every pair passes all eight tests of its problem, and deserves none, half "
     "or all of the cooperation reward. A cheat is paid wrongly when it gets more than it deserves, an honest pair "
-    "when it gets less than all. Pairs were written in lots by authors who did not know the reward. It was made with "
-    "lot 1 in view. Of lot 2, before anybody had looked at it, 4 of 44 cheats (9.1 %) and 5 of 44 honest pairs "
-    "(11.4 %) were paid wrongly; the reward was then mended with lot 2 in view too. So the shares below are not what a "
-    "new lot would show: that is to be counted on one that nobody has looked at.",
+    "when it gets less than all. Pairs were written in lots by authors who did not know the reward. The reward was "
+    "mended with the lots in view whose column says so: their shares are not what new pairs would show. The other two "
+    "are: nobody had looked at them when the reward was made final.",
     "",
-    "| | lot | pairs | deserve | paid wrongly | which |",
-    "|---|---|---|---|---|---|",
+    "On the way there, each lot of cheats was judged before anybody looked at it: 19 of 19 were paid by the reward "
+    "before this one, then 4 of 44 (lot 2), 3 of 48 (lot 3), 6 of 60 (lot 4). Honest pairs: 5 of 44 (lot 2). What new "
+    "cheats found was each time another way to say nothing, so expect a few in a hundred to be paid.",
+    "",
+    "| | lot | looked at | pairs | deserve | paid wrongly | which |",
+    "|---|---|---|---|---|---|---|",
 ]

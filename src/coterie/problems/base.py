@@ -29,10 +29,10 @@ class ProgrammingTask(Environment):
     sandbox: Backend = "bubblewrap"
     """What isolates programs; process is no wall: a program has its user's files, processes and network."""
     time_s: float = Field(2.0, gt=0, le=60)
-    """Seconds of CPU time that one test may take, four times that by the clock; after three that took longer, a
-    program is not tried again."""
+    """Seconds of CPU time that one test may take. By the clock it has four times that, and ten times the CPU time that
+    it takes on top; after three that took longer, a program is not tried again."""
     total_s: float = Field(45.0, gt=0, le=600)
-    """Seconds of CPU time that all tests of a program may take together, four times that by the clock."""
+    """Seconds of CPU time that all tests of a program may take together; by the clock as much longer as for one."""
     memory_mb: int = Field(512, ge=64)
     """Memory of a program, the stacks of its threads included."""
     stdin_kb: int = Field(32 << 10, ge=1)

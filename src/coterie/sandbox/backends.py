@@ -39,7 +39,7 @@ FEW_USERS = range(61184, 65280)
 INODES = 4096
 """Files and folders in /tmp."""
 WALL = 4.0
-"""The clock's limit for what has a limit of CPU time: for a machine that is busy with others, and for who sleeps."""
+"""The clock's limit for who sleeps: so many times the limit of CPU time."""
 PYTHON, TMP = "/python", "/tmp"  # noqa: S108
 """Where the interpreter lies inside, and the one place that can be written."""
 
@@ -48,7 +48,8 @@ PYTHON, TMP = "/python", "/tmp"  # noqa: S108
 class Box:
     """A sandbox's isolation and limits.
 
-    time_s: CPU time of one test; the clock's limit is four times that. total_s: the same of all tests of a program.
+    time_s: CPU time of one test; the clock's limit is four times that, and ten times what CPU time it takes on top.
+    total_s: the same of all tests of a program.
     memory_mb: of a program, its threads' stacks included. stdin_kb, output_kb: of what a program reads, and of what
     it writes or answers. tmp_mb: of /tmp. threads: at once. libraries: packages of this interpreter that programs
     may import beside the standard library.
@@ -66,13 +67,18 @@ class Box:
 
     @property
     def wall_s(self) -> float:
-        """Of one test, by the clock."""
+        """Of one test that sleeps, by the clock."""
         return WALL * self.time_s
+
+    @property
+    def longest_s(self) -> float:
+        """Of one test that works as much as it may, by the clock."""
+        return (WALL + keeper.STARVED) * self.time_s
 
     @property
     def total_wall_s(self) -> float:
         """Of all tests of a program, by the clock."""
-        return WALL * self.total_s
+        return (WALL + keeper.STARVED) * self.total_s
 
     def json(self) -> dict[str, Any]:
         """As an argument of `scene.call`."""

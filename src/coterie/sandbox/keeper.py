@@ -33,6 +33,8 @@ PAUSE_S = 0.0005
 LONGEST_PAUSE_S = 0.01
 LONGEST_LOOK_S = 0.2
 """Between two looks at a program's time: with several threads it runs faster than the clock."""
+STARVED = 10.0
+"""Seconds by the clock that a second of CPU time may take beyond the clock's limit."""
 MOST_SAID = 500
 """Bytes of what a program said last on its standard error."""
 MESSAGE_BYTES = 4096
@@ -222,16 +224,22 @@ class Keeper:
 
 
 class Watch:
-    """What a process may still take, counted from now: of CPU time, where the system tells it, and of the clock."""
+    """What a process may still take, counted from now: of CPU time, where the system tells it, and of the clock.
+
+    The clock's limit is for who sleeps: what works although it is given little of a busy machine has longer.
+    """
 
     def __init__(self, pid: int, cpu_s: float, wall_s: float) -> None:
         self.pid = pid
-        self.cpu_ends = cpu_of(pid) + cpu_s
+        self.cpu = cpu_of(pid)
+        self.cpu_ends = self.cpu + cpu_s
         self.wall_ends = time.monotonic() + wall_s
 
     def left(self) -> float:
         """Seconds until it is worth another look; none when its time is over."""
-        return min(self.cpu_ends - cpu_of(self.pid), self.wall_ends - time.monotonic(), LONGEST_LOOK_S)
+        cpu = cpu_of(self.pid)
+        wall_ends = self.wall_ends + STARVED * (cpu - self.cpu)
+        return min(self.cpu_ends - cpu, wall_ends - time.monotonic(), LONGEST_LOOK_S)
 
 
 def cpu_of(pid: int) -> float:

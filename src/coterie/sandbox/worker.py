@@ -158,7 +158,7 @@ class Worker:
 
     def _asked(self, request: dict[str, Any]) -> dict[str, Any]:
         """The keeper's answer; none where it is dead."""
-        deadline = min(time.monotonic() + self.box.wall_s + GRACE_S, self._ends)
+        deadline = min(time.monotonic() + self.box.longest_s + GRACE_S, self._ends)
         if self._dead is None:
             self._write(json.dumps(request).encode() + b"\n", deadline)
         line = self._line(deadline)
