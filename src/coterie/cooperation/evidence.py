@@ -230,7 +230,10 @@ class Evidence:
         }
 
     def may_be_held(self, site: int, found: Sequence[Any]) -> bool:
-        """Whether a site's values are one, of a kind that can be: numbers anywhere, anything where it steers."""
+        """Whether a site's values are one, of a kind that can be: numbers anywhere, anything where it steers.
+
+        A loop that always goes on is left alone: held to that, it might never end.
+        """
         role = self.sites.held.get(site)
         if role is None or (role == "repeats" and found[0]):
             return False
