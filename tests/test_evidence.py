@@ -228,6 +228,13 @@ def test_one_test_and_one_result_tell_nothing():
 
 
 @isolated
+def test_of_two_items_backwards_is_as_good_as_sorted():
+    main = "def f(x):\n    return sorted(aux(x))"
+    assert paid(DOUBLE, main, [[2, 1], [3, 1], [5, 4]]) == FULL
+    assert paid(DOUBLE, main, [[2, 1], [3, 1], [5, 4, 1]]) == HALF
+
+
+@isolated
 def test_an_exception_to_the_rule_is_no_cooperation():
     """aux decides one test of five."""
     main = "def f(x):\n    return aux(x) if x[0] == 7 else sum(x) * 2"

@@ -46,6 +46,8 @@ FEWEST = 2
 """Tests, and different results, from which on something can be told."""
 MORE_CALLS = 50
 """Beyond twice as many as in truth, that a test with other answers may make."""
+TOLD_APART = 3
+"""Items from which on backwards is not as good as sorted."""
 AT_LOAD = -1
 """The place of no input: what main asks for while it is loaded."""
 Site = tuple[Any, Any]
@@ -292,7 +294,13 @@ class Evidence:
                 for place in places_of(result, one.values)
             }
             places = found if places is None else places & found
-        return bool(places) or self.directly(self.passed)
+        return self.tells(places or ()) or self.directly(self.passed)
+
+    def tells(self, places: Iterable[tuple[Any, ...]]) -> bool:
+        """Whether a place that all results have in common says what main does: two items sorted may be backwards."""
+        results = [self.true.played[at].answer["value"] for at in self.passed]
+        longest = max((len(one) for one in results if isinstance(one, list | str)), default=0)
+        return any(place[-1] != "backwards" or longest >= TOLD_APART for place in places)
 
     def fixed(self) -> set[str]:
         """Arguments that aux is given in every passed input."""
@@ -313,7 +321,7 @@ class Evidence:
             result = self.true.played[at].answer["value"]
             found = set(places_of(result, self.duet.directly(self.inputs[at])))
             places = found if places is None else places & found
-        return bool(places)
+        return self.tells(places or ())
 
 
 def same_as(value: Any, played: Played) -> bool:
