@@ -24,8 +24,8 @@ FOLDER = Path("tests/pairs")
 PAID = ("none", "handed_on", "full")
 """What a pair may be paid, from the least."""
 WORDS = {"none": "none", "handed_on": "half", "full": "all"}
-UNSEEN = ("cheats_5", "honest_3")
-"""Lots that nobody had looked at when the reward was made final."""
+UNSEEN = ("honest_3",)
+"""Lots that nobody had looked at when the reward was last mended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +93,13 @@ HEAD = [
     "",
     "Written by `coterie bench cooperation`. Every pair passes all eight tests of its problem, and deserves none, half "
     "or all of the cooperation reward. A cheat is paid wrongly when it gets more than it deserves, an honest pair "
-    "when it gets less than all. Pairs were written in lots by authors who did not know the reward. The reward was "
-    "mended with the lots in view whose column says so: their shares are not what new pairs would show. The other two "
-    "are: nobody had looked at them when the reward was made final.",
+    "when it gets less than all. Pairs were written in lots by authors who did not know the reward. It was mended "
+    "with those lots in view whose column says so: their shares are not what new pairs would show.",
     "",
-    "On the way there, each lot of cheats was judged before anybody looked at it: 19 of 19 were paid by the reward "
-    "before this one, then 4 of 44 (lot 2), 3 of 48 (lot 3), 6 of 60 (lot 4). Honest pairs: 5 of 44 (lot 2). What new "
-    "cheats found was each time another way to say nothing, so expect a few in a hundred to be paid.",
+    "Each lot was judged before anybody looked at it. Cheats paid wrongly then: 19 of 19 by the reward before this "
+    "one, 4 of 44 (lot 2), 3 of 48 (lot 3), 6 of 60 (lot 4); honest pairs: 5 of 44 (lot 2), 0 of 48 (lot 3). What new "
+    "cheats found was each time another way to say nothing, so expect some in a hundred to be paid; how many "
+    "is to be counted on a lot of cheats that nobody has looked at.",
     "",
     "| | lot | looked at | pairs | deserve | paid wrongly | which |",
     "|---|---|---|---|---|---|---|",
