@@ -109,11 +109,11 @@ def test_what_a_pair_is_paid(aux, main, wanted):
         ("def aux(n):\n    return f'<{n}>'", "def f(x):\n    return [int(aux(v)[1:-1]) + 1 for v in x]", NONE),
         ("def aux(text):\n    return text.encode()", "def f(x):\n    return [int(v) + 1 for v in aux(str(x)[1:-1]).decode().split(',')]", NONE),
         ("def aux(text):\n    return sorted(text)", "def f(x):\n    return sum(c in '123' for c in aux(str(x)))", NONE),  # order does not matter
-        # all of it, turned round
-        ("def aux(x):\n    return -sum(x)", "def f(x):\n    return -aux(x)", HALF),
+        # all of it, in other words; a step of the task is none
+        ("def aux(x):\n    return -sum(x)", "def f(x):\n    return -aux(x)", FULL),
+        ("def aux(x):\n    return sorted(x)", "def f(x):\n    return aux(x)[::-1]", FULL),
         ("def aux(x):\n    return sum(x) < 6", "def f(x):\n    small = aux(x)\n    return not small", HALF),
         ("import json\ndef aux(x):\n    return json.dumps(sorted(x))", "import json\ndef f(x):\n    return json.loads(aux(x))", HALF),
-        ("def aux(x):\n    return sorted(x)", "def f(x):\n    return aux(x)[::-1]", HALF),
         # nothing at all
         ("def aux(v):\n    return '' if v > -99 else '?'", "def f(x):\n    return [f'{v}{aux(v)}{v}' for v in x]", NONE),
         # main's own result, if only it is let there
@@ -225,13 +225,6 @@ def test_one_test_and_one_result_tell_nothing():
     assert paid(DOUBLE, main, INPUTS[:1]) == NONE
     assert paid(DOUBLE, main, [[1], [1], [1]]) == NONE
     assert paid(DOUBLE, main, INPUTS[:2]) == FULL
-
-
-@isolated
-def test_of_two_items_backwards_is_as_good_as_sorted():
-    main = "def f(x):\n    return sorted(aux(x))"
-    assert paid(DOUBLE, main, [[2, 1], [3, 1], [5, 4]]) == FULL
-    assert paid(DOUBLE, main, [[2, 1], [3, 1], [5, 4, 1]]) == HALF
 
 
 @isolated

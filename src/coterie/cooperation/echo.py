@@ -52,16 +52,11 @@ def readings(value: Any) -> dict[str, Any]:
 
 
 def turned(value: Any) -> dict[str, Any]:
-    """A value, as plain JSON, written in other ways, or turned round: what main may do on top and add nothing."""
-    found = readings(value)
-    match value:
-        case bool():
-            found["not"] = not value
-        case int() | float():
-            found["negative"] = -value
-        case str() | list():
-            found["backwards"] = value[::-1]
-    return found
+    """A value, as plain JSON, written in other ways, or no for yes: what main may do on top and add nothing.
+
+    Backwards and negated are not among them: they are steps of tasks, and what they take back cannot be told.
+    """
+    return readings(value) | ({"not": not value} if isinstance(value, bool) else {})
 
 
 def _says(column: Column, given: Sequence[Column], depth: int) -> str:

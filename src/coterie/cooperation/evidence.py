@@ -14,7 +14,7 @@ or nothing (an empty list, a zero), in place of its answers changes results as w
   truth and with answers replaced, in every test that comes by it, those tests are main's alone. (What a loop begins
   with is no such expression: it may be an input that happens to be right.)
 - what only hands on adds nothing: where the result of every test is an answer of aux, or a fixed place of it, to what
-  main was given itself; in other words too (as text, negated, backwards).
+  main was given itself; in other words too (as text, as JSON, a no for a yes).
 - what only gives back says nothing: see `echo.py`.
 
 All of this is ours; the published reward looks for patterns in text.
@@ -46,8 +46,6 @@ FEWEST = 2
 """Tests, and different results, from which on something can be told."""
 MORE_CALLS = 50
 """Beyond twice as many as in truth, that a test with other answers may make."""
-TOLD_APART = 3
-"""Items from which on backwards is not as good as sorted."""
 AT_LOAD = -1
 """The place of no input: what main asks for while it is loaded."""
 Site = tuple[Any, Any]
@@ -294,13 +292,7 @@ class Evidence:
                 for place in places_of(result, one.values)
             }
             places = found if places is None else places & found
-        return self.tells(places or ()) or self.directly(self.passed)
-
-    def tells(self, places: Iterable[tuple[Any, ...]]) -> bool:
-        """Whether a place that all results have in common says what main does: two items sorted may be backwards."""
-        results = [self.true.played[at].answer["value"] for at in self.passed]
-        longest = max((len(one) for one in results if isinstance(one, list | str)), default=0)
-        return any(place[-1] != "backwards" or longest >= TOLD_APART for place in places)
+        return bool(places) or self.directly(self.passed)
 
     def fixed(self) -> set[str]:
         """Arguments that aux is given in every passed input."""
@@ -321,7 +313,7 @@ class Evidence:
             result = self.true.played[at].answer["value"]
             found = set(places_of(result, self.duet.directly(self.inputs[at])))
             places = found if places is None else places & found
-        return self.tells(places or ())
+        return bool(places)
 
 
 def same_as(value: Any, played: Played) -> bool:
