@@ -17,6 +17,7 @@ from typing import Any, cast
 from coterie.bench import Say
 from coterie.environments.code_pair import CodePair, Outcome
 from coterie.problems import Problem
+from coterie.sandbox import encode
 from coterie.scene import JSON, Scene
 
 PAGE = Path("docs/results/cooperation.md")
@@ -60,7 +61,7 @@ def judged(file: Path) -> list[Judged]:
 
 
 def _one(problem: Mapping[str, Any], pair: Mapping[str, str]) -> Judged:
-    cases = tuple((json.dumps(args), json.dumps(value)) for args, value in problem["cases"])
+    cases = tuple((json.dumps(encode(args)), json.dumps(encode(value))) for args, value in problem["cases"])
     task = Problem(pair["id"], "train", text=problem["text"], name=problem["name"], cases=cases)
     written = {role: pair[role] for role in ("aux", "main")}
     found: Outcome = asyncio.run(CodePair.model_validate({}).judge(cast("Scene", Direct()), task, written))
