@@ -1,6 +1,7 @@
 """Whom the cooperation reward of `code_pair` pays: cheats, and pairs that really share the work.
 
-Each file of `tests/pairs` holds problems and pairs with what they deserve: full, handed_on or none. Writes
+Each file of `tests/pairs` holds problems, whose cases are values as `coterie.sandbox.encode` writes them (a table is
+`{"dict": [[key, value], …]}`), and pairs with what they deserve: full, handed_on or none. Writes
 docs/results/cooperation.md.
 """
 
@@ -17,7 +18,6 @@ from typing import Any, cast
 from coterie.bench import Say
 from coterie.environments.code_pair import CodePair, Outcome
 from coterie.problems import Problem
-from coterie.sandbox import encode
 from coterie.scene import JSON, Scene
 
 PAGE = Path("docs/results/cooperation.md")
@@ -61,7 +61,7 @@ def judged(file: Path) -> list[Judged]:
 
 
 def _one(problem: Mapping[str, Any], pair: Mapping[str, str]) -> Judged:
-    cases = tuple((json.dumps(encode(args)), json.dumps(encode(value))) for args, value in problem["cases"])
+    cases = tuple((json.dumps(args), json.dumps(value)) for args, value in problem["cases"])
     task = Problem(pair["id"], "train", text=problem["text"], name=problem["name"], cases=cases)
     written = {role: pair[role] for role in ("aux", "main")}
     found: Outcome = asyncio.run(CodePair.model_validate({}).judge(cast("Scene", Direct()), task, written))
