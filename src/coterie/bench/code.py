@@ -13,7 +13,7 @@ from coterie.api import load
 from coterie.bench import Say
 from coterie.bench.contest import Contest, Entrant
 from coterie.bench.rows import FIVE, Row, Table
-from coterie.episode import Answered
+from coterie.episode import Answered, Noted
 from coterie.mistakes import task_of
 from coterie.run.evaluate import at_k
 
@@ -98,6 +98,8 @@ def page(say: Say) -> list[str]:
         "",
         *_schemes(),
         "",
+        _unneeded(),
+        "",
         "## Programs",
         "",
         "The first two test problems that the start fails and the trained team of seed 0 solves.",
@@ -139,6 +141,26 @@ def _schemes() -> list[str]:
         cells = [f"{fmean(line[metric] for line in within):.2f}" for metric in shown.values()]
         lines.append(f"| {first} to {first + 9} | {' | '.join(cells)} |")
     return lines
+
+
+def _unneeded() -> str:
+    """What the task was where main solved it and aux's answers changed nothing."""
+    queries: list[str] = []
+    solved = 0
+    for run in TABLE.runs("pair"):
+        world = run.config.environment
+        for played in run.episodes(STEPS[-1]):
+            for log in played.collected.logs:
+                solved += log.solved
+                noted = {event.name: event.value for event in log.events if isinstance(event, Noted)}
+                if log.solved and not noted["aux_used"]:
+                    queries.append(task_of(world, played.split, played.index).query)
+    return (
+        f"In step {STEPS[-1]}, {len(queries)} of {solved} solved episodes did not need aux. Their tasks: "
+        + "; ".join(f"`{query}`" for query in sorted(set(queries)))
+        + ". There, what aux does is undone or made no difference by what main has to do after it, so that a main "
+        "without aux passes most tests too."
+    )
 
 
 def _examples() -> list[str]:
