@@ -242,6 +242,16 @@ def test_a_value_that_is_too_large_is_an_answer_and_the_next_call_is_served():
     assert [answer["status"] for answer in found] == ["refused", "output", "ok", "ok"]
 
 
+def test_a_text_comes_back_whole_and_only_what_a_failure_says_is_cut():
+    lengths = (499, 500, 501, 700, 1_000_000)
+    found = calls(Box().json(), "def f(n): return 'a' * n", [["f", [length]] for length in lengths])
+    assert [len(answer["value"]) for answer in found] == list(lengths)
+    tests = "def check(candidate):\n    __record__(lambda: candidate(501) == 'd' * 500)"
+    assert sandbox.judged(Box().json(), tests, "def f(n): return 'd' * n", "f")["passed"] == 0
+    (failed,) = calls(Box().json(), "def f(): raise ValueError('a' * 1000)", [["f", []]])
+    assert failed["message"] == "ValueError: " + "a" * 500
+
+
 def test_a_set_has_one_order_in_every_sandbox():
     program = "def f(): return ''.join(set('abcdefgh'))\ndef g(): return set('abcdefgh')"
     found = [calls(Box(memory_mb=310 + at).json(), program, [["f", []], ["g", []]]) for at in range(3)]

@@ -15,7 +15,7 @@ from coterie.sandbox.remote import OPERATIONS
 from coterie.sandbox.values import is_plain
 
 LONGEST_MESSAGE = 500
-"""Characters of a message."""
+"""Characters of what a failure says."""
 FAILURES = ("error", "timeout", "memory", "output", "refused")
 Message = dict[str, Any]
 """status, and the fields of that status."""
@@ -78,8 +78,7 @@ def _read(found: Any, accepted: Collection[str]) -> Message:
     for field, fits in MESSAGES[status].items():
         name = field.removesuffix("?")
         if name in found and fits(found[name]):
-            value = found[name]
-            message[name] = value[:LONGEST_MESSAGE] if type(value) is str else value
+            message[name] = found[name][:LONGEST_MESSAGE] if status in FAILURES else found[name]
         elif name in found or name == field:
             return MALFORMED
     return message
