@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie import hub
+from coterie import hub, load_config
 from coterie.environments.code import Code
 from coterie.environments.code_pair import CodePair
 from coterie.errors import ConfigError
@@ -88,6 +88,17 @@ def test_rows_of_the_test_set_are_left_out_of_training_and_counted(tmp_path):
     assert any("3 rows are left out: " in line for line in found.remarks())
 
 
+def test_a_file_that_is_trained_and_tested_on_is_not_trained_on(tmp_path):
+    data = written(tmp_path / "one.jsonl", *map(mbpp, range(20)))
+    found = load(f"{data} -> {data}")
+    assert [len(found.splits[split]) for split in ("train", "validation", "test")] == [0, 0, 20]
+    assert len(found.left) == 20
+    code, _, err = call("train", "code_pair", "--dry-run", "--set", f"environment.data={data} -> {data}")
+    assert code == 2
+    assert "there are no train tasks" in err
+    assert "20 as a test row" in err
+
+
 def test_problems_that_differ_in_a_sign_alone_are_two(tmp_path):
     """HumanEval/56 and 61: brackets of another kind."""
     rows = [own(1, text='"()" is right'), own(1, text='"<>" is right')]
@@ -119,6 +130,9 @@ def test_a_source_of_the_hub_is_written_as_its_page_names_it():
         ("humanevl", "did you mean 'humaneval'?"),
         ("rows.txt", "is no .jsonl, .json or .parquet file"),
         ("rows.jsonl ->", "write what is tested on"),
+        ("a.jsonl -> b.jsonl -> c.jsonl", "has two arrows; write TRAIN -> TEST"),
+        ("https://where.example/rows.jsonl", "is an address; download it first"),
+        ("~/gone.jsonl", str(Path.home())),
         ("hub:lighteval/code_generation_lite", "#release_v6/test: all 1,055, 4.3 GB"),
         ("gone.jsonl", "gone.jsonl cannot be read"),
     ],
@@ -222,7 +236,9 @@ def test_a_row_whose_own_solution_fails_is_passed_over(tmp_path):
 
 def test_a_set_whose_solutions_fail_is_refused(tmp_path):
     data = written(tmp_path / "rows.jsonl", *(own(at, **WRONG) for at in range(3)), *map(own, range(3, 9)))
-    with pytest.raises(ConfigError, match="row 1: a solution that fails its tests; 3 of 9 rows cannot be scored"):
+    with pytest.raises(
+        ConfigError, match="row 1: a solution that fails its tests: 0 of 1 tests passed; 3 of 9 rows cannot be scored"
+    ):
         Code(data=data, sandbox="process").count("train")
 
 
@@ -244,7 +260,63 @@ def test_an_outcome_that_the_clock_decided_is_not_kept(tmp_path):
     slow = {"solution": "def f(x):\n    while True: pass"}
     data = written(tmp_path / "rows.jsonl", own(0, **slow), *map(own, range(1, 9)))
     assert load(data, box=Box("process", time_s=0.3)).lost[data]
-    assert len((tmp_path / "cache" / "coterie" / "solutions.txt").read_text().splitlines()) == 8
+    assert len((tmp_path / "cache" / "coterie" / "solutions.jsonl").read_text().splitlines()) == 8
+
+
+@pytest.mark.parametrize(
+    ("solution", "why"),
+    [
+        ("def f(x):\n    while True: pass", "1 of 1 tests took longer than environment.time_s"),
+        ("import numpy\ndef f(x): return 2 * x", "ModuleNotFoundError: No module named 'numpy'"),
+        ("def f(x): return len(bytearray(1 << 30))", "more than environment.memory_mb"),
+        ("def f(x): return 'a' * (9 << 20)", "more than environment.output_kb"),
+        ("def f(x): return 3 * x", "0 of 1 tests passed"),
+    ],
+)
+def test_a_solution_that_fails_says_how_and_is_remembered_so(solution, why, tmp_path):
+    data = written(tmp_path / "rows.jsonl", own(0, solution=solution), *map(own, range(1, 9)))
+    for _ in range(2):
+        load.cache_clear()
+        ((_, reason),) = load(data, box=Box(time_s=0.5)).lost[data]
+        assert reason.startswith("with a solution that fails its tests: ")
+        assert why in reason
+
+
+def test_that_no_row_has_a_solution_is_said(tmp_path):
+    rows = [{key: value for key, value in own(at).items() if key != "solution"} for at in range(9)]
+    found = load(written(tmp_path / "rows.jsonl", *rows), box=BOX)
+    assert "environment.data: the rows' own solutions are not tried: no row has one" in found.remarks()
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"name": ""}, "tests is a list of objects with input and output; without a name it is a whole program"),
+        ({"tests": ["assert f(1) == 2"]}, "tests is a list of objects with args and value"),
+        ({"tests": [{"args": [1], "expected": 2}]}, "tests is a list of objects with args and value"),
+        ({"tests": [{"args": 1, "value": 2}]}, "args is a list, of all arguments"),
+    ],
+)
+def test_a_row_of_ones_own_that_is_none_is_told_what_is_wanted(row, words, tmp_path):
+    with pytest.raises(ConfigError, match=f"row 1: not a problem: {words}"):
+        load(written(tmp_path / "rows.jsonl", own(0, **row)))
+
+
+def test_a_page_that_is_called_data_shows_how_it_begins(tmp_path):
+    (tmp_path / "page.jsonl").write_text("<!DOCTYPE html>\n<html>")
+    with pytest.raises(ConfigError, match=r"not JSON in UTF-8: .*; it begins '<!DOCTYPE html>'"):
+        load(str(tmp_path / "page.jsonl"))
+
+
+def test_a_starter_that_does_not_know_the_data_and_a_sandbox_without_walls_are_said(tmp_path):
+    data = written(tmp_path / "rows.jsonl", *map(own, range(60)))
+    sets = (f"environment.data={data}", "environment.sandbox=process")
+    remarks = load_config("code", sets).remarks
+    assert any("policies.team.model = 'starter-code' knows code without data of others alone" in one for one in remarks)
+    assert any("programs have your files, processes and network" in one for one in remarks)
+    remarks = load_config("code", [*sets[:1], "policies.team.model=me/model"]).remarks
+    assert not any("starter" in one or "network" in one for one in remarks)
+    assert not load_config("code").remarks
 
 
 def test_where_nothing_can_be_isolated_it_is_said_that_none_was_tried(tmp_path, monkeypatch):
@@ -319,6 +391,20 @@ def test_data_is_shown_with_rows_splits_hashes_and_reasons(tmp_path):
     assert f"1 passed over with no hidden test; such as {train}, row 10" in said
     assert f"1 left out    as a test row; such as {train}, row 11" in said
     assert json.loads(call("data", f"{train} -> {test}", "--no-solutions", "--json")[1]) == found.summary()
+
+
+def test_data_is_shown_as_it_is_under_other_settings(tmp_path):
+    solution = "import numpy\ndef f(x): return 2 * x"
+    data = written(tmp_path / "rows.jsonl", own(0, solution=solution), *map(own, range(1, 9)))
+    assert "No module named 'numpy'" in call("data", data)[1]
+    assert "passed over" not in call("data", data, "--set", 'environment.libraries=["numpy"]')[1]
+    code, _, err = call("data", data, "--set", "train.steps=3")
+    assert (code, "it is about environment alone" in err) == (2, True)
+
+
+def test_an_arrow_without_quotes_is_explained():
+    code, _, err = call("data", "a.jsonl", "-")
+    assert (code, "quote what holds an arrow, as in 'A -> B'" in err) == (2, True)
 
 
 def test_a_hash_is_of_the_content_alone(tmp_path):

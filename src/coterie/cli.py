@@ -181,6 +181,7 @@ def evaluate(
     loaded, console = _loaded(run, step), _console(stderr=True)
     for remark in loaded.use(data) if data is not None else ():
         console.print(remark, markup=False, highlight=False)
+    console.print(f"played by the checkpoint of step {loaded.progress.step}")
     if memory is not None:
         loaded.remember(memory)  # pyright: ignore[reportArgumentType]
     with _kept_for_json(as_json), console.status("playing") as status:
@@ -395,14 +396,17 @@ def show_data(
         bool, typer.Option(help="Problems alone that ask for a function, as code_pair takes.")
     ] = False,
     solutions: Annotated[bool, typer.Option(help="Try each row's own solution on its tests.")] = True,
+    sets: Sets = None,
     as_json: AsJson = False,
 ) -> None:
     """Look at data: rows, splits, hashes, and what is left out and why: coterie data humaneval"""
+    from coterie.config import load_environment
     from coterie.problems.base import ProgrammingTask
-    from coterie.problems.data import load
 
-    box = ProgrammingTask.model_validate({}).limits() if solutions else None
-    found = load(name, functions=functions, box=box)
+    tables = {"name": "code_pair" if functions else "code", "data": name, "check_solutions": solutions}
+    world = load_environment({"environment": tables}, sets or ())
+    assert isinstance(world, ProgrammingTask)
+    found = world.problems()
     say(json.dumps(found.summary()) if as_json else found.page())
 
 
@@ -551,6 +555,8 @@ def main() -> None:
         sys.exit(2)
     except USAGE_ERRORS as error:  # pyright: ignore[reportGeneralTypeIssues]
         message = one_line(error.format_message()).rstrip(".")
+        if message.endswith("(-)"):  # of an arrow, whose head the shell has taken
+            message += "; quote what holds an arrow, as in 'A -> B', and look after B: the shell has emptied that file"
         say(f"coterie: {message[:1].lower()}{message[1:]}; see coterie --help", err=True)
         sys.exit(2)
     except (BrokenPipeError, Unheard):  # whoever read has gone, as `| head` does

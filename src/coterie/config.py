@@ -11,7 +11,7 @@ import inspect
 import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -256,6 +256,15 @@ def load_config(source: str | Path | Mapping[str, Any], overrides: Sequence[str]
     return resolve(_read(source, overrides))
 
 
+def load_environment(source: str | Mapping[str, Any], overrides: Sequence[str] = ()) -> Environment:
+    """An environment alone, as `load_config` takes it. Raises: ConfigError: it cannot be, or there are other tables."""
+    read = _read(source, overrides)
+    for table in read.data:
+        if table != "environment":
+            raise ConfigError(f"{read.place(table)}unknown table '{table}'; it is about environment alone")
+    return _world(read, {})
+
+
 def load_sft(environment: str, overrides: Sequence[str] = ()) -> tuple[Environment, SFTConfig, MemoryConfig]:
     """An environment and how its starter is made; the tables are environment, sft and memory."""
     source = _read(environment, overrides)
@@ -284,13 +293,29 @@ def _sized(config: Config, source: Source) -> Config:
         count = config.environment.count(split)
         if count and count < tasks and key not in config.train.model_fields_set:
             sizes[key] = count
+        elif count == 0:
+            said = "; ".join(config.environment.remarks()) or "the environment needs more"
+            raise ConfigError(f"{source.place('environment')}there are no {split} tasks, and a run needs some: {said}")
         elif count is not None and count < tasks:
-            what = "lower it" if count else "the environment's data needs more rows"
             where = source.place(f"train.{key}")
-            raise ConfigError(f"{where}train.{key} = {tasks}, but there are {count} {split} tasks; {what}")
-    remarks = (f"train.{key} = {count}: there are no more" for key, count in sizes.items())
+            raise ConfigError(f"{where}train.{key} = {tasks}, but there are {count} {split} tasks; lower it")
+    remarks = [f"train.{key} = {count}: there are no more" for key, count in sizes.items()]
+    remarks += _out_of_its_world(config)
     train = config.train.model_copy(update=sizes)
     return replace(config, train=train, remarks=(*config.environment.remarks(), *remarks))
+
+
+def _out_of_its_world(config: Config) -> Iterator[str]:
+    """Policies that begin as a starter that has not seen what this environment asks, by its settings."""
+    world = config.environment
+    if type(world).recommended is Environment.recommended or world.recommended():
+        return
+    for name, policy in config.policies.items():
+        if policy.model == world.starter:
+            yield (
+                f"policies.{name}.model = '{policy.model}' knows {config.names['environment']} without data of others "
+                "alone; name a model that can write what is asked, such as a Hugging Face id"
+            )
 
 
 def _memory(source: Source, environment: Environment) -> MemoryConfig:
@@ -495,6 +520,8 @@ def _validated(
 
 
 def _plain(error: Any) -> str:
+    if error["type"] == "tuple_type":
+        return 'it is a list; write it as ["…", "…"]'
     message = str(error["msg"])
     return message[0].lower() + message[1:]
 

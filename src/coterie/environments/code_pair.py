@@ -212,7 +212,7 @@ class CodePair(ProgrammingTask):
         aux_returns, main_returns = parts["returns"]
         structure = 0.4 * aux_returns + 0.6 * main_returns
         if not main_returns:
-            return Outcome(Levels(structure), problem="no main")
+            return Outcome(Levels(structure), problem=f"no function {task.name}" if self.data else "no main")
         verdict, played = await _tried(scene, self.box, task, f"{parts['helper']}\n{parts['function']}")
         if verdict.broken.startswith("SyntaxError"):
             return Outcome(Levels(structure), problem="syntax error")

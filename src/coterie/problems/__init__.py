@@ -50,7 +50,7 @@ class Verdict:
     """How a program did on the hidden tests.
 
     ran: tests in which it answered at all. timeouts: tests in which its time was over. broken: what the
-    interpreter said, where that is all that every test found.
+    interpreter said, or which limit was met, where that is all that every test found.
     """
 
     passed: int
@@ -117,17 +117,26 @@ async def examine(
 def verdict_of(answer: Any) -> Verdict:
     """The verdict of test code. It does not tell which test a call belongs to: some, all or none were answered."""
     if answer["status"] != "ok":
-        return Verdict(0, 0, 1, int(answer["status"] == "timeout"), answer.get("message", ""))
+        return Verdict(0, 0, 1, int(answer["status"] == "timeout"), said_of(answer))
     total, answered = max(1, answer["total"]), answer["answered"]
     ran = total if 0 < answered == answer["asked"] else min(answered, total - 1)
     return Verdict(answer["passed"], ran, total, answer["late"])
+
+
+def said_of(answer: Any) -> str:
+    """What an answer says of a failure; nothing where it is none."""
+    return answer.get("message", "") or LIMITS.get(answer["status"], "")
+
+
+LIMITS = {"memory": "more than environment.memory_mb", "output": "more than environment.output_kb"}
+"""By status, the setting that a program went beyond."""
 
 
 def judge(problem: Problem, answers: Sequence[Any]) -> Verdict:
     """The verdict on a problem's cases, from the answers to them."""
     passed = sum(right(problem, wanted, answer) for (_, wanted), answer in zip(problem.cases, answers, strict=True))
     statuses = [answer["status"] for answer in answers]
-    messages = {answer.get("message", "") for answer in answers}
+    messages = {said_of(answer) for answer in answers}
     broken = messages.pop() if len(messages) == 1 else ""
     return Verdict(passed, statuses.count("ok"), len(answers), statuses.count("timeout"), broken)
 

@@ -63,8 +63,9 @@ class ProgrammingTask(Environment):
         return f"{self.sandbox}; {sandbox.level()}" if self.sandbox == "bubblewrap" else self.sandbox
 
     def remarks(self) -> tuple[str, ...]:
-        """What the data holds, and which rows are passed over."""
-        return self.problems().remarks() if self.data else ()
+        """What the data holds, which rows are passed over, and where nothing keeps programs apart."""
+        bare = "environment.sandbox = 'process': programs have your files, processes and network"
+        return (*(self.problems().remarks() if self.data else ()), *([bare] if self.sandbox == "process" else []))
 
     def content(self) -> str:
         """The digests of the data's splits, wherever its rows come from."""

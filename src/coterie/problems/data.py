@@ -26,7 +26,7 @@ from typing import Any, Literal
 from coterie.environment import SPLITS, Split, split_of
 from coterie.errors import ConfigError, nearest
 from coterie.problems import Problem, golds
-from coterie.problems.formats import Row, format_of
+from coterie.problems.formats import Row, Unfit, format_of
 from coterie.problems.mutate import mutations
 from coterie.problems.sources import Source, source_of
 from coterie.sandbox import Box
@@ -176,7 +176,8 @@ def load(data: str, *, functions: bool = False, libraries: tuple[str, ...] = (),
         assign = _assignment(use, source, {published for published, _, _ in kept})
         for published, at, problem in kept:
             if split := assign(published, problem):
-                placed = replace(problem, split=split, id=f"{'t' * number}{published}{at}-{problem.id}")
+                name = f"{'t' * number}{published}{at}"
+                placed = replace(problem, split=split, id=f"{name}-{problem.id}" if problem.id else name)
                 found.append(Found(source.text, source.place(published, at), placed))
         _refuse_many(bad, rows[source.text])
     found, left = _once(found)
@@ -184,7 +185,7 @@ def load(data: str, *, functions: bool = False, libraries: tuple[str, ...] = (),
     if box is not None:
         untried, wrong = golds.failing([one.problem for one in found], box)
         for at in sorted(wrong):
-            lost[found[at].source].append((found[at].where, "with a solution that fails its tests"))
+            lost[found[at].source].append((found[at].where, f"with a solution that fails its tests: {wrong[at]}"))
         for name, bad in lost.items():
             _refuse_many(bad, rows[name])
         found = [one for at, one in enumerate(found) if at not in wrong]
@@ -218,6 +219,8 @@ def _sources(data: str) -> list[tuple[Use, Source]]:
     elif ARROW in data:
         train, _, test = data.partition(ARROW)
         uses = [("train", train.strip()), ("test", test.strip())]
+        if ARROW in test:
+            raise ConfigError(f"environment.data: '{data}' has two arrows; write TRAIN {ARROW} TEST")
         if not uses[1][1]:
             raise ConfigError(
                 f"environment.data: nothing stands behind the {ARROW} of '{data}': write what is tested on"
@@ -245,7 +248,8 @@ def _problem(build: Callable[[Row], Problem], row: Row, functions: bool, librari
     try:
         problem = build(row)
     except (LookupError, TypeError, ValueError, AttributeError, SyntaxError, RecursionError, StopIteration) as error:
-        return f"with not a problem: {type(error).__name__}: {str(error)[:100]}"
+        said = {Unfit: f"{error}", KeyError: f"it has no {error}"}
+        return f"with not a problem: {said.get(type(error), f'{type(error).__name__}: {str(error)[:100]}')}"
     if not (problem.cases or problem.check):
         return "with no hidden test"
     if functions and not problem.name:
@@ -259,9 +263,8 @@ def _refuse_many(lost: Sequence[tuple[str, str]], total: int) -> None:
     """Raises: ConfigError: more rows cannot be scored than may be passed over."""
     if len(lost) > MOST_PASSED_OVER * total:
         where, reason = min(lost, key=lambda one: len(one[0]))
-        more = (
-            f"; {len(lost)} of {total} rows cannot be scored ({_by_reason(lost)}): leave them out" if total > 1 else ""
-        )
+        advice = ": leave them out" if len(lost) < total else ""
+        more = f"; {len(lost)} of {total} rows cannot be scored ({_by_reason(lost)}){advice}" if total > 1 else ""
         raise ConfigError(f"{where}: {reason.removeprefix('with ')}{more}")
 
 
@@ -289,21 +292,21 @@ def _assignment(use: Use, source: Source, published: set[str]) -> Callable[[str,
 
 def _once(found: Sequence[Found]) -> tuple[list[Found], list[tuple[str, str]]]:
     """Every problem once: in the test set, else in validation, else in training; and the rows that are left out."""
-    kept: set[str] = set()
+    kept: set[int] = set()
     left: list[tuple[str, str]] = []
     before: list[tuple[Split, Alike]] = []
     order: tuple[Split, ...] = ("test", "validation", "train")
     for split in order:
         seen: dict[str, Problem] = {}
-        for one in (one for one in found if one.problem.split == split):
+        for at, one in ((at, one) for at, one in enumerate(found) if one.problem.split == split):
             there = next((name for name, alike in before if alike.has(one.problem)), "")
             if there or key_of(one.problem) in seen:
                 left.append((one.where, f"as a {there} row" if there else f"twice in {split}"))
             else:
                 seen[key_of(one.problem)] = one.problem
-                kept.add(one.where)
+                kept.add(at)
         before.append((split, Alike(seen.values())))
-    return [one for one in found if one.where in kept], left
+    return [found[at] for at in sorted(kept)], left
 
 
 class Alike:

@@ -31,13 +31,19 @@ PYTHON3 = 3
 Row = Mapping[str, Any]
 
 
+class Unfit(ValueError):
+    """A row that is no problem, in words for whoever wrote it."""
+
+
 def format_of(row: Row, where: str) -> Callable[[Row], Problem]:
     """The set whose columns these are."""
-    for columns, build in FORMATS.items():
+    for columns, (_, build) in FORMATS.items():
         if set(columns) <= row.keys():
             return build
-    wanted = " or ".join(", ".join(columns) for columns in FORMATS)
-    raise ConfigError(f"{where}: its columns are {', '.join(sorted(row)) or 'none'}; wanted are {wanted}")
+    wanted = "; ".join(f"{name}: {', '.join(columns)}" for columns, (name, _) in reversed(FORMATS.items()))
+    raise ConfigError(
+        f"{where}: its columns are {', '.join(sorted(row)) or 'none'}; wanted are those of a set: {wanted}"
+    )
 
 
 def _humaneval(row: Row) -> Problem:
@@ -113,11 +119,17 @@ def _live_code_bench(row: Row) -> Problem:
 
 
 def _own(row: Row) -> Problem:
-    name = str(row.get("name") or "")
+    name, tests = str(row.get("name") or ""), row["tests"]
+    wanted = {"args", "value"} if name else {"input", "output"}
+    if not isinstance(tests, list) or not all(isinstance(one, dict) and wanted <= one.keys() for one in tests):
+        without = "" if name else "; without a name it is a whole program"
+        raise Unfit(f"tests is a list of objects with {' and '.join(sorted(wanted))}{without}")
+    if name and not all(isinstance(one["args"], list) for one in tests):
+        raise Unfit("args is a list, of all arguments")
     if name:
-        cases = [(encode(list(one["args"])), encode(one["value"])) for one in row["tests"]]
+        cases = [(encode(one["args"]), encode(one["value"])) for one in tests]
     else:
-        cases = [(str(one["input"]), str(one["output"])) for one in row["tests"]]
+        cases = [(str(one["input"]), str(one["output"])) for one in tests]
     return Problem(
         id=str(row.get("id", "")), split="train", text=_text(row, "text"), name=name, cases=_dumped(cases),
         preamble=str(row.get("preamble") or ""), solution=str(row.get("solution") or ""),
@@ -145,15 +157,16 @@ def check(candidate):
         __record__(result.wasSuccessful)
 """
 """Each test of a `TestCases` counts as an assert."""
-FORMATS: dict[tuple[str, ...], Callable[[Row], Problem]] = {
-    ("task_id", "prompt", "entry_point", "test"): _humaneval,
-    ("task_id", "instruct_prompt", "code_prompt", "entry_point", "test"): _big_code_bench,
-    ("task_id", "code", "test_list"): _mbpp,
-    ("question", "input_output"): _apps,
-    ("name", "description", "private_tests"): _code_contests,
-    ("question_id", "question_content", "private_test_cases"): _live_code_bench,
-    ("text", "tests"): _own,
+FORMATS: dict[tuple[str, ...], tuple[str, Callable[[Row], Problem]]] = {
+    ("task_id", "prompt", "entry_point", "test"): ("HumanEval", _humaneval),
+    ("task_id", "instruct_prompt", "code_prompt", "entry_point", "test"): ("BigCodeBench", _big_code_bench),
+    ("task_id", "code", "test_list"): ("MBPP", _mbpp),
+    ("question", "input_output"): ("APPS", _apps),
+    ("name", "description", "private_tests"): ("CodeContests", _code_contests),
+    ("question_id", "question_content", "private_test_cases"): ("LiveCodeBench", _live_code_bench),
+    ("text", "tests"): ("your own", _own),
 }
+"""Columns that tell a set, its name, and what makes a problem of its rows."""
 
 
 def instrumented(source: str) -> str:

@@ -65,8 +65,10 @@ class Source:
 
 def source_of(text: str) -> Source:
     """The source of that name. Raises: ConfigError: it is none."""
+    if "://" in text:
+        raise ConfigError(f"environment.data: '{text}' is an address; download it first, and name the file")
     if text.endswith((".jsonl", ".json", ".parquet")) and not text.startswith("hub:"):
-        return Source(text)
+        return Source(str(Path(text).expanduser()))
     if match := HUB.fullmatch(text):
         return Source(text, **{key: value or "" for key, value in match.groupdict().items()})
     hint = f"; for a set of the hub write hub:{text}" if BARE.fullmatch(text) else ""
@@ -94,7 +96,8 @@ def _lines(data: str) -> Iterator[tuple[int, Row]]:
                 try:
                     row = json.loads(line)
                 except (ValueError, RecursionError) as error:
-                    raise ConfigError(f"{where}: not JSON in UTF-8: {str(error)[:100]}") from error
+                    said = f"{str(error)[:100]}; it begins {line[:40].decode('utf-8', 'replace').strip()!r}"
+                    raise ConfigError(f"{where}: not JSON in UTF-8: {said}") from error
                 yield number, _object(row, where)
     except OSError as error:
         raise ConfigError(f"environment.data: {data} cannot be read: {error.strerror}") from error
