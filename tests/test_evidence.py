@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from coterie.bench.cooperation import judged
-from coterie.cooperation import used
+from coterie.cooperation import echo, evidence, used
 from coterie.cooperation.replaced import argument, earlier, empty, nothing, other
 from coterie.cooperation.watched import watched
 from coterie.sandbox import Box, encode, pool
 from coterie.sandbox.backends import missing
 from coterie.sandbox.duet import MOST_CALLS, Duet
-from coterie.sandbox.values import is_plain, same
+from coterie.sandbox.values import is_plain, same, written
 
 isolated = pytest.mark.skipif(bool(missing("bubblewrap")), reason=missing("bubblewrap"))
 BOX = Box()
@@ -220,6 +220,27 @@ def test_a_guard_for_what_aux_cannot_do_is_work_and_one_that_is_never_needed_is_
 
 
 @isolated
+def test_a_main_that_hands_over_a_function_may_catch_what_it_raises():
+    aux = "def aux(x, each):\n    return [each(v + 0) for v in x]"
+    main = "def f(x):\n    try:\n        return sum(aux(x, lambda v: v * 2))\n    except ZeroDivisionError:\n        return 0"
+    assert paid(aux, main) == FULL
+
+
+def test_what_is_given_is_written_once_however_long_the_answers_are(monkeypatch):
+    wrote: list[int] = []
+    monkeypatch.setattr(echo, "written", lambda value: wrote.append(1) or written(value))
+    given = [[[at, *range(500)]] for at in range(8)]
+    assert not echo.echoes(given, [[f"{value + at}a" for value in range(500)] for at in range(8)])
+    assert len(wrote) == len(given)
+
+
+def test_a_pair_that_says_too_much_to_each_other_is_not_looked_at(monkeypatch):
+    main = "def f(x):\n    return sorted(aux(x))"
+    assert paid(DOUBLE, main) == FULL
+    monkeypatch.setattr(evidence, "MOST_TOLD", 100)
+    assert paid(DOUBLE, f"{main}  # asked anew") == NONE
+
+
 def test_one_test_and_one_result_tell_nothing():
     main = "def f(x):\n    return sorted(aux(x))"
     assert paid(DOUBLE, main, INPUTS[:1]) == NONE

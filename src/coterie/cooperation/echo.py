@@ -27,7 +27,8 @@ def echoes(args: Sequence[Sequence[Any]], answers: Column) -> bool:
         return False
     if all(canonical(one) == canonical(empty(one)) for one in answers):
         return True
-    given = list(zip(*(one[: min(map(len, args))] for one in args), strict=True))
+    columns = zip(*(one[: min(map(len, args))] for one in args), strict=True)
+    given = [(column, [one if isinstance(one, str) else written(one) for one in column]) for column in columns]
     return _says(answers, given, 0) == "given"
 
 
@@ -59,18 +60,21 @@ def turned(value: Any) -> dict[str, Any]:
     return readings(value) | ({"not": not value} if isinstance(value, bool) else {})
 
 
-def _says(column: Column, given: Sequence[Column], depth: int) -> str:
-    """What a place of every answer says: what was "given", "nothing" beside it, or "more"."""
+def _says(column: Column, given: Sequence[tuple[Column, Sequence[str]]], depth: int) -> str:
+    """What a place of every answer says: what was "given", "nothing" beside it, or "more".
+
+    Args: given: each argument in every call, and as Python writes it.
+    """
     read = [readings(one) for one in column]
     ways = set.intersection(*(set(one) for one in read))
-    if any(all(same(arg, one[way]) for arg, one in zip(args, read, strict=True)) for args in given for way in ways):
+    if any(all(same(arg, one[way]) for arg, one in zip(args, read, strict=True)) for args, _ in given for way in ways):
         return "given"
-    if len(set(map(canonical, column))) == 1 or any(_is_length(one, column) for one in given):
+    if len(set(map(canonical, column))) == 1 or any(_is_length(one, column) for one, _ in given):
         return "nothing"
     if depth < DEEPEST and (parts := _parts(column)):
         said = {_says(part, given, depth + 1) for part in parts}
         return "more" if "more" in said else "given" if "given" in said else "nothing"
-    return "given" if any(_quotes(one, column) for one in given) else "more"
+    return "given" if any(_quotes(texts, column) for _, texts in given) else "more"
 
 
 def _is_length(given: Column, column: Column) -> bool:
@@ -105,11 +109,10 @@ def _split(value: Any) -> dict[Any, Any] | None:
     return dict(enumerate(content)) if kind in SEQUENCES else None
 
 
-def _quotes(given: Column, column: Column) -> bool:
+def _quotes(texts: Sequence[str], column: Column) -> bool:
     """Whether every answer is a text that is the same around what was given."""
-    if not all(isinstance(one, str) for one in column):
+    if not all(isinstance(one, str) and len(text) <= len(one) for text, one in zip(texts, column, strict=True)):
         return False
-    texts = [one if isinstance(one, str) else written(one) for one in given]
     longest = max(range(len(texts)), key=lambda at: len(texts[at]))
     before, found, behind = column[longest].partition(texts[longest] or "\0")
     return bool(found) and all(f"{before}{text}{behind}" == one for text, one in zip(texts, column, strict=True))

@@ -44,6 +44,8 @@ ENOUGH = 0.25
 """Share of the passed tests that aux has to decide: less is an exception, not how the two work."""
 FEWEST = 2
 """Tests, and different results, from which on something can be told."""
+MOST_TOLD = 1 << 20
+"""Characters of what the two say to each other that are looked at, in all tests: beyond, nothing is paid."""
 MORE_CALLS = 50
 """Beyond twice as many as in truth, that a test with other answers may make."""
 AT_LOAD = -1
@@ -137,7 +139,7 @@ class Evidence:
 
     def found(self, *, catches: bool) -> dict[str, Any]:
         """The answer of `used`. catches: main may go on where aux raises, so that has to be tried."""
-        if len(self.results()) < FEWEST or self.echoes():
+        if len(self.results()) < FEWEST or self.told() > MOST_TOLD or self.echoes():
             return dict(UNUSED)
         uses = False
         for swap in OTHERS:
@@ -148,6 +150,11 @@ class Evidence:
         uses = uses and self.informs
         needed = bool(self.changes(self.run(lambda *_: DISABLED))) if catches else uses
         return {"used": uses, "handed_on": uses and self.hands_on(), "needed": needed}
+
+    def told(self) -> int:
+        """Characters of what aux was asked and answered in truth, as JSON."""
+        told = [one for played in self.true.played for one in played.told]
+        return sum(len(json.dumps([*one.args, *one.values])) for one in told)
 
     def echoes(self) -> bool:
         """Whether all that aux ever answers is nothing, or what it was given."""

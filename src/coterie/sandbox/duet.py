@@ -174,6 +174,8 @@ class Duet:
             self._told.append(Told(tuple(outer), (told["value"],)))
             if self._swap is not None:
                 told = self._swap(len(self._told) - 1, outer, told)
+            if told["status"] in FAILURES:
+                return told
             match told["value"]:
                 case {"tuple": args}:
                     asked = {**asked, "args": [*asked["args"][:names], *args]}
