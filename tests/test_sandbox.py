@@ -171,6 +171,18 @@ def test_what_the_program_alone_decided_is_remembered_and_nothing_else():
         "import dataclasses\ndef f(): return dataclasses._create_fn",
         "import dataclasses as d\nclass A:\n    def f(self): return self._create_fn\ndef f(): return A.f(d)",
         "import re\nre2 = re\ndef f(): return re2._compiler",
+        "class C: pass\ndef f(name): setattr(C, '__match' + '_args__', (name,))",
+        "class K:\n    def __instancecheck__(cls, x): return True",
+        "def f(name): return type('C', (), {'__match' + '_args__': (name,)})",
+        "t = type\ndef f(name): return t('C', (), {'__match' + '_args__': (name,)})",
+        "from abc import ABC\nclass C(ABC): gi = 1\ndef f(g): return C.register(g)",
+        "from typing import Protocol, runtime_checkable as r\n@r\nclass P(Protocol): pass",
+        "import functools\ndef f(w, g): functools.update_wrapper(w, g, assigned=(), updated=('__glo' + 'bals__',))",
+        "import functools\ndef f(w, g): functools.wraps(g, updated=('__glo' + 'bals__',))(w)",
+        "from functools import wraps as w\ndef f(g): return w(g, ('__glo' + 'bals__',))",
+        "import statistics\ndef f(): return '{0.random.random}'.format(statistics)",
+        "def f(x): return '{:{0.real}}'.format(x)",
+        "import array\ndef f(): return array.array('i', [1]).buffer_info()",
     ],
 )
 def test_a_program_that_may_use_chance_is_asked_again(program):
@@ -187,6 +199,8 @@ def test_a_program_that_may_use_chance_is_asked_again(program):
         "import math\nclass A:\n    def __init__(self, x):\n     super().__init__()\n     self._x = math.floor(x)\n"
         "def f(x): return A(x)._x, type(x).__name__",
         "from collections import namedtuple as n\nP = n('P', 'a')\ndef f(x): return P(x)._replace(a=1)",
+        "import functools\ndef aux(g):\n    @functools.wraps(g)\n    def h(*a): return g(*a)\n    return h",
+        "def f(x): return '{:.2f} {{}}'.format(x) if type(x) is float else type(x)(1)",
         "import re, math\nfrom collections import Counter\ndef f(x): return Counter(re.findall('a', x)), math.pi",
     ],
 )

@@ -7,6 +7,7 @@ none of a program that may look at anything but its arguments. Bounded in bytes.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 import threading
 from collections import OrderedDict
@@ -66,6 +67,8 @@ ASIDE = frozenset(
         "globals",
         "vars",
         "getattr",
+        "setattr",
+        "delattr",
         "dir",
         "breakpoint",
         "__import__",
@@ -76,7 +79,10 @@ REACHING = frozenset(
     [
         *("now", "today", "utcnow", "fromtimestamp", "astimezone", "timestamp"),  # a clock, or where it stands
         *("attrgetter", "methodcaller", "Formatter", "format_map", "get_type_hints", "ForwardRef", "singledispatch"),
-        *("singledispatchmethod", "make_dataclass"),  # what reads a name out of a text
+        *("singledispatchmethod", "make_dataclass", "update_wrapper"),  # what reads a name out of a text
+        *("register", "runtime_checkable"),  # what says that anything is of a class, whose fields a pattern then reads
+        *("__instancecheck__", "__subclasscheck__", "__subclasshook__"),
+        *("buffer_info", "chdir"),  # an address, and the place where it runs
         *("bltns", "samples"),  # of enum, and of statistics.NormalDist: Python's own names, and chance
         *("gi_frame", "gi_code", "gi_yieldfrom", "cr_frame", "cr_code", "cr_await", "ag_frame", "ag_code", "ag_await"),
         *("f_back", "f_builtins", "f_code", "f_globals", "f_locals", "tb_frame", "tb_next"),
@@ -85,6 +91,10 @@ REACHING = frozenset(
 """Attributes, and names that modules give, by which it may do so too."""
 SPECIAL = frozenset(["__init__", "__name__", "__class__"])
 """Attributes of Python's own that lead nowhere."""
+ALONE = frozenset(["type", "wraps"])
+"""What takes names as texts, unless it is called with one argument."""
+READS = re.compile(r"\{[^{}:!]*[.\[]")
+"""A field of a format that reads an attribute or an item."""
 
 
 class Remembered:
@@ -138,7 +148,24 @@ def by_itself(program: str) -> bool:
     # Private attributes are an object's own, unless a module might stand where the object does.
     dotted = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
     passed_on = any(isinstance(node, ast.Name) and node.id in modules and id(node) not in dotted for node in nodes)
-    return not any(_looks_aside(node, modules, passed_on) for node in nodes)
+    called = {id(node.func) for node in nodes if isinstance(node, ast.Call) and _takes_one(node)}
+    named = any(_name(node) in ALONE and id(node) not in called for node in nodes)
+    return not (named or any(_looks_aside(node, modules, passed_on) for node in nodes))
+
+
+def _takes_one(call: ast.Call) -> bool:
+    return len(call.args) == 1 and not call.keywords and not isinstance(call.args[0], ast.Starred)
+
+
+def _name(node: ast.AST) -> str:
+    """How a node calls what it stands for."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case ast.alias(name=name, asname=str()):
+            return name  # as another name it would not be seen
+        case _:
+            return ""
 
 
 def _modules(node: ast.AST) -> list[str]:
@@ -161,7 +188,11 @@ def _looks_aside(node: ast.AST, modules: set[str], passed_on: bool) -> bool:
         case ast.Name(id=name):
             aside = name in ASIDE or name.startswith("__")
         case ast.Attribute(value=value, attr="format"):  # it reads attributes, of whatever its text names
-            aside = not (isinstance(value, ast.Constant) and isinstance(value.value, str) and "_" not in value.value)
+            aside = not (isinstance(value, ast.Constant) and isinstance(value.value, str)) or bool(
+                READS.search(value.value)
+            )
+        case ast.FunctionDef(name=name):
+            aside = name in REACHING
         case ast.Attribute(value=value, attr=name):
             of_module = passed_on or (isinstance(value, ast.Name) and value.id in modules)
             aside = _reaches(name) or (name.startswith("_") and name not in SPECIAL and of_module)
