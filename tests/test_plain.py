@@ -116,7 +116,7 @@ def test_a_table_in_a_key_costs_what_it_says_and_no_more():
     "forged",
     [
         {"range": [0, 10**30, 1]}, {"complex": [{"float": ["abc"]}, 0]}, {"complex": [10**400, 0]},
-        {"complex": [{"complex": [10**400, 0]}, 0]}, {"type": ["eval"]}, {"type": [[]]}, {"float": [[]]},
+        10**4000, {"complex": [{"complex": [10**400, 0]}, 0]}, {"type": ["eval"]}, {"type": [[]]}, {"float": [[]]},
     ],
 )  # fmt: skip
 def test_what_no_number_could_be_is_no_value(forged):

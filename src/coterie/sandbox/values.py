@@ -28,7 +28,7 @@ def is_plain(value: Any, depth: int = 0) -> bool:
     if isinstance(value, list):
         return all(is_plain(item, depth + 1) for item in value)
     if not isinstance(value, dict):
-        return True
+        return type(value) is not int or value.bit_length() <= LARGEST_BITS
     kind, content = next(iter(value.items()), ("", None))
     if len(value) != 1 or kind not in FITS or not isinstance(content, list):
         return False
@@ -96,12 +96,12 @@ def same(expected: Any, found: Any) -> bool:
 
 
 def _same_unordered(kind: str, content: list[Any], other: str, found: list[Any]) -> bool:
-    if kind in TABLES and other in TABLES:
+    if kind in TABLES and other in TABLES and len(content) == len(found):
         table = {canonical(key): item for key, item in content}
         others = {canonical(key): item for key, item in found}
         return table.keys() == others.keys() and all(same(item, others[key]) for key, item in table.items())
     if kind in SETS and other in SETS:
-        return sorted(map(canonical, content)) == sorted(map(canonical, found))
+        return len(content) == len(found) and sorted(map(canonical, content)) == sorted(map(canonical, found))
     return (kind == other or (kind in BYTES and other in BYTES)) and content == found
 
 
