@@ -260,7 +260,7 @@ def solved(problem: Problem, program: str) -> bool:
     return verdict.solved
 
 
-def test_live_code_bench_is_unpacked_without_running_anything(tmp_path):
+def test_live_code_bench_is_unpacked_without_running_anything(tmp_path, capsys):
     problem = only(written(tmp_path / "a.jsonl", LIVE))
     assert (problem.name, problem.cases) == ("add", (("[1, [2]]", "3"),))
 
@@ -269,8 +269,35 @@ def test_live_code_bench_is_unpacked_without_running_anything(tmp_path):
             return print, ("owned",)
 
     packed = base64.b64encode(zlib.compress(pickle.dumps(Evil()))).decode()
-    with pytest.raises(ConfigError, match=r"row 1: not a problem.*print"):
+    with pytest.raises(ConfigError, match=r"row 1: not a problem: .*the packed tests are no text"):
         published.problems(written(tmp_path / "b.jsonl", LIVE | {"private_test_cases": packed}), "train")
+    assert "owned" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [b"not zlib", zlib.compress(b""), zlib.compress(b"\x80\x04X\x03\0\0\0{}]r\0\0\0\x7f0N."), zlib.compress(b"junk")],
+    ids=["no zlib", "cut", "a place far up in the memo", "no pickle"],
+)
+def test_tests_that_are_packed_in_an_odd_way_are_no_problem_of_the_row_alone(packed, tmp_path):
+    odd = LIVE | {"private_test_cases": base64.b64encode(packed).decode()}
+    data = written(tmp_path / "a.jsonl", *(LIVE | {"question_content": f"Add {at}."} for at in range(9)), odd)
+    ((_, reason),) = published.load(data).lost[data]
+    assert reason.startswith("with not a problem: ")
+
+
+def test_rows_that_nest_or_repeat_cost_what_they_say(tmp_path):
+    """Each took minutes, or ended in a traceback."""
+    deep = OWN | {"text": "Deep.", "solution": f"def f(x): return {'1+' * 600}1"}
+    dead = "\n    ".join(["x.a"] * 2000)
+    long = OWN | {"text": "Long.", "solution": f"def f(x): return 2 * x\ndef g(x):\n    {dead}"}
+    marks = OWN | {"text": "\u0315\u0300" * 40_000}
+    prompt = HUMANEVAL | {"prompt": "-" * 20_000, "text": "x", "tests": []}
+    rows = [OWN | {"text": f"Double {at}."} for at in range(20)]
+    data = written(tmp_path / "rows.jsonl", *rows, deep, long, marks)
+    assert sum(len(one) for one in published.load(data).splits.values()) == 23
+    with pytest.raises(ConfigError, match="row 1: not a problem: "):
+        published.load(written(tmp_path / "prompt.jsonl", prompt))
 
 
 def test_public_tests_are_not_scored(tmp_path):

@@ -181,7 +181,6 @@ def evaluate(
     loaded, console = _loaded(run, step), _console(stderr=True)
     for remark in loaded.use(data) if data is not None else ():
         console.print(remark, markup=False, highlight=False)
-    console.print(f"played by the checkpoint of step {loaded.progress.step}")
     if memory is not None:
         loaded.remember(memory)  # pyright: ignore[reportArgumentType]
     with _kept_for_json(as_json), console.status("playing") as status:
@@ -193,6 +192,7 @@ def evaluate(
             found, changes = loaded.evaluate(split, votes=votes, **wanted), []  # pyright: ignore[reportArgumentType]
         else:
             found, changes = loaded.compare(ablations, split, **wanted)  # pyright: ignore[reportArgumentType]
+    console.print(f"played by the checkpoint of step {loaded.progress.step}")
     passed = {k: at_k(found.solved, sampled, k) for k in (1, 3, 5, 10) if k <= sampled}
     say((_evaluation_json if as_json else _evaluation_text)(found, changes, passed, votes))
 

@@ -33,6 +33,8 @@ from coterie.sandbox import Box
 
 ARROW = "->"
 MUTANTS = 4
+PIECE = 100
+"""Characters that are normalised at once."""
 MOST_REASONS = 20
 """That are shown for a source."""
 MOST_PASSED_OVER = 0.2
@@ -247,7 +249,7 @@ def _problem(build: Callable[[Row], Problem], row: Row, functions: bool, librari
     """A row's problem, or why it cannot be scored."""
     try:
         problem = build(row)
-    except (LookupError, TypeError, ValueError, AttributeError, SyntaxError, RecursionError, StopIteration) as error:
+    except Exception as error:  # of a stranger's row: it may nest, be cut or be packed in any way
         said = {Unfit: f"{error}", KeyError: f"it has no {error}"}
         return f"with not a problem: {said.get(type(error), f'{type(error).__name__}: {str(error)[:100]}')}"
     if not (problem.cases or problem.check):
@@ -344,7 +346,9 @@ def shingles(text: str) -> set[str]:
 
 
 def _folded(text: str) -> str:
-    return unicodedata.normalize("NFKC", text).casefold()
+    """A text in one form, piece by piece: normalising takes the square of how many marks stand together."""
+    pieces = (word[at : at + PIECE] for word in text.split() for at in range(0, len(word), PIECE))
+    return " ".join(unicodedata.normalize("NFKC", piece).casefold() for piece in pieces)
 
 
 def _with_mutants(problem: Problem) -> Problem:

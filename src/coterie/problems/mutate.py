@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterator
+from typing import Any
+
+from coterie.syntax import tree_of
 
 OTHER: dict[type, type] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
@@ -17,32 +19,37 @@ OTHER: dict[type, type] = {
 
 
 def mutations(source: str) -> Iterator[str]:
-    """The program with one change each, from its top; nothing where it does not parse."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
+    """The program with one change each, from its top; nothing where it does not parse, or nests too deep."""
+    if (tree := tree_of(source)) is None:
         return
-    for number in range(sum(1 for _ in ast.walk(tree))):
-        changed = copy.deepcopy(tree)
-        node = next(node for at, node in enumerate(ast.walk(changed)) if at == number)
-        if _change(node):
-            yield ast.unparse(ast.fix_missing_locations(changed))
+    for node in list(ast.walk(tree)):
+        if (change := _change(node)) is not None:
+            field, new = change
+            old = getattr(node, field)
+            setattr(node, field, new)
+            try:
+                yield ast.unparse(ast.fix_missing_locations(tree))
+            except RecursionError:
+                return
+            setattr(node, field, old)
 
 
-def _change(node: ast.AST) -> bool:
-    """Changes a node in place; whether there was something to change."""
-    if isinstance(node, ast.BinOp | ast.AugAssign | ast.BoolOp) and type(node.op) in OTHER:
-        node.op = OTHER[type(node.op)]()
-    elif isinstance(node, ast.Compare) and type(node.ops[0]) in OTHER:
-        node.ops[0] = OTHER[type(node.ops[0])]()
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        node.op = ast.UAdd()
-    elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
-        node.value = not node.value
-    elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
-        node.value += 1
-    elif isinstance(node, ast.Return) and node.value is not None:
-        node.value = ast.Constant(None)
-    else:
-        return False
-    return True
+def _change(node: ast.AST) -> tuple[str, Any] | None:
+    """A field of a node and what it becomes; None where there is nothing to change."""
+    found: tuple[str, Any] | None = None
+    match node:
+        case ast.BinOp(op=op) | ast.AugAssign(op=op) | ast.BoolOp(op=op) if type(op) in OTHER:
+            found = "op", OTHER[type(op)]()
+        case ast.Compare(ops=[op, *others]) if type(op) in OTHER:
+            found = "ops", [OTHER[type(op)](), *others]
+        case ast.UnaryOp(op=ast.Not()):
+            found = "op", ast.UAdd()
+        case ast.Constant(value=bool(value)):
+            found = "value", not value
+        case ast.Constant(value=int(value) | float(value)):
+            found = "value", value + 1
+        case ast.Return(value=ast.expr()):
+            found = "value", ast.Constant(None)
+        case _:
+            pass
+    return found

@@ -33,6 +33,8 @@ SCRIPTS = {
     "livecodebench/code_generation_lite": "hub:lighteval/code_generation_lite#v6/test",
 }
 """Sets that are scripts, which `datasets` runs no more, and where their rows lie instead."""
+ROWS_AT_ONCE = 64
+"""Of a parquet file."""
 MANY = {"lighteval/code_generation_lite": "#v6/test: one window of 175 problems; #release_v6/test: all 1,055, 4.3 GB"}
 """Sets that hold the same rows many times, and which part to ask for."""
 
@@ -128,11 +130,18 @@ def _parquet(data: str) -> Iterator[tuple[int, Row]]:
         from pyarrow import parquet
     except ImportError as error:
         raise ConfigError(f"environment.data: {data} needs pyarrow: pip install coterie[data]") from error
+    number = 0
     try:
-        table = parquet.read_table(data)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"environment.data: {data} cannot be read as parquet: {str(error)[:100]}") from error
-    yield from enumerate(table.to_pylist(), 1)
+        with parquet.ParquetFile(data) as file:
+            for batch in file.iter_batches(batch_size=ROWS_AT_ONCE):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+    except FileNotFoundError as error:
+        raise ConfigError(f"environment.data: {data} cannot be read: {error.strerror or 'it is not there'}") from error
+    except Exception as error:  # of a column, whatever its type raises
+        where = f"environment.data: {data}{f', after row {number}' if number else ''}"
+        raise ConfigError(f"{where} cannot be read as parquet: {str(error).splitlines()[0][:200]}") from error
 
 
 def _of_hub(source: Source) -> Iterator[tuple[str, int, Row]]:
