@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -427,3 +430,18 @@ def test_users_are_drawn_where_the_system_knows_them(monkeypatch):
     assert len({backends._user() for _ in range(50)}) == 50
     monkeypatch.setattr(backends, "_knows", lambda user: False)
     assert {backends._user() in backends.FEW_USERS for _ in range(50)} == {True}
+
+
+def test_a_process_that_ends_leaves_no_folder_behind(tmp_path):
+    """Sandboxes that wait are told by the end of their input."""
+    program = (
+        "from coterie.sandbox import Box, calls\nprint(calls(Box('process').json(), 'def f(): return 1', [['f', []]]))"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
+    assert found.stdout == "[{'status': 'ok', 'value': 1}]\n"
+    assert found.stderr == ""
+    ends = time.monotonic() + 30
+    while (left := list(tmp_path.iterdir())) and time.monotonic() < ends:
+        time.sleep(0.05)
+    assert left == []

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from textwrap import indent
 
 import pytest
 
-from coterie.problems import Problem, judge
+from coterie.problems import tried
 from coterie.problems.formats import instrumented
 from coterie.sandbox import Box, calls, judged, runs
 from coterie.sandbox.backends import missing
@@ -67,12 +68,10 @@ def test_bytes_on_any_descriptor_are_an_outcome_and_pass_nothing(box, data):
         "for n in range(3, 64):\n    try: os.write(n, b'x' * 100000) if n % 2 else None\n    except OSError: pass\n"
     )
     body = "def f(x):\n" + "".join(f"    {line}\n" for line in write.splitlines()) + "    return 0\n"
-    stdin = Problem("p", "train", cases=(('"1"', '"2"'),))
-    one = Problem("p", "train", name="f", cases=(("[41]", "43"),))
     tests = instrumented("def check(candidate):\n    assert candidate(41) == 43")
     for program in (write, body):
-        assert not judge(stdin, runs(box, program, ["1"])).solved
-        assert not judge(one, calls(box, program, [["f", [41]]])).solved
+        assert not tried(box, "", program, [['"1"', '"2"']])[0]["right"]
+        assert not tried(box, "f", program, [["[41]", "43"]])[0]["right"]
         answer = judged(box, tests, program, "f")
         assert answer["status"] in ("ok", *FAILURES)
         assert not (answer["status"] == "ok" and answer["passed"])
@@ -178,3 +177,28 @@ def test_no_object_crosses_to_tests_whatever_the_program_says():
     found = judged(BOX, tests, program, "f", 0)
     assert (found["passed"], found["total"]) == (0, 2)
     assert judged(BOX, tests, "def f(x): return x + 1", "f", 0)["passed"] == 2
+
+
+@pytest.mark.parametrize("box", [BOX, PLAIN], ids=["bubblewrap", "process"])
+def test_the_time_of_all_tests_is_cpu_time_and_over_once(box):
+    small = {**box, "time_s": 1.0, "total_s": 1.5}
+    burn = "import time\nends = time.process_time() + 0.4\nwhile time.process_time() < ends: pass\n"
+    function = "def f():\n" + indent(burn, "    ")
+    ends = "import os\ndef g(): os._exit(3)\n"
+    for found in (runs(small, burn, [""] * 8), calls(small, function, [["f", []]] * 8)):
+        statuses = [one["status"] for one in found]
+        assert statuses == sorted(statuses)  # "ok" before "timeout"
+        assert statuses[0] == "ok"
+        assert statuses[4:] == ["timeout"] * 4
+    between = [["f", []], ["g", []]] * 4  # a program that ends itself has taken what it took
+    assert [one["status"] for one in calls(small, function + ends, between)][-1] == "timeout"
+
+
+@pytest.mark.parametrize("box", [BOX, PLAIN], ids=["bubblewrap", "process"])
+def test_what_a_program_leaves_is_gone_however_deep_and_long(box):
+    leave = (
+        "os.symlink('/', 'link')\nopen('file', 'w').close()\nos.mkdir('shut')\nos.mkdir('shut/in')\n"
+        "os.chmod('shut', 0)\nfor _ in range(1500):\n    os.mkdir('n' * 200)\n    os.chdir('n' * 200)\n"
+    )
+    program = f"import os\nif not input():\n    print(os.listdir())\n    raise SystemExit\n{leave}"
+    assert runs(box, program, ["1\n", "\n"])[1] == {"status": "ok", "output": "[]\n"}

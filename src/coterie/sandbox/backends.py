@@ -206,6 +206,7 @@ def _keeper(box: Box, folder: str, user: int | None, libraries: list[str] | None
     settings = {
         "cpu_s": box.time_s,
         "wall_s": box.wall_s,
+        "total_s": box.total_s,
         "output_bytes": box.output_kb << 10,
         "folder": folder,
         "tmp": [box.tmp_mb << 20, INODES] if alone else None,
@@ -214,7 +215,7 @@ def _keeper(box: Box, folder: str, user: int | None, libraries: list[str] | None
         "libraries": [f"{PYTHON}/libraries"] if libraries is None and box.libraries else libraries or [],
         "limits": {
             "RLIMIT_AS": box.memory_mb << 20,
-            "RLIMIT_CPU": int(box.total_s) + 1,
+            "RLIMIT_CPU": int(box.total_s) + 2,
             "RLIMIT_FSIZE": max(box.output_kb << 10, box.tmp_mb << 18) + 1,
             "RLIMIT_NOFILE": 64,
             "RLIMIT_NPROC": box.threads + 1,

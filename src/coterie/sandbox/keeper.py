@@ -15,6 +15,7 @@ import gc
 import os
 import resource
 import select
+import stat
 import struct
 import sys
 import time
@@ -37,6 +38,8 @@ STARVED = 10.0
 """Seconds by the clock that a second of CPU time may take beyond the clock's limit."""
 MOST_SAID = 500
 """Bytes of what a program said last on its standard error."""
+MOVED = "moved "
+"""Before the number of what has been moved up to be removed."""
 MESSAGE_BYTES = 4096
 """What a line holds beside a value."""
 
@@ -52,7 +55,8 @@ class Become(BaseException):
 class Keeper:
     """Forks programs, one at a time.
 
-    Args: settings: cpu_s and wall_s of a request, output_bytes, folder that programs write in, limits, filter.
+    Args: settings: cpu_s and wall_s of a request, total_s of CPU time of all, output_bytes, folder that programs write
+        in, limits, filter.
     """
 
     def __init__(self, settings: dict[str, Any]) -> None:
@@ -72,6 +76,7 @@ class Keeper:
             request = loads(line.decode())
             getattr(self, request.pop("do"))(**request)
         self.end()
+        self.clean()
 
     def say(self, message: dict[str, Any], data: bytes = b"") -> None:
         """Sends one line, and the bytes that it announces."""
@@ -95,8 +100,10 @@ class Keeper:
         self.next_line()
 
     def watched(self) -> Watch:
-        """The program's time, from now."""
-        return Watch(self.pid, self.settings["cpu_s"], self.settings["wall_s"])
+        """The program's time, from now: of one test, and no more than is left of all."""
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)  # programs that have ended are all there are
+        left = self.settings["total_s"] - ended.ru_utime - ended.ru_stime - cpu_of(self.pid)
+        return Watch(self.pid, min(self.settings["cpu_s"], left), self.settings["wall_s"])
 
     def tell(self, line: str, fresh: bool) -> None:
         """Hands a line to the program and sends on its next. fresh: its CPU time begins anew."""
@@ -167,8 +174,8 @@ class Keeper:
 
         limits = {"RLIMIT_CPU": int(self.settings["cpu_s"]) + 2}
         pid = self.fork(limits, [], become, streams)
+        late, status = reaped(pid, self.watched())
         self.pid = 0
-        late, status = reaped(pid, Watch(pid, self.settings["cpu_s"], self.settings["wall_s"]))
         code = os.waitstatus_to_exitcode(status)
         most = self.settings["output_bytes"]
         data = os.pread(streams[1], most + 1, 0)
@@ -207,20 +214,35 @@ class Keeper:
         raise Become(become)
 
     def clean(self) -> None:
-        """Empties the folder that programs write in, as far as the last one lets it: what is left is its own."""
-        top = self.settings["folder"]
-        os.chdir(top)
-        for folder, folders, _ in os.walk(top):
-            for name in folders:
-                if not os.path.islink(f"{folder}/{name}"):  # noqa: PTH114
-                    os.chmod(f"{folder}/{name}", 0o700)  # noqa: PTH101
-        for folder, folders, files in os.walk(top, topdown=False):
-            for name in (*files, *folders):
-                path = f"{folder}/{name}"
-                try:
-                    (os.rmdir if name in folders and not os.path.islink(path) else os.unlink)(path)  # noqa: PTH114
-                except OSError:
+        """Empties the folder that programs write in, as far as the last one lets it: what is left is its own.
+
+        What lies in a folder is moved up before that goes: so no path is long, however deep they nest.
+        """
+        os.chdir(self.settings["folder"])
+        found = os.listdir()  # noqa: PTH208
+        moved = 0
+        while found:
+            name = found.pop()
+            try:
+                if not opened(name):
+                    os.unlink(name)  # noqa: PTH108
                     continue
+                for inner in os.listdir(name):  # noqa: PTH208
+                    opened(f"{name}/{inner}")
+                    moved += 1
+                    os.rename(f"{name}/{inner}", f"{MOVED}{moved}")  # noqa: PTH104
+                    found.append(f"{MOVED}{moved}")
+                os.rmdir(name)  # noqa: PTH106
+            except OSError:
+                continue
+
+
+def opened(path: str) -> bool:
+    """Whether this is a folder; it can be emptied now."""
+    folder = stat.S_ISDIR(os.lstat(path).st_mode)
+    if folder:
+        os.chmod(path, 0o700)  # noqa: PTH101
+    return folder
 
 
 class Watch:
@@ -339,5 +361,8 @@ def main() -> None:
     except Become as new:
         begin = new.begin
     else:
+        if not settings["tmp"]:  # the host is gone, and has not removed it
+            os.chdir("/")
+            os.rmdir(settings["folder"])  # noqa: PTH106
         return
     begin()
