@@ -334,9 +334,9 @@ def test_what_both_are_shown_by_hand():
     case = json.dumps([[3]]), json.dumps([6])
     assert disagreement(TASK, "code", None, []) == "code\nno test"
     assert disagreement(TASK, "code", case, [{"status": "error"}]) == "code\nf([3]) gave error, not [6]"
-    assert disagreement(TASK, "code", case, [{"status": "ok", "value": [3]}]) == "code\nf([3]) gave [3], not [6]"
+    assert disagreement(TASK, "code", case, [{"status": "ok", "shown": "[3]"}]) == "code\nf([3]) gave [3], not [6]"
     case = json.dumps("4\n"), json.dumps("8\n")
-    shown = disagreement(PROGRAM, "code", case, [{"status": "ok", "output": "7\n"}])
+    shown = disagreement(PROGRAM, "code", case, [{"status": "ok", "shown": "7\n"}])
     assert shown == "code\n4\n gave 7\n, not 8\n"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import json
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -26,13 +27,17 @@ TOTAL = "def aux(x):\n    return sum(x)"
 NONE, HALF, FULL = (False, False), (True, True), (True, False)
 
 
+def cases(given: list, values: list) -> list[list[str]]:
+    """As `used` takes them."""
+    return [[json.dumps(encode(one)), json.dumps(encode(value))] for one, value in zip(given, values, strict=True)]
+
+
 def paid(aux: str, main: str, inputs=INPUTS, box: Box = BOX) -> tuple[bool, bool]:
     """Whether aux is used, and whether main only hands on, of a pair that is right by definition."""
     names: dict = {}
     exec(f"{aux}\n{main}", names)
-    answers = [[encode(names["f"](*([list(one)] if isinstance(one, list) else one)))] for one in inputs]
-    asked = [[encode(one)] if isinstance(one, list) else encode(list(one)) for one in inputs]
-    found = used(box.json(), aux, main, "f", "", asked, answers)
+    given = [[list(one)] if isinstance(one, list) else list(one) for one in inputs]
+    found = used(box.json(), aux, main, "f", "", cases(given, [names["f"](*deepcopy(one)) for one in given]))
     return found["used"], found["handed_on"]
 
 
@@ -263,18 +268,8 @@ def test_an_exception_to_the_rule_is_no_cooperation():
 def test_a_main_that_looks_elsewhere_is_not_paid(reach):
     *first, last = reach.split("\n")
     main = "\n".join([*first, "def f(x):", f"    {last}", "    return sorted(aux(x))"])
-    assert (
-        used(
-            BOX.json(),
-            DOUBLE,
-            main,
-            "f",
-            "",
-            [[one] for one in INPUTS],
-            [[sorted(v * 2 for v in one)] for one in INPUTS],
-        )["used"]
-        is False
-    )
+    asked = cases([[one] for one in INPUTS], [sorted(v * 2 for v in one) for one in INPUTS])
+    assert used(BOX.json(), DOUBLE, main, "f", "", asked)["used"] is False
 
 
 @isolated
@@ -283,20 +278,19 @@ def test_a_main_that_looks_elsewhere_is_not_paid(reach):
 def test_an_aux_that_could_tell_that_it_is_played_again_is_not_paid(late):
     """It raises in later runs, which are other processes: and main, which does everything, fails."""
     aux = f"{late}\ndef aux(x):\n    if LATE:\n        raise ValueError\n    return sum(x)"
-    asked, answers = [[one] for one in INPUTS], [[sum(one)] for one in INPUTS]
+    asked = cases([[one] for one in INPUTS], [sum(one) for one in INPUTS])
     for _ in range(5):
-        assert not used(BOX.json(), aux, "def f(x):\n    aux(x)\n    return sum(x)", "f", "", asked, answers)["used"]
+        assert not used(BOX.json(), aux, "def f(x):\n    aux(x)\n    return sum(x)", "f", "", asked)["used"]
 
 
 @isolated
 def test_main_and_aux_begin_anew_in_every_run():
     """Else counting its calls would tell main when answers are replaced."""
     counts = "n = [0]\ndef f(x):\n    n[0] += 1\n    aux(x)\n    return sum(x) if n[0] <= 5 else None"
-    asked = [[one] for one in INPUTS]
-    answers = [[sum(one)] for one in INPUTS]
-    assert used(BOX.json(), TOTAL, counts, "f", "", asked, answers)["used"] is False
+    asked = cases([[one] for one in INPUTS], [sum(one) for one in INPUTS])
+    assert used(BOX.json(), TOTAL, counts, "f", "", asked)["used"] is False
     stops = "n = [0]\ndef aux(x):\n    n[0] += 1\n    if n[0] > 5:\n        raise ValueError\n    return sum(x)"
-    assert used(BOX.json(), stops, "def f(x):\n    aux(x)\n    return sum(x)", "f", "", asked, answers)["used"] is False
+    assert used(BOX.json(), stops, "def f(x):\n    aux(x)\n    return sum(x)", "f", "", asked)["used"] is False
 
 
 @isolated

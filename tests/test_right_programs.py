@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from coterie.problems import Problem, judge, program_of, verdict_of
+from coterie.problems import judge, program_of, right, tried, verdict_of
 from coterie.problems.formats import instrumented
 from coterie.sandbox import Box, calls, encode, judged, runs
 from coterie.sandbox.backends import missing
@@ -19,9 +19,8 @@ REPLIES = replies()
 
 
 def solved(written: str, name: str) -> bool:
-    cases = tuple((json.dumps(given), json.dumps(wanted)) for given, wanted in zip(INPUTS, answers(name), strict=True))
-    problem = Problem("p", "train", cases=cases)
-    return judge(problem, runs(BOX, program_of(Reply("coder", written)), list(INPUTS))).solved
+    cases = [[json.dumps(given), json.dumps(wanted)] for given, wanted in zip(INPUTS, answers(name), strict=True)]
+    return judge(tried(BOX, "", program_of(Reply("coder", written)), cases)).solved
 
 
 def test_there_are_a_hundred():
@@ -96,10 +95,9 @@ VALUES = [
 
 @pytest.mark.parametrize(("program", "wanted", "other"), VALUES)
 def test_values_are_compared_as_python_does(program, wanted, other):
-    answer = calls(BOX, program, [["f", []]])
-    for value, right in ((wanted, True), (other, False)):
-        problem = Problem("p", "train", name="f", cases=(("[]", json.dumps(encode(value))),))
-        assert judge(problem, answer).solved is right, answer
+    (answer,) = calls(BOX, program, [["f", []]])
+    for value, is_right in ((wanted, True), (other, False)):
+        assert right("f", json.dumps(encode(value)), answer) is is_right, answer
 
 
 def test_scalars_and_arrays_of_numpy_are_values():
@@ -193,3 +191,20 @@ def test_two_that_call_each_other_for_ever_come_to_an_end():
     )
     answer = judged(BOX, tests, "def f(again): return again(1)", "f")
     assert (answer["passed"], answer["total"]) == (0, 1)
+
+
+def test_an_answer_is_judged_and_not_kept():
+    """However long it is: a log holds what became of it, and the beginning of what is wrong."""
+    long = "def f(): return [{} for _ in range(100_000)]"
+    shown = "[" + "{}, " * 200
+    wanted = json.dumps(encode([{}] * 100_000))
+    assert tried(BOX, "f", long, [["[]", wanted]]) == [{"status": "ok", "right": True}]
+    assert tried(BOX, "f", long, [["[]", "1"]]) == [{"status": "ok", "right": False, "shown": shown[:601]}]
+    told = tried(BOX, "", "print('x ' * 1_000_000)", [['""', '"y"']])
+    assert told == [{"status": "ok", "right": False, "shown": ("x " * 301)[:601]}]
+
+
+def test_calls_of_test_code_are_told_where_they_are_short():
+    tests = instrumented("def check(candidate):\n    assert candidate(1)\n    assert len(candidate(90_000)) == 90_000")
+    found = judged(BOX, tests, "def f(n): return [0] * n", "f", 9)
+    assert (found["passed"], found["calls"]) == (2, [["[1]", "[0]"]])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.problems import Problem, right
+from coterie.problems import right
 from coterie.problems.formats import instrumented
 from coterie.sandbox import Box, calls, judged, runs
 from coterie.sandbox.backends import missing
@@ -19,7 +19,6 @@ pytestmark = pytest.mark.skipif(bool(missing("bubblewrap")), reason=missing("bub
 BOX = Box(time_s=1.0, total_s=3.0, memory_mb=256, tmp_mb=4, output_kb=64).json()
 HONEST = "def f(x):\n    return x + 1"
 TESTS = instrumented("def check(candidate):\n    assert candidate(41) == 42\n    assert candidate(1) == 2\n")
-ONE = Problem("p", "train", name="f", cases=(("[41]", "42"),))
 
 
 def marked(attacks: list[Attack]) -> list:
@@ -33,7 +32,7 @@ def marked(attacks: list[Attack]) -> list:
 def test_an_attack_is_contained_and_does_not_pass(attack: Attack):
     answers = calls(BOX, attack.program, [["f", [6]], ["f", [41]]])
     assert {answer["status"] for answer in answers} <= attack.allowed | {"refused"}, answers
-    assert not all(right(ONE, wanted, answer) for wanted, answer in zip(("7", "42"), answers, strict=True))
+    assert not all(right("f", wanted, answer) for wanted, answer in zip(("7", "42"), answers, strict=True))
     assert calls(BOX, HONEST, [["f", [1]]]) == [{"status": "ok", "value": 2}]
 
 

@@ -1,6 +1,6 @@
 """Whether `main` needs what `aux` answers, found by answering something else.
 
-    used(box, helper, function, "f", "", inputs, answers)     # {"used": True, "handed_on": False, "needed": True}
+    used(box, helper, function, "f", "", cases)     # {"used": True, "handed_on": False, "needed": True}
 
 The two run in a sandbox each, and every call of aux goes through the host: it counts them, and answers what it likes.
 A test counts as *decided* by aux when main gives another result once aux's answers are replaced: by others of their
@@ -61,20 +61,19 @@ def used(
     function: str,
     name: str,
     preamble: str,
-    inputs: list[list[Any]],
-    answers: list[list[Any]],
+    cases: list[list[str]],
 ) -> dict[str, Any]:
     """What aux's answers are to main's results.
 
-    Args: helper, function: the programs of aux and main. name: main's function. preamble: stands before both. inputs:
-        arguments as `encode` writes them. answers: in a list what the two gave to each as one program, where that
-        passed its test.
+    Args: helper, function: the programs of aux and main. name: main's function. preamble: stands before both. cases:
+        pairs of JSON: arguments as `encode` writes them, and the value that is right; "" where the two as one program
+        did not give it.
     Returns: used: aux decides enough of the passed tests. handed_on: main only hands on what aux answers. needed: some
         passed test fails where aux raises.
     """
     if not (by_itself(helper) and by_itself(function)):
         return dict(UNUSED)  # chance, a clock, the number of its process: it could tell that tests are played again
-    key = json.dumps(["used", box, helper, function, name, preamble, inputs, answers])
+    key = json.dumps(["used", box, helper, function, name, preamble, cases])
     if (known := REMEMBERED.get(key)) is not None:
         return json.loads(known)
     eye = f"see_{seed_of('eye', function, helper):x}"
@@ -83,7 +82,7 @@ def used(
     with chosen.worker() as caller, chosen.worker() as partner:
         texts = {"text": f"{preamble}\n{text}", "other": f"{preamble}\n{helper}"}
         duet = Duet(caller, partner, **texts, name=name, called=AUX, eye=eye)
-        evidence = Evidence(duet, sites, inputs, answers)
+        evidence = Evidence(duet, sites, [(json.loads(args), value) for args, value in cases])
         found = evidence.found(catches=catches(function))
         if duet.dead:
             return dict(UNUSED)
@@ -117,23 +116,23 @@ class Run:
 class Evidence:
     """What is found by playing. Args: as of `used`; sites: what may be held, by site, as `watched` gives them."""
 
-    def __init__(self, duet: Duet, sites: Sites, inputs: Sequence[list[Any]], answers: Sequence[list[Any]]) -> None:
+    def __init__(self, duet: Duet, sites: Sites, cases: Sequence[tuple[list[Any], str]]) -> None:
         self.duet = duet
         self.late = False
         self.sites = sites
-        self.inputs = inputs
+        self.inputs = [args for args, _ in cases]
         self.varied: set[int] = set()
         self.alone: set[int] = set()
         self.denied: set[tuple[int, tuple[int, ...]]] = set()
         """Values of sites that some run came by without the result: main does not have it there by itself."""
         self.informs = False
         """Some result has become another value, not a failure: what only must not be wrong tells main nothing."""
-        self.true = Run([], [{}] * len(inputs), set())
+        self.true = Run([], [{}] * len(cases), set())
         self.true = self.run()
         self.passed = [
             at
-            for at, (wanted, one) in enumerate(zip(answers, self.true.played, strict=True))
-            if wanted and same_as(wanted[0], one)
+            for at, ((_, wanted), one) in enumerate(zip(cases, self.true.played, strict=True))
+            if wanted and same_as(json.loads(wanted), one)
         ]
         self.held = self.constants()
 

@@ -30,9 +30,9 @@ from pydantic import Field
 
 from coterie.cooperation import parsed
 from coterie.environment import Lesson
-from coterie.problems import Problem, answers_of, boxed, embedded, examine, program_of, right, whole
+from coterie.problems import Problem, answers_of, boxed, embedded, examine, program_of, shown_of, tried, whole
 from coterie.problems.base import ProgrammingTask, chat, quote
-from coterie.sandbox import calls, encode, written
+from coterie.sandbox import encode, written
 from coterie.scene import Prompt, Reply, Scene
 
 LONGEST_TEST = 1000
@@ -97,12 +97,12 @@ class Code(ProgrammingTask):
                 {role: self.prompt(role, task, history) for role in self.roles}, max_tokens=self.max_tokens
             )
             program, test = program_of(replies["coder"], task.name), case_of(task, replies["tester"])
-            verdict, answers = await examine(scene, self.box, task, program, [test[0]] if test else [])
+            verdict, answers = await examine(scene, self.box, task, program, [test] if test else [])
             solved = verdict.solved
             scene.team_reward(verdict.share)
             scene.reward("coder", 0.1 * (verdict.ran > 0) + 0.1 * (verdict.ran == verdict.total) + 0.8 * verdict.share)
             scene.reward("tester", await self._worth(scene, task, test))
-            if test and right(task, test[1], answers[0]):
+            if test and answers[0]["right"]:
                 break  # what the roles can see agrees
             history = disagreement(task, program, test, answers)
         if solved:
@@ -129,10 +129,10 @@ class Code(ProgrammingTask):
         scene.metric("unjudged", float(not task.solution))
         if not task.solution:
             return 0.2
-        golden, *others = await panel(scene, self.box, task, test[0])
-        if not right(task, test[1], golden):
+        golden, *others = await panel(scene, self.box, task, test)
+        if not golden["right"]:
             return 0.2
-        told = sum(not right(task, test[1], answer) for answer in others) / max(1, len(others))
+        told = sum(not answer["right"] for answer in others) / max(1, len(others))
         scene.metric("mutants_killed", told)
         return 1.0 + self.mutant_weight * told
 
@@ -151,7 +151,9 @@ class Code(ProgrammingTask):
         wrote, believed = (embedded.remembered(task, self.naive, rng) for _ in range(2))
         given = embedded.an_input(wrote.kind, rng, 3)
         test = json.dumps([encode(given)]), json.dumps(encode(believed.value(given)))
-        history = disagreement(task, wrote.program(), test, [{"status": "ok", "value": encode(wrote.value(given))}])
+        answer = {"status": "ok", "value": encode(wrote.value(given))}
+        told = [{"status": "ok", "shown": shown_of(task.name, answer)}]
+        history = disagreement(task, wrote.program(), test, told)
         for role in self.roles:
             for past in ("", history)[: 1 + (wrote.value(given) != believed.value(given))]:
                 yield Lesson(role, self.brief(role, task, past), self.demonstrate(role, task, "", rng))
@@ -202,8 +204,7 @@ def disagreement(problem: Problem, program: str, test: tuple[str, str] | None, a
     answer = answers[0]
     if answer["status"] != "ok":
         return f"{quote(program)}\n{given} gave {answer['status']}, not {wanted}"
-    found = answer["output"] if not problem.name else written(answer["value"])
-    return f"{quote(program)}\n{given} gave {quote(found)}, not {wanted}"
+    return f"{quote(program)}\n{given} gave {quote(answer['shown'])}, not {wanted}"
 
 
 def _shown(problem: Problem, text: str, *, value: bool = False) -> str:
@@ -225,11 +226,13 @@ def solve(number, args):
 """Runs the golden solution or one of its mutants. None of them was written by a model."""
 
 
-async def panel(scene: Scene, box: Any, problem: Problem, given: str) -> list[Any]:
-    """What the solution and each mutant answer to an input, in one sandbox where they are functions."""
+async def panel(scene: Scene, box: Any, problem: Problem, test: tuple[str, str]) -> list[Any]:
+    """What becomes of the solution and each mutant on a test, in one sandbox where they are functions."""
     sources = [problem.solution, *problem.mutants]
     if not problem.name:
-        return [answer for source in sources for answer in await answers_of(scene, box, problem, source, [given])]
+        return [answer for source in sources for answer in await answers_of(scene, box, problem, source, [test])]
+    given, wanted = test
     texts = [whole(problem, source) for source in sources]
     program = f"NAME = {problem.name!r}\nSOURCES = {texts!r}\n{PANEL}"
-    return await boxed(scene, calls, box, program, [["solve", [at, json.loads(given)]] for at in range(len(sources))])
+    cases = [[json.dumps([at, json.loads(given)]), wanted] for at in range(len(sources))]
+    return await boxed(scene, tried, box, "solve", program, cases)

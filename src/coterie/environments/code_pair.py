@@ -33,7 +33,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from coterie.cooperation import AUX, UNUSED, Scheme, read, used
 from coterie.environment import Lesson
 from coterie.errors import ConfigError, Unavailable
-from coterie.problems import Problem, Verdict, answers_of, boxed, embedded, judge, program_of, right, verdict_of, whole
+from coterie.problems import Problem, Verdict, answers_of, boxed, embedded, judge, program_of, verdict_of, whole
 from coterie.problems.base import ProgrammingTask, chat, quote
 from coterie.sandbox import judged
 from coterie.scene import Prompt, Scene
@@ -219,7 +219,7 @@ class CodePair(ProgrammingTask):
         found = UNUSED
         if parts["names_aux"] and verdict.passed and verdict.timeouts < MOST_TIMEOUTS:
             two = (parts["helper"], parts["function"])
-            found = await boxed(scene, used, self.box, *two, task.name, task.preamble, *played)
+            found = await boxed(scene, used, self.box, *two, task.name, task.preamble, played)
         paid = verdict.share * (0.5 + 1.0 * (not found["handed_on"])) * found["used"]
         seen = CONFIRMED_BY[found["needed"]].intersection(parts["schemes"]) if found["used"] else frozenset()
         return Outcome(Levels(structure, 0.5, verdict.share, paid), verdict, found["used"], found["handed_on"], seen)
@@ -269,16 +269,15 @@ class CodePair(ProgrammingTask):
                 yield Lesson(role, self.brief(role, task, history), self.demonstrate(role, task, "", rng))
 
 
-async def _tried(scene: Scene, box: Any, task: Problem, program: str) -> tuple[Verdict, tuple[list[Any], list[Any]]]:
-    """The verdict, and what was asked: arguments, and in a list what was answered, where the test was passed."""
+async def _tried(scene: Scene, box: Any, task: Problem, program: str) -> tuple[Verdict, list[list[str]]]:
+    """The verdict, and what was asked as pairs of JSON: arguments, and the value, "" where the test was not passed."""
     if task.check:
         answer = await boxed(scene, judged, box, task.check, whole(task, program), task.name, MOST_INPUTS)
-        asked = answer.get("calls", [])
-        return verdict_of(answer), ([args for args, _ in asked], [value for _, value in asked])
-    answers = await answers_of(scene, box, task, program, [given for given, _ in task.cases])
-    passed = [right(task, wanted, answer) for (_, wanted), answer in zip(task.cases, answers, strict=True)]
-    values = [[answer["value"]] if held else [] for held, answer in zip(passed, answers, strict=True)]
-    return judge(task, answers), ([json.loads(given) for given, _ in task.cases], values)
+        return verdict_of(answer), answer.get("calls", [])
+    answers = await answers_of(scene, box, task, program, task.cases)
+    passed = [one["right"] for one in answers]
+    asked = [[given, wanted if held else ""] for (given, wanted), held in zip(task.cases, passed, strict=True)]
+    return judge(answers), asked
 
 
 def _aux(chain: embedded.Chain, naive: float, rng: Random) -> str:

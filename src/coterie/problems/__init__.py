@@ -12,12 +12,13 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+from coterie.calls import InThread
 from coterie.environment import Task
 from coterie.errors import CallError, Unavailable
-from coterie.sandbox import calls, judged, runs, same
+from coterie.sandbox import Answer, calls, judged, runs, same, written
 from coterie.scene import JSON, Reply, Scene
 
 FENCE = re.compile(r"[ \t]*(`{3,}(?!`)|~{3,}(?!~))([^`]*)")
@@ -102,16 +103,16 @@ def blocks(text: str) -> list[str]:
 
 
 async def examine(
-    scene: Scene, box: JSON, problem: Problem, program: str, extra: Sequence[str] = ()
+    scene: Scene, box: JSON, problem: Problem, program: str, extra: Sequence[tuple[str, str]] = ()
 ) -> tuple[Verdict, list[Any]]:
-    """A program's verdict on a problem's hidden tests, and what it answers to more inputs."""
+    """A program's verdict on a problem's hidden tests, and what becomes of it on more cases."""
     if problem.check:
-        function, *args = question(problem, program, [])
+        function, *args = question(problem, program)
         verdict = verdict_of(await boxed(scene, function, box, *args))
         return verdict, await answers_of(scene, box, problem, program, extra) if extra else []
-    answers = await answers_of(scene, box, problem, program, [*(given for given, _ in problem.cases), *extra])
+    answers = await answers_of(scene, box, problem, program, [*problem.cases, *extra])
     count = len(problem.cases)
-    return judge(problem, answers[:count]), answers[count:]
+    return judge(answers[:count]), answers[count:]
 
 
 def verdict_of(answer: Any) -> Verdict:
@@ -132,9 +133,9 @@ LIMITS = {"memory": "more than environment.memory_mb", "output": "more than envi
 """By status, the setting that a program went beyond."""
 
 
-def judge(problem: Problem, answers: Sequence[Any]) -> Verdict:
-    """The verdict on a problem's cases, from the answers to them."""
-    passed = sum(right(problem, wanted, answer) for (_, wanted), answer in zip(problem.cases, answers, strict=True))
+def judge(answers: Sequence[Any]) -> Verdict:
+    """The verdict on a problem's cases, from what `tried` gave for them."""
+    passed = sum(answer["right"] for answer in answers)
     statuses = [answer["status"] for answer in answers]
     messages = {said_of(answer) for answer in answers}
     broken = messages.pop() if len(messages) == 1 else ""
@@ -146,25 +147,50 @@ def whole(problem: Problem, program: str) -> str:
     return f"{problem.preamble}\n{program}" if problem.preamble else program
 
 
-async def answers_of(scene: Scene, box: JSON, problem: Problem, program: str, inputs: Sequence[str]) -> list[Any]:
-    """What a program answers to some inputs, each as in a problem's cases."""
+async def answers_of(
+    scene: Scene, box: JSON, problem: Problem, program: str, cases: Sequence[tuple[str, str]]
+) -> list[Any]:
+    """What becomes of a program on some cases, as `tried` says it."""
     if not program.strip():
-        return [{"status": "error", "message": "no program"}] * len(inputs)
-    function, *args = question(replace(problem, check=""), program, inputs)
-    return await boxed(scene, function, box, *args)
+        return [{"status": "error", "message": "no program", "right": False}] * len(cases)
+    return await boxed(scene, tried, box, problem.name, whole(problem, program), list(map(list, cases)))
 
 
-def question(problem: Problem, program: str, inputs: Sequence[str]) -> tuple[Callable[..., JSON], *tuple[JSON, ...]]:
-    """How a program is asked: a function of the sandbox's, and what it takes after the box.
-
-    Args: inputs: each as in a problem's cases; test code has its own.
-    """
+def question(problem: Problem, program: str) -> tuple[Callable[..., JSON], *tuple[JSON, ...]]:
+    """How a program is tried on a problem's hidden tests: a function, and what it takes after a box."""
     if problem.check:
         return judged, problem.check, whole(problem, program), problem.name
-    given = [json.loads(text) for text in inputs]
-    if not problem.name:
-        return runs, program, given
-    return calls, whole(problem, program), [[problem.name, args] for args in given]
+    return tried, problem.name, whole(problem, program), list(map(list, problem.cases))
+
+
+@InThread
+def tried(box: dict[str, Any], name: str, program: str, cases: list[list[str]]) -> list[Answer]:
+    """What becomes of a program on some cases. An episode's log keeps this, and not all that a program can write.
+
+    Args: name: of its function; "" of a whole program. cases: as a problem's.
+    Returns: each one's status, whether it is `right`, the `message` of a failure, and of a wrong answer as much as is
+        `shown`: as Python writes it, or as it was written.
+    """
+    given = [json.loads(one) for one, _ in cases]
+    answers = calls(box, program, [[name, args] for args in given]) if name else runs(box, program, given)
+    return [_told(name, wanted, answer) for (_, wanted), answer in zip(cases, answers, strict=True)]
+
+
+def _told(name: str, wanted: str, answer: Answer) -> Answer:
+    if right(name, wanted, answer):
+        return {"status": "ok", "right": True}
+    told = {key: answer[key] for key in ("status", "message", "kind") if key in answer}
+    shown = {"shown": shown_of(name, answer)} if answer["status"] == "ok" else {}
+    return {**told, "right": False, **shown}
+
+
+def shown_of(name: str, answer: Answer) -> str:
+    """The beginning of an answer, as Python writes it, or as a program wrote it."""
+    return (written(answer["value"]) if name else answer["output"])[: LONGEST_SHOWN + 1]
+
+
+LONGEST_SHOWN = 600
+"""Characters of what somebody wrote that anybody is shown."""
 
 
 async def boxed(scene: Scene, function: Callable[..., JSON], *args: JSON) -> JSON:
@@ -178,12 +204,12 @@ async def boxed(scene: Scene, function: Callable[..., JSON], *args: JSON) -> JSO
         raise Unavailable("sandbox", str(error)) from error
 
 
-def right(problem: Problem, expected: str, answer: Any) -> bool:
-    """Whether an answer is what a case expects."""
+def right(name: str, expected: str, answer: Answer) -> bool:
+    """Whether an answer is what a case expects. name: of the function; "" of a whole program."""
     if answer["status"] != "ok":
         return False
     wanted = json.loads(expected)
-    return same(wanted, answer["value"]) if problem.name else agrees(str(wanted), str(answer["output"]))
+    return same(wanted, answer["value"]) if name else agrees(str(wanted), str(answer["output"]))
 
 
 def agrees(expected: str, found: str) -> bool:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from coterie import sandbox
 from coterie.environment import Environment, Split
-from coterie.problems import Problem, embedded
+from coterie.problems import LONGEST_SHOWN, Problem, embedded
 from coterie.problems import data as published
 from coterie.sandbox import Backend, Box
 from coterie.scene import JSON, Message
@@ -119,10 +119,6 @@ def chat(role: str, task: str, history: str) -> list[Message]:
     return [{"role": "system", "content": role}, {"role": "user", "content": user}]
 
 
-LONGEST_QUOTE = 600
-"""Characters of what somebody wrote that a prompt shows."""
-
-
 def quote(text: str) -> str:
     """What a role or a program wrote, bounded."""
-    return text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]} …"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]} …"

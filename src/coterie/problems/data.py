@@ -26,9 +26,10 @@ from typing import Any, Literal
 from coterie.environment import SPLITS, Split, split_of
 from coterie.errors import ConfigError, nearest
 from coterie.problems import Problem, golds
-from coterie.problems.formats import Row, Unfit, format_of
+from coterie.problems.formats import LONGEST_REASON, Row, Unfit, format_of
 from coterie.problems.mutate import mutations
 from coterie.problems.sources import Source, source_of
+from coterie.safe import one_line
 from coterie.sandbox import Box
 
 ARROW = "->"
@@ -250,14 +251,15 @@ def _problem(build: Callable[[Row], Problem], row: Row, functions: bool, librari
     try:
         problem = build(row)
     except Exception as error:  # of a stranger's row: it may nest, be cut or be packed in any way
-        said = {Unfit: f"{error}", KeyError: f"it has no {error}"}
-        return f"with not a problem: {said.get(type(error), f'{type(error).__name__}: {str(error)[:100]}')}"
+        said = {Unfit: f"{error}", KeyError: f"it has no {error}"}.get(type(error), f"{type(error).__name__}: {error}")
+        return f"with not a problem: {one_line(said)[:LONGEST_REASON]}"
     if not (problem.cases or problem.check):
         return "with no hidden test"
     if functions and not problem.name:
         return "with a whole program, where a function is asked for"
     if missing := set(problem.libraries) - set(libraries):
-        return f"with packages that environment.libraries does not name: {', '.join(sorted(missing))}"
+        names = one_line(", ".join(sorted(missing)))[:LONGEST_REASON]
+        return f"with packages that environment.libraries does not name: {names}"
     return problem
 
 

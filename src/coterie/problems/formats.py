@@ -25,6 +25,8 @@ from coterie.sandbox import encode
 
 LONGEST_TESTS = 64 << 20
 """Bytes of a row's tests, where they come packed."""
+LONGEST_REASON = 200
+"""Characters of why a row is passed over that may be the row's own."""
 PYTHON3 = 3
 """CodeContests' number for the language."""
 TEXT = ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8")
@@ -43,9 +45,8 @@ def format_of(row: Row, where: str) -> Callable[[Row], Problem]:
         if set(columns) <= row.keys():
             return build
     wanted = "; ".join(f"{name}: {', '.join(columns)}" for columns, (name, _) in reversed(FORMATS.items()))
-    raise ConfigError(
-        f"{where}: its columns are {', '.join(sorted(row)) or 'none'}; wanted are those of a set: {wanted}"
-    )
+    its = ", ".join(sorted(row))[:LONGEST_REASON] or "none"
+    raise ConfigError(f"{where}: its columns are {its}; wanted are those of a set: {wanted}")
 
 
 def _humaneval(row: Row) -> Problem:
@@ -121,7 +122,9 @@ def _live_code_bench(row: Row) -> Problem:
 
 
 def _own(row: Row) -> Problem:
-    name, tests = str(row.get("name") or ""), row["tests"]
+    name, tests = row.get("name") or "", row["tests"]
+    if not (isinstance(name, str) and (name.isidentifier() or not name)):
+        raise Unfit("name is that of a function")
     wanted = {"args", "value"} if name else {"input", "output"}
     if not isinstance(tests, list) or not all(isinstance(one, dict) and wanted <= one.keys() for one in tests):
         without = "" if name else "; without a name it is a whole program"

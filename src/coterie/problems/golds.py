@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from coterie.problems import Problem, Verdict, judge, question, verdict_of
+from coterie.problems.formats import LONGEST_REASON
 from coterie.safe import one_line
 from coterie.sandbox import Box
 from coterie.sandbox.backends import missing
@@ -25,8 +26,6 @@ VERSION = 2
 """Of what is kept."""
 SOON_S = 3.0
 """After which time a person is told how far it is, and how often."""
-LONGEST_REASON = 200
-"""Characters of how a solution failed."""
 
 
 def failing(problems: Sequence[Problem], box: Box) -> tuple[str, dict[int, str]]:
@@ -69,9 +68,9 @@ def _why(verdict: Verdict) -> str:
 
 def solves(problem: Problem, program: str, box: Box) -> Verdict:
     """A program's verdict on a problem's hidden tests, outside any episode."""
-    function, *args = question(problem, program, [given for given, _ in problem.cases])
+    function, *args = question(problem, program)
     answer = function(box.json(), *args)
-    return verdict_of(answer) if problem.check else judge(problem, answer)
+    return verdict_of(answer) if problem.check else judge(answer)
 
 
 def _key(problem: Problem, box: Box) -> str:

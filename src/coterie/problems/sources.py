@@ -57,6 +57,8 @@ class Source:
         if self.name:
             yield from _of_hub(self)
         else:
+            if Path(self.text).exists() and not Path(self.text).is_file():  # a pipe would be waited for
+                raise ConfigError(f"environment.data: {self.text} cannot be read: it is no ordinary file")
             rows = _parquet(self.text) if self.text.endswith(".parquet") else _lines(self.text)
             yield from (("", number, row) for number, row in rows)
 

@@ -155,8 +155,8 @@ def judged(box: dict[str, Any], tests: str, program: str, name: str, told: int =
     Args: tests: with every assert a call of `__record__`, see `problems/formats.py`. name: the function. told: how
         many calls of it are told.
     Returns: an answer with `passed` and `total` asserts, calls `asked`, `answered` and out of time (`late`), and
-        the first `calls` that could be made again: their arguments, and in a list what was answered, if the assert
-        that they were part of held; not ok when the program or the tests do not load.
+        the first `calls` that could be made again, as pairs of JSON: their arguments, and what was answered, "" if the
+        assert that they were part of did not hold; not ok when the program or the tests do not load.
     """
     if refused := _refused(program):
         return refused

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from coterie.sandbox.border import FAILURES, Message
@@ -12,6 +13,8 @@ MOST_MESSAGES = 100_000
 """Of one trial."""
 MOST_TIMEOUTS = 3
 """Calls out of time after which a program is not called again: the rest are out of time too."""
+LONGEST_CALL = 1 << 16
+"""Characters of a call's arguments and value that is told: an episode's log keeps it."""
 DEEPEST = 50
 """Calls within calls, from one side to the other and back."""
 TOO_MUCH: Message = {"status": "error", "kind": "RecursionError", "message": "the tests and the program go on for ever"}
@@ -31,7 +34,7 @@ class Trial:
         self.held: list[bool] = []
         self.statuses: list[str] = []
         self.calls = calls
-        self.answered: list[tuple[int, list[Any], Any]] = []
+        self.answered: list[tuple[int, str, str]] = []
         self._messages = 0
 
     def run(self, tests: str) -> Message:
@@ -70,7 +73,9 @@ class Trial:
             self.statuses.append("ok" if found["status"] == "returned" else found["status"])
             again = not (asked["kwargs"] or acting(asked["args"]))
             if found["status"] == "returned" and again and len(self.answered) < self.calls:
-                self.answered.append((len(self.held), asked["args"], found["value"]))
+                call = (json.dumps(asked["args"]), json.dumps(found["value"]))
+                if sum(map(len, call)) <= LONGEST_CALL:
+                    self.answered.append((len(self.held), *call))
         return found
 
 
@@ -104,5 +109,5 @@ def outcome(trial: Trial, last: Message, untried: int) -> dict[str, Any] | None:
         "asked": len(trial.statuses),
         "answered": trial.statuses.count("ok"),
         "late": trial.statuses.count("timeout"),
-        "calls": [[args, [value] if at < len(held) and held[at] else []] for at, args, value in trial.answered],
+        "calls": [[args, value if at < len(held) and held[at] else ""] for at, args, value in trial.answered],
     }
