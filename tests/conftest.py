@@ -9,7 +9,8 @@ import torch
 from hypothesis import HealthCheck, Phase, settings
 
 torch.set_num_threads(1)
-os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="coterie-tests-")  # what is kept there is a person's own
+CACHE = tempfile.TemporaryDirectory(prefix="coterie-tests-")
+os.environ["XDG_CACHE_HOME"] = CACHE.name  # what is kept in the usual place is a person's own
 for number, handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
     signal.signal(number, handler)
 

@@ -170,14 +170,11 @@ def _bubblewrap(box: Box) -> Started:
 
 
 def _process(box: Box) -> Started:
-    folder = tempfile.mkdtemp(prefix="coterie-")
+    folder = (
+        f"{tempfile.gettempdir()}/coterie-{secrets.token_hex(8)}"  # made by the keeper, which outlives this process
+    )
     libraries = [str(_package(name).parent) for name in box.libraries]
-    try:
-        process = _popen([sys.executable, *_keeper(box, folder, None, libraries)], cwd=folder)
-    except OSError:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    return Started(process, folder=folder)
+    return Started(_popen([sys.executable, *_keeper(box, folder, None, libraries)]), folder=folder)
 
 
 def _user() -> int:

@@ -70,11 +70,14 @@ class Keeper:
             os.dup2(nothing, number)
 
     def serve(self, ready: dict[str, Any]) -> None:
-        """Answers the host until it closes."""
-        self.say(ready)
-        for line in self.requests:
-            request = loads(line.decode())
-            getattr(self, request.pop("do"))(**request)
+        """Answers the host until it is gone."""
+        try:
+            self.say(ready)
+            for line in self.requests:
+                request = loads(line.decode())
+                getattr(self, request.pop("do"))(**request)
+        except BrokenPipeError:
+            pass
         self.end()
         self.clean()
 
@@ -354,6 +357,8 @@ def main() -> None:
     if settings["tmp"]:
         ready["inodes"] = mounted(settings["folder"], *settings["tmp"])
         surrender(settings["user"])
+    else:
+        os.mkdir(settings["folder"], 0o700)  # noqa: PTH102
     try:
         gc.collect()
         gc.freeze()
