@@ -59,8 +59,8 @@ starter: setup ## rebuild the shipped starter (about 25 minutes)
 	rm -rf build/careful build/starter
 	$(BIN)/coterie sft plan_path --out build/careful --set environment.naive=0.0 --set sft.steps=1300
 	$(BIN)/coterie sft plan_path --out build/starter --model build/careful --set environment.naive=0.75 --set sft.steps=80 --set sft.lr=1e-3
-	rm -rf src/coterie/starter
-	cp -r build/starter src/coterie/starter
+	rm -rf src/coterie/starters/plan_path
+	cp -r build/starter src/coterie/starters/plan_path
 
 NOTED := --set sft.tasks_per_step=32 --set memory.mode=on --set memory.mask=0.5 --set memory.relevance=0.2
 
@@ -68,28 +68,28 @@ define starter_assistants
 	rm -rf build/careful build/$(1)
 	$(BIN)/coterie sft assistants --out build/careful $(NOTED) $(2) --set environment.naive=0.0 --set sft.steps=900 --set 'environment.kinds=["qa","shop_call","general_call","general_call","general_call","math","math","together","together"]'
 	$(BIN)/coterie sft assistants --out build/$(1) $(NOTED) $(2) --model build/careful --set sft.steps=80 --set sft.lr=1e-3
-	rm -rf src/coterie/$(1)
-	cp -r build/$(1) src/coterie/$(1)
+	rm -rf src/coterie/starters/$(1)
+	cp -r build/$(1) src/coterie/starters/$(1)
 endef
 
 starter-assistants: setup ## rebuild the starter of assistants (about 10 minutes)
-	$(call starter_assistants,starter_assistants)
+	$(call starter_assistants,assistants)
 
 starter-assistants-solo: setup ## the same for a master alone (about 10 minutes)
-	$(call starter_assistants,starter_assistants_solo,--set environment.solo=true)
+	$(call starter_assistants,assistants_solo,--set environment.solo=true)
 
 starter-code: setup ## rebuild the starter of the programming tasks (about 14 minutes)
 	rm -rf build/starter_code
 	$(BIN)/coterie sft code --out build/starter_code --set sft.steps=900 --set sft.tasks_per_step=24
-	rm -rf src/coterie/starter_code
-	cp -r build/starter_code src/coterie/starter_code
+	rm -rf src/coterie/starters/code
+	cp -r build/starter_code src/coterie/starters/code
 
 screenshots: setup ## the pictures of docs/report.md, from RUNS (default: the newest two); needs chromium
 	$(BIN)/coterie report $(or $(RUNS),$$(ls -dt runs/*/ | head -2)) --out build/report.html
 	$(BIN)/python -m tests.screenshots build/report.html docs
 
 docs: setup ## regenerate docs/config.md
-	$(BIN)/python -m coterie.reference > docs/config.md
+	$(BIN)/python -m coterie.config.reference > docs/config.md
 
 clean: ## remove what was built
 	rm -rf .venv build dist mutants .pytest_cache .ruff_cache .hypothesis

@@ -7,9 +7,9 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from coterie.environment import Environment, Split, Task
 from coterie.environments.plan_path import PlanPath
-from coterie.scene import Reply, Scene
+from coterie.kernel.environment import Environment, Split, Task
+from coterie.kernel.scene import Reply, Scene
 from tests.toys import Number, Toy
 
 

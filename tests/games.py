@@ -15,14 +15,14 @@ from random import Random
 from typing import Any
 
 from coterie.algorithms.base import Algorithm
-from coterie.engines.base import Request
 from coterie.engines.scripted import ScriptedEngine
-from coterie.episode import Sample, text_of
-from coterie.group import Collected
-from coterie.play import Play
-from coterie.scene import Scene
+from coterie.kernel.engine import Request
+from coterie.kernel.episode import Sample, text_of
+from coterie.kernel.group import Collected
+from coterie.kernel.play import Play
+from coterie.kernel.scene import Scene
+from coterie.kernel.team import Team, route
 from coterie.seeds import seed_of
-from coterie.team import Team, route
 from tests.toys import Number, Toy, one
 
 Gradient = Counter[tuple[str, int]]

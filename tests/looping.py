@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from coterie.scene import Scene
+from coterie.kernel.scene import Scene
 from tests.toys import Agree, Number, Toy
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from coterie.api import Loaded
 from coterie.cli import app, main
-from coterie.episode import Called, Log, Noted, Returned
-from coterie.models import save_model
+from coterie.kernel.episode import Called, Log, Noted, Returned
+from coterie.models.load import save_model
 from coterie.registry import ALGORITHMS
+from coterie.report.text import log_text
 from coterie.run.interrupts import Stop
-from coterie.trees import log_text
+from coterie.run.loaded import Loaded
 from tests.toys import tiny
 
 ROOT = Path(__file__).parent.parent
@@ -83,8 +83,8 @@ def test_help_needs_no_torch():
 
 def test_an_environment_and_the_samplers_are_read_without_torch():
     script = (
-        "import sys\nimport coterie.environments.plan_path, coterie.algorithms.at_grpo, coterie.config\n"
-        "import coterie.conformance\n"
+        "import sys\nimport coterie.environments.plan_path, coterie.algorithms.at_grpo, coterie.config.resolve\n"
+        "import coterie.checks.conformance\n"
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
@@ -206,7 +206,7 @@ def test_a_person_may_take_a_role(run, monkeypatch):
 
 
 def test_what_a_model_wrote_is_shown_as_text():
-    from coterie.safe import plain
+    from coterie.kernel.safe import plain
 
     assert plain("\x1b[2Jhi\u202e\r") == "\\x1b[2Jhi\\x202e\\x0d"
 

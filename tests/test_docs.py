@@ -10,7 +10,7 @@ import pytest
 
 from coterie import check
 from coterie.bench import BENCHES
-from coterie.environment import Environment
+from coterie.kernel.environment import Environment
 from coterie.registry import ALGORITHMS, ENVIRONMENTS, find
 from tests.test_cli import call
 
@@ -76,7 +76,7 @@ def test_every_algorithm_and_environment_has_its_page():
 
 def test_every_metric_of_a_run_has_a_row(tmp_path):
     from coterie import load_config, train
-    from coterie.models import save_model
+    from coterie.models.load import save_model
     from tests.toys import tiny
 
     save_model(tiny(), tmp_path / "model")

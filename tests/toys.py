@@ -13,12 +13,12 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from coterie.engines.scripted import ScriptedEngine
-from coterie.environment import Environment, Split, Task
-from coterie.models import Model, prepare
-from coterie.play import Play, Sampling
+from coterie.kernel.environment import Environment, Split, Task
+from coterie.kernel.play import Play, Sampling
+from coterie.kernel.scene import Reply, Scene
+from coterie.kernel.team import Team
+from coterie.models.load import Model, prepare
 from coterie.run.sft import new_tokenizer
-from coterie.scene import Reply, Scene
-from coterie.team import Team
 from tests.outside import double, fail
 
 

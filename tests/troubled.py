@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from coterie.errors import CallError
-from coterie.scene import Scene
+from coterie.kernel.scene import Scene
 from tests.outside import double, killed, spin
 from tests.toys import Agree, Number, Toy, parity
 

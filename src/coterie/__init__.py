@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from coterie.algorithms.base import Algorithm
-    from coterie.api import evaluate, load
-    from coterie.config import load_config
-    from coterie.conformance import check
-    from coterie.environment import Environment, Lesson, Task, split_of
+    from coterie.checks.conformance import check
+    from coterie.config.resolve import load_config
     from coterie.errors import CallError, CoterieError, Unavailable
+    from coterie.kernel.environment import Environment, Lesson, Task, split_of
+    from coterie.kernel.scene import Reply, Scene
     from coterie.run.ablation import Ablation
+    from coterie.run.loaded import evaluate, load
     from coterie.run.sft import sft
     from coterie.run.train import train
-    from coterie.scene import Reply, Scene
     from coterie.seeds import seed_of
 
 __version__ = "0.1.0"
@@ -29,19 +29,19 @@ _HOMES = {
     "Algorithm": "coterie.algorithms.base",
     "CallError": "coterie.errors",
     "CoterieError": "coterie.errors",
-    "Environment": "coterie.environment",
-    "Lesson": "coterie.environment",
-    "Reply": "coterie.scene",
-    "Scene": "coterie.scene",
-    "Task": "coterie.environment",
+    "Environment": "coterie.kernel.environment",
+    "Lesson": "coterie.kernel.environment",
+    "Reply": "coterie.kernel.scene",
+    "Scene": "coterie.kernel.scene",
+    "Task": "coterie.kernel.environment",
     "Unavailable": "coterie.errors",
-    "check": "coterie.conformance",
-    "evaluate": "coterie.api",
-    "load": "coterie.api",
-    "load_config": "coterie.config",
+    "check": "coterie.checks.conformance",
+    "evaluate": "coterie.run.loaded",
+    "load": "coterie.run.loaded",
+    "load_config": "coterie.config.resolve",
     "seed_of": "coterie.seeds",
     "sft": "coterie.run.sft",
-    "split_of": "coterie.environment",
+    "split_of": "coterie.kernel.environment",
     "train": "coterie.run.train",
 }
 __all__ = [

@@ -23,14 +23,14 @@ import typer
 
 from coterie.bench import BENCHES
 from coterie.errors import CoterieError, nearest
-from coterie.safe import command, one_line, plain
+from coterie.kernel.safe import command, one_line, plain
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from coterie.api import Loaded
     from coterie.run.ablation import Change
     from coterie.run.evaluate import Evaluation
+    from coterie.run.loaded import Loaded
 
 app = typer.Typer(
     add_completion=False,
@@ -79,7 +79,7 @@ def train(
     ] = False,
 ) -> None:
     """Train a team: coterie train plan_path --set train.steps=200"""
-    from coterie.config import load_config
+    from coterie.config.resolve import load_config
     from coterie.errors import ConfigError
 
     if config is None and resume is None:
@@ -88,16 +88,16 @@ def train(
         raise ConfigError("--resume goes on in its own folder; leave --out away")
     if anyway and resume is None:
         raise ConfigError("--anyway has no effect without --resume; leave it away")
-    from coterie.runs import Run
+    from coterie.run.folder import Run
 
     old = None if resume is None else Run.open(resume)
     config = str(resume / "config.toml") if resume and config is None else config
     resolved = load_config(str(config), sets or ())
     finished = old is not None and resolved.train.steps in old.checkpoints()
     if dry_run:
-        from coterie.conformance import rehearse
-        from coterie.crew import pick_device
-        from coterie.models import memory_text
+        from coterie.checks.conformance import rehearse
+        from coterie.models.load import memory_text
+        from coterie.run.weights import pick_device
 
         if old:
             old.check_goes_on(resolved)
@@ -106,11 +106,11 @@ def train(
         remarks = "".join(f"# {remark}\n" for remark in resolved.remarks)
         say(remarks + resolved.toml() + memory_text({name: policy.model for name, policy in resolved.policies.items()}))
         return
-    from coterie.api import headline
-    from coterie.display import TrainingDisplay
+    from coterie.report.display import TrainingDisplay
+    from coterie.report.terminal import let_output_break
     from coterie.run.interrupts import Stop
+    from coterie.run.loaded import headline
     from coterie.run.train import train as run_training
-    from coterie.terminal import let_output_break
 
     let_output_break()
     for remark in resolved.remarks:
@@ -161,8 +161,8 @@ def evaluate(
 ) -> None:
     """Measure a run's team on held-out tasks, without a tree: coterie eval RUN --mute proposer"""
     from coterie.errors import ConfigError
-    from coterie.mistakes import check_split
-    from coterie.runs import Run
+    from coterie.kernel.mistakes import check_split
+    from coterie.run.folder import Run
 
     check_split(split, "--split")
     if memory not in (None, *(modes := ("off", "on", "placebo"))):
@@ -251,9 +251,9 @@ def play(
 ) -> None:
     """Watch one episode, or a training tree: coterie play RUN --step 40 --tree"""
     from coterie.errors import ConfigError
-    from coterie.mistakes import check_split
-    from coterie.runs import Run
-    from coterie.trees import log_text, tree_text
+    from coterie.kernel.mistakes import check_split
+    from coterie.report.text import log_text, tree_text
+    from coterie.run.folder import Run
 
     check_split(split, "--split")
     opened = Run.open(run)
@@ -301,7 +301,7 @@ def report(
 ) -> None:
     """Show runs as one page: curves, warnings, groups, roles: coterie report RUN"""
     from coterie.errors import ConfigError
-    from coterie.runs import Run, write_whole
+    from coterie.run.folder import Run, write_whole
 
     page = out or runs[0] / "report.html"
     if page.is_dir():
@@ -325,10 +325,10 @@ def show_memory(
 ) -> None:
     """Show what roles remember, where it comes from and what it was worth: coterie memory RUN"""
     from coterie.errors import ConfigError
-    from coterie.memory import near_duplicates
-    from coterie.mistakes import task_of
-    from coterie.runs import Run
-    from coterie.trees import memory_text
+    from coterie.kernel.mistakes import task_of
+    from coterie.memory.store import near_duplicates
+    from coterie.report.text import memory_text
+    from coterie.run.folder import Run
 
     opened = Run.open(run)
     roles = opened.config.team.roles
@@ -353,12 +353,12 @@ def sft(
     sets: Sets = None,
 ) -> None:
     """Build a starter from demonstrations: coterie sft plan_path --out my_starter --set sft.steps=500"""
-    from coterie.config import load_sft
-    from coterie.display import step_progress
+    from coterie.config.resolve import load_sft
+    from coterie.report.display import step_progress
     from coterie.run.sft import sft as build
 
     world, config, memory = load_sft(environment, sets or ())
-    from coterie.terminal import let_output_break
+    from coterie.report.terminal import let_output_break
 
     let_output_break()
     with step_progress(_console(), config.steps) as progress:
@@ -400,8 +400,8 @@ def show_data(
     as_json: AsJson = False,
 ) -> None:
     """Look at data: rows, splits, hashes, and what is left out and why: coterie data humaneval"""
-    from coterie.config import load_environment
-    from coterie.problems.base import ProgrammingTask
+    from coterie.config.resolve import load_environment
+    from coterie.environments.coding.problems.base import ProgrammingTask
 
     tables = {"name": "code_pair" if functions else "code", "data": name, "check_solutions": solutions}
     world = load_environment({"environment": tables}, sets or ())
@@ -423,8 +423,8 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Prove that an environment keeps its contract: coterie check my_env.py:MyEnv"""
-    from coterie.config import load_config
-    from coterie.conformance import check as prove
+    from coterie.checks.conformance import check as prove
+    from coterie.config.resolve import load_config
 
     config = load_config(target, sets or ())
     limits = config.engine.model_dump(include={"call_timeout_s", "play_timeout_s"}, exclude_unset=True)
@@ -442,7 +442,7 @@ def check(
 @app.command()
 def doctor(as_json: AsJson = False) -> None:
     """Look at this machine: versions, hardware, what can run: coterie doctor"""
-    from coterie.doctor import examine
+    from coterie.checks.doctor import examine
 
     findings = examine()
     if as_json:
@@ -463,7 +463,7 @@ def bench(
 ) -> None:
     """Measure: every figure in the docs comes from here: coterie bench rollout"""
     from coterie.bench import run_bench
-    from coterie.terminal import let_output_break
+    from coterie.report.terminal import let_output_break
 
     let_output_break()
     figures: dict[str, Any] = run_bench(name, say=None if as_json else lambda line: say(line, err=True))
@@ -491,14 +491,14 @@ def _kept_for_json(as_json: bool) -> AbstractContextManager[object]:
 
 
 def _console(stderr: bool = False) -> Console:
-    from coterie.terminal import SafeConsole
+    from coterie.report.terminal import SafeConsole
 
     return SafeConsole(stderr=stderr, highlight=False)
 
 
 def _loaded(run: Path, step: int | None) -> Loaded:
     """A run's team; says where its environment is no longer the one that it was trained in."""
-    from coterie.api import load
+    from coterie.run.loaded import load
 
     loaded = load(run, step)
     if loaded.changed:
@@ -513,7 +513,7 @@ def _interrupted(message: str = "", code: int = INTERRUPTED) -> NoReturn:
 
 def _show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """A bug keeps its traceback, one of `play` from `play` on; what it quotes of tasks and replies is made safe."""
-    from coterie.cursor import PlayBug
+    from coterie.kernel.cursor import PlayBug
 
     if not isinstance(error, PlayBug) or (cause := error.__cause__) is None:
         sys.stderr.write(plain("".join(traceback.format_exception(kind, error, trace))))
@@ -560,7 +560,7 @@ def main() -> None:
         say(f"coterie: {message[:1].lower()}{message[1:]}; see coterie --help", err=True)
         sys.exit(2)
     except (BrokenPipeError, Unheard):  # whoever read has gone, as `| head` does
-        from coterie.terminal import drop
+        from coterie.report.terminal import drop
 
         drop(sys.stdout)
         sys.exit(BROKEN_PIPE)

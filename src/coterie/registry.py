@@ -13,16 +13,16 @@ import sys
 from pathlib import Path
 from typing import Any, TypeVar
 
-from coterie.environment import STARTERS, Settings
 from coterie.errors import ConfigError, nearest
-from coterie.mistakes import raised_at, said
+from coterie.kernel.environment import STARTERS, Settings
+from coterie.kernel.mistakes import raised_at, said
 from coterie.seeds import seed_of
 
 ENVIRONMENTS = {
     "plan_path": "coterie.environments.plan_path:PlanPath",
-    "code": "coterie.environments.code:Code",
-    "code_pair": "coterie.environments.code_pair:CodePair",
-    "assistants": "coterie.environments.assistants:Assistants",
+    "code": "coterie.environments.coding.code:Code",
+    "code_pair": "coterie.environments.coding.code_pair:CodePair",
+    "assistants": "coterie.environments.assistants.assistants:Assistants",
 }
 ALGORITHMS = {
     "at_grpo": "coterie.algorithms.at_grpo:ATGRPO",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from coterie.algorithms.base import GroupBaseline
-from coterie.environment import Task
-from coterie.episode import Horizon
-from coterie.group import Collected
-from coterie.play import Play
+from coterie.kernel.environment import Task
+from coterie.kernel.episode import Horizon
+from coterie.kernel.group import Collected
+from coterie.kernel.play import Play
 from coterie.sampling.tree import Commit, Joint, tree
 
 

@@ -13,12 +13,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from coterie.credit import CREDIT, Credit
-from coterie.environment import Environment, Settings, Task
-from coterie.episode import Horizon
-from coterie.group import Collected, Group
-from coterie.play import Play
-from coterie.team import Team
+from coterie.algorithms.credit import CREDIT, Credit
+from coterie.kernel.environment import Environment, Settings, Task
+from coterie.kernel.episode import Horizon
+from coterie.kernel.group import Collected, Group
+from coterie.kernel.play import Play
+from coterie.kernel.team import Team
 
 Surrogate = Literal["clip", "policy_gradient"]
 Denominator = Literal["tokens", "sequences", "tasks"]

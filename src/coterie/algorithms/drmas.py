@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from coterie.algorithms.base import GroupBaseline
-from coterie.environment import Task
-from coterie.group import Collected
-from coterie.play import Play
+from coterie.kernel.environment import Task
+from coterie.kernel.group import Collected
+from coterie.kernel.play import Play
 from coterie.sampling.episodes import Count, episodes
 
 

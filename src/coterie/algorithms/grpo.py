@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from coterie.algorithms.mas_grpo import MASGRPO
-from coterie.environment import Environment
 from coterie.errors import ConfigError
-from coterie.team import Team
+from coterie.kernel.environment import Environment
+from coterie.kernel.team import Team
 
 
 class GRPO(MASGRPO):

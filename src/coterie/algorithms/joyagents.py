@@ -13,13 +13,13 @@ from typing import Literal
 from pydantic import Field
 
 from coterie.algorithms.base import Denominator
+from coterie.algorithms.credit import Credit
 from coterie.algorithms.node_wise import NodeWise
-from coterie.credit import Credit
-from coterie.environment import Environment
+from coterie.algorithms.selection import RANKED, Among, Choice, Rule, select
 from coterie.errors import ConfigError
-from coterie.group import Group
-from coterie.selection import RANKED, Among, Choice, Rule, select
-from coterie.team import Team
+from coterie.kernel.environment import Environment
+from coterie.kernel.group import Group
+from coterie.kernel.team import Team
 
 BY_SIGNAL: tuple[Rule, ...] = ("signal", "shrunk", "sample")
 """Rules that need to know what chance does after a decision."""

@@ -6,14 +6,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from coterie import credit
+from coterie.algorithms import credit
 from coterie.algorithms.base import Algorithm, Denominator, Surrogate
-from coterie.environment import Environment, Task
 from coterie.errors import ConfigError
-from coterie.group import Collected, Group
-from coterie.play import Play
+from coterie.kernel.environment import Environment, Task
+from coterie.kernel.group import Collected, Group
+from coterie.kernel.play import Play
+from coterie.kernel.team import Team
 from coterie.sampling.expand import Expansion, JointActions, Plan, expand
-from coterie.team import Team
 
 Baseline = Literal["none", "mean", "leave_one_out", "greedy"]
 

@@ -25,15 +25,15 @@ from typing import Any
 import torch
 
 from coterie.bench import Say
+from coterie.bench.intervals import over_seeds
 from coterie.bench.joyagents import CONFIG, TABLE
-from coterie.config import load_config
-from coterie.crew import Crew
+from coterie.config.resolve import load_config
 from coterie.errors import Unavailable
-from coterie.intervals import over_seeds
+from coterie.kernel.play import Play
+from coterie.kernel.team import count_tasks, route
 from coterie.learning.batch import rows_of
-from coterie.play import Play
+from coterie.run.weights import Crew
 from coterie.seeds import seed_of
-from coterie.team import count_tasks, route
 
 FOLDER, PAGE = Path("runs/bench-allocation"), Path("docs/results/allocation.md")
 REPLIES = 2000

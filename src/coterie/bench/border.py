@@ -12,12 +12,12 @@ from typing import Any
 
 from coterie.bench import Say
 from coterie.engines.scripted import ScriptedEngine
-from coterie.environment import Split
-from coterie.environments.code import Code
-from coterie.problems import Problem
-from coterie.problems.formats import instrumented
+from coterie.environments.coding.code import Code
+from coterie.environments.coding.problems import Problem
+from coterie.environments.coding.problems.formats import instrumented
+from coterie.kernel.environment import Split
+from coterie.kernel.team import Team
 from coterie.run.evaluate import evaluate_team
-from coterie.team import Team
 
 PROGRAMS = 20_000
 ROUND = 500

@@ -9,13 +9,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from coterie.api import load
 from coterie.bench import Say
 from coterie.bench.contest import Contest, Entrant
 from coterie.bench.rows import FIVE, Row, Table
-from coterie.episode import Answered, Noted
-from coterie.mistakes import task_of
+from coterie.kernel.episode import Answered, Noted
+from coterie.kernel.mistakes import task_of
 from coterie.run.evaluate import at_k
+from coterie.run.loaded import load
 
 PAGE = Path("docs/results/code.md")
 CODE, PAIR, SOLO = "configs/code.toml", "configs/code_pair.toml", "configs/code_pair_solo.toml"

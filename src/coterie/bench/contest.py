@@ -12,11 +12,11 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
-from coterie.api import load
 from coterie.bench import Say
+from coterie.bench.intervals import over_seeds
 from coterie.bench.rows import Table
-from coterie.intervals import over_seeds
-from coterie.safe import plain
+from coterie.kernel.safe import plain
+from coterie.run.loaded import load
 
 COLOURS = ("#1f6feb", "#d1242f", "#8250df", "#1a7f37", "#bc4c00")
 WIDTH, HEIGHT, LEFT, TOP = 560, 250, 60, 30

@@ -1,7 +1,7 @@
 """Whom the cooperation reward of `code_pair` pays: cheats, and pairs that really share the work.
 
-Each file of `tests/pairs` holds problems, whose cases are values as `coterie.sandbox.encode` writes them (a table is
-`{"dict": [[key, value], …]}`), and pairs with what they deserve: full, handed_on or none. Writes
+Each file of `tests/environments/coding/pairs` holds problems, whose cases are values as `coterie.sandbox.encode` writes
+them (a table is `{"dict": [[key, value], …]}`), and pairs with what they deserve: full, handed_on or none. Writes
 docs/results/cooperation.md.
 """
 
@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from coterie.bench import Say
-from coterie.environments.code_pair import CodePair, Outcome
-from coterie.problems import Problem
-from coterie.scene import JSON, Scene
+from coterie.environments.coding.code_pair import CodePair, Outcome
+from coterie.environments.coding.problems import Problem
+from coterie.kernel.scene import JSON, Scene
 
 PAGE = Path("docs/results/cooperation.md")
-FOLDER = Path("tests/pairs")
+FOLDER = Path("tests/environments/coding/pairs")
 PAID = ("none", "handed_on", "full")
 """What a pair may be paid, from the least."""
 WORDS = {"none": "none", "handed_on": "half", "full": "all"}

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from coterie.api import headline, load
 from coterie.bench import Say
-from coterie.config import Config, load_config
-from coterie.display import TrainingDisplay
+from coterie.config.resolve import Config, load_config
+from coterie.kernel.safe import command
+from coterie.report.display import TrainingDisplay
+from coterie.report.terminal import SafeConsole
 from coterie.run.evaluate import Evaluation
+from coterie.run.folder import Run
+from coterie.run.loaded import headline, load
 from coterie.run.train import train
-from coterie.runs import Run
-from coterie.safe import command
-from coterie.terminal import SafeConsole
 
 CONFIG = "configs/plan_path.toml"
 """What `coterie train plan_path` does, written out."""

@@ -10,12 +10,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from coterie.api import load
 from coterie.bench import Say
 from coterie.bench.contest import Contest, Entrant
 from coterie.bench.rows import FIVE, Row, Table, interval
 from coterie.run.evaluate import Evaluation
-from coterie.runs import Run
+from coterie.run.folder import Run
+from coterie.run.loaded import load
 
 PAGE = Path("docs/results/joyagents.md")
 CONFIG, SOLO = "configs/assistants.toml", "configs/assistants_solo.toml"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from coterie.models import Model, load_model, prepare
+from coterie.models.load import Model, load_model, prepare
 
 
 def medium() -> Model:

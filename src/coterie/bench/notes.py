@@ -9,13 +9,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from coterie.api import load
 from coterie.bench import Say
 from coterie.bench.contest import spread
 from coterie.bench.joyagents import CONFIG
 from coterie.bench.rows import Row, Table
-from coterie.memory import Mode
+from coterie.memory.store import Mode
 from coterie.run.evaluate import Evaluation
+from coterie.run.loaded import load
 
 PAGE = Path("docs/results/notes.md")
 RULES = ("all_live", "random_live", "raw_var", "signal", "shrunk")

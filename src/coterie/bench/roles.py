@@ -10,14 +10,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from coterie.api import load
 from coterie.bench import Say
+from coterie.bench.intervals import over_seeds
 from coterie.bench.plan_path import TABLE
-from coterie.diagnose import history
-from coterie.intervals import over_seeds
+from coterie.report.diagnose import history
 from coterie.run.ablation import Ablation, Change
 from coterie.run.evaluate import Evaluation
-from coterie.runs import Run
+from coterie.run.folder import Run
+from coterie.run.loaded import load
 
 PAGE = Path("docs/results/roles.md")
 VIEWS = {

@@ -17,9 +17,9 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from coterie.bench import Say
 from coterie.bench.models import medium
-from coterie.engines.base import Request
 from coterie.engines.transformers import TransformersEngine
-from coterie.models import Model
+from coterie.kernel.engine import Request
+from coterie.models.load import Model
 
 PROMPTS, SAMPLES, PROMPT_TOKENS, MEAN, CAP, REPEATS = 16, 8, 200, 16, 64, 5
 

@@ -18,9 +18,9 @@ from typing import Any
 
 from coterie.bench import Say
 from coterie.bench.demo import before_and_after
-from coterie.config import Config, load_config
-from coterie.intervals import over_seeds
-from coterie.runs import Run
+from coterie.bench.intervals import over_seeds
+from coterie.config.resolve import Config, load_config
+from coterie.run.folder import Run
 
 FIVE = (0, 1, 2, 3, 4)
 """Seeds of a row that the README quotes."""

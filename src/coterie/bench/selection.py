@@ -10,10 +10,10 @@ from random import Random
 from statistics import fmean, variance
 from typing import Any
 
+from coterie.algorithms.selection import Choice, Rule, select
 from coterie.bench import Say
-from coterie.episode import Sample
-from coterie.group import Group, Key, Member
-from coterie.selection import Choice, Rule, select
+from coterie.kernel.episode import Sample
+from coterie.kernel.group import Group, Key, Member
 
 TRIALS, COINS, DECISIONS, ALTERNATIVES, TOP_K = 1500, 12, 12, 4, 5
 CONTINUATIONS = (1, 2, 4, 8)

@@ -8,7 +8,7 @@ from typing import Any
 
 from coterie.bench import Say
 from coterie.bench.demo import CONFIG
-from coterie.config import load_config
+from coterie.config.resolve import load_config
 from coterie.errors import RolloutError
 from coterie.run.train import train
 

@@ -12,16 +12,16 @@ from statistics import median
 from typing import Any
 
 from coterie.bench import Say
-from coterie.config import Config, load_config
-from coterie.crew import Crew
+from coterie.config.resolve import Config, load_config
 from coterie.environments.plan_path import Maze, PlanPath, map_view, progress, walk
 from coterie.errors import Unavailable
-from coterie.group import Group
-from coterie.mistakes import task_of
-from coterie.play import Play
+from coterie.kernel.group import Group
+from coterie.kernel.mistakes import task_of
+from coterie.kernel.play import Play
+from coterie.kernel.scene import Scene
+from coterie.kernel.team import route
 from coterie.run.train import light_collection
-from coterie.scene import Scene
-from coterie.team import route
+from coterie.run.weights import Crew
 
 STEPS = 6
 DECISIONS = 64

@@ -16,13 +16,13 @@ import torch
 from coterie.algorithms.base import Loss
 from coterie.bench import Say
 from coterie.bench.models import medium
-from coterie.episode import Sample
+from coterie.kernel.episode import Sample
+from coterie.kernel.team import Graded
 from coterie.learning.batch import Row, rows_of
 from coterie.learning.learner import Learner
 from coterie.learning.losses import token_losses
 from coterie.learning.optimizer import OptimizerConfig
-from coterie.models import Model
-from coterie.team import Graded
+from coterie.models.load import Model
 
 SHAPES = ((4, 4, 200, 50), (4, 8, 300, 50))
 """Groups, samples a group, prompt tokens, completion tokens."""

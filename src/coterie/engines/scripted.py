@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
-from coterie.engines.base import Request
-from coterie.episode import LoggedPrompt, Sample, text_of
+from coterie.kernel.engine import Request
+from coterie.kernel.episode import LoggedPrompt, Sample, text_of
 
 Script = Callable[[str, str, Random], str]
 """(role, prompt as text, chance) -> reply."""

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
-from coterie.engines.base import Request
-from coterie.episode import LoggedPrompt, Sample, SampleFinish
+from coterie.kernel.engine import Request
+from coterie.kernel.episode import LoggedPrompt, Sample, SampleFinish
 from coterie.learning.distribution import inverse_cdf, log_distribution, nucleus
-from coterie.models import Model
-from coterie.rendering import Renderer
+from coterie.models.load import Model
+from coterie.models.rendering import Renderer
 
 
 @dataclass(slots=True)

@@ -29,9 +29,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from coterie.environment import Environment, Lesson, Split, Task, split_of
 from coterie.errors import ConfigError
-from coterie.scene import Prompt, Reply, Scene
+from coterie.kernel.environment import Environment, Lesson, Split, Task, split_of
+from coterie.kernel.scene import Prompt, Reply, Scene
 from coterie.seeds import seed_of
 
 Cell = tuple[int, int]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from coterie.algorithms.base import Denominator
-from coterie.team import Graded
+from coterie.kernel.team import Graded
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from coterie.learning.batch import Pack, Row
 from coterie.learning.distribution import log_distribution
-from coterie.models import Model
+from coterie.models.load import Model
 
 HEAD_CHUNK = 4096
 """Tokens whose logits are in memory at once."""

@@ -17,13 +17,13 @@ import torch
 
 from coterie.algorithms.base import Loss
 from coterie.errors import UpdateError
+from coterie.kernel.team import Graded
 from coterie.learning.batch import Learned, Pack, RoleLearned, Row, microbatches, pack, rows_of
 from coterie.learning.forward import Layout, Scores, lay_out, score
 from coterie.learning.losses import clip_share, kl_k3, token_losses
 from coterie.learning.optimizer import OptimizerConfig, learning_rate
-from coterie.models import Model
+from coterie.models.load import Model
 from coterie.seeds import seed_of
-from coterie.team import Graded
 
 PACK_PER_WIDTH = 4
 """A pack may have this many tokens for each hidden unit: beyond, its attention costs more than it saves."""

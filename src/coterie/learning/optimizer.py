@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from coterie.environment import Settings
+from coterie.kernel.environment import Settings
 
 
 class OptimizerConfig(Settings):

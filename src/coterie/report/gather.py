@@ -14,14 +14,14 @@ from jinja2 import Environment as Templates
 from jinja2 import StrictUndefined
 from markupsafe import Markup
 
-from coterie.api import Loaded, load
-from coterie.diagnose import WINDOW, history
+from coterie.kernel.safe import plain
 from coterie.report.charts import COLORS, Series, line_chart, tree_picture
+from coterie.report.diagnose import WINDOW, history
+from coterie.report.text import log_text, why_comparable
 from coterie.run.ablation import BASE, Ablation, Change
 from coterie.run.evaluate import Evaluation
-from coterie.runs import Played, Run
-from coterie.safe import plain
-from coterie.trees import log_text, why_comparable
+from coterie.run.folder import Played, Run
+from coterie.run.loaded import Loaded, load
 
 AUDITED = 3
 """Tasks of the last saved rollout whose groups are shown."""

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from coterie.errors import ConfigError, nearest
-from coterie.play import Seats
+from coterie.kernel.play import Seats
+from coterie.kernel.team import Team
 from coterie.run.evaluate import Z95, Evaluation
-from coterie.team import Team
 
 Kind = Literal["mute", "swap", "replace"]
 BASE = "base"

@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from coterie.engines.base import Engine
-from coterie.environment import Environment, Split
-from coterie.episode import Log, Noted
 from coterie.errors import ConfigError, Unavailable
-from coterie.memory import Recall
-from coterie.mistakes import task_of
-from coterie.play import Play, Sampling, Seats, drive
-from coterie.team import Team
+from coterie.kernel.engine import Engine
+from coterie.kernel.environment import Environment, Split
+from coterie.kernel.episode import Log, Noted
+from coterie.kernel.mistakes import task_of
+from coterie.kernel.play import Play, Sampling, Seats, drive
+from coterie.kernel.team import Team
+from coterie.memory.store import Recall
 
 Z95 = 1.959964
 """The 97.5 % point of the normal distribution."""

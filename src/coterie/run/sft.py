@@ -18,20 +18,20 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from coterie.algorithms.base import Loss
-from coterie.config import SFTConfig
-from coterie.cursor import Cursor
-from coterie.environment import Environment, Lesson
-from coterie.episode import Sample
+from coterie.config.resolve import SFTConfig
 from coterie.errors import ConfigError
+from coterie.kernel.cursor import Cursor
+from coterie.kernel.environment import Environment, Lesson
+from coterie.kernel.episode import Sample
+from coterie.kernel.mistakes import task_of
+from coterie.kernel.scene import Reply
+from coterie.kernel.team import Graded
 from coterie.learning.learner import Learner
 from coterie.learning.optimizer import OptimizerConfig
-from coterie.memory import Episode, MemoryConfig, Recall, Store, evolve, told_by
-from coterie.mistakes import task_of
-from coterie.models import Model, load_model, prepare, save_model
-from coterie.rendering import Renderer
-from coterie.scene import Reply
+from coterie.memory.store import Episode, MemoryConfig, Recall, Store, evolve, told_by
+from coterie.models.load import Model, load_model, prepare, save_model
+from coterie.models.rendering import Renderer
 from coterie.seeds import seed_of
-from coterie.team import Graded
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}{{ '\\n' }}{{ message['content'] }}"

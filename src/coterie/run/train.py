@@ -12,16 +12,23 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from coterie.config import MUTE_TASKS, Config, load_config
-from coterie.conformance import rehearse
-from coterie.crew import Crew
-from coterie.cursor import PlayBug
-from coterie.environment import Environment, Split
+from coterie.checks.conformance import rehearse
+from coterie.config.resolve import MUTE_TASKS, Config, load_config
 from coterie.errors import CheckpointError, ConfigError, EnvError, RolloutError, Unavailable, UpdateError
-from coterie.exactness import exactness
-from coterie.group import Group
-from coterie.memory import Recall, evolve, told_by
-from coterie.metrics import (
+from coterie.kernel.cursor import PlayBug
+from coterie.kernel.environment import Environment, Split
+from coterie.kernel.group import Group
+from coterie.kernel.mistakes import task_of
+from coterie.kernel.play import Play, drive
+from coterie.kernel.safe import command
+from coterie.kernel.team import count_tasks, route
+from coterie.memory.store import Recall, evolve, told_by
+from coterie.run.ablation import Ablation, Change
+from coterie.run.evaluate import evaluate_team
+from coterie.run.exactness import exactness
+from coterie.run.folder import Played, Progress, Run, check_free, new_folder
+from coterie.run.interrupts import Interrupts, Stop
+from coterie.run.metrics import (
     add_budget,
     evaluation_metrics,
     memory_metrics,
@@ -29,15 +36,8 @@ from coterie.metrics import (
     selection_metrics,
     update_metrics,
 )
-from coterie.mistakes import task_of
-from coterie.play import Play, drive
-from coterie.run.ablation import Ablation, Change
-from coterie.run.evaluate import evaluate_team
-from coterie.run.interrupts import Interrupts, Stop
-from coterie.runs import Played, Progress, Run, check_free, new_folder
-from coterie.safe import command
+from coterie.run.weights import Crew
 from coterie.seeds import seed_of
-from coterie.team import count_tasks, route
 
 Watch = Callable[[Run, Config, Mapping[str, float]], None]
 """Called with every line of metrics."""

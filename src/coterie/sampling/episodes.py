@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from coterie.environment import Task
 from coterie.errors import Unavailable
-from coterie.group import Collected, Group, Key, Member
-from coterie.play import Play
+from coterie.kernel.environment import Task
+from coterie.kernel.group import Collected, Group, Key, Member
+from coterie.kernel.play import Play
 
 By = Literal["team", "role"]
 Count = Literal["episode", "reply"]

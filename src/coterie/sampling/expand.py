@@ -24,13 +24,13 @@ from random import Random
 from statistics import fmean
 from typing import Literal
 
-from coterie.cursor import Cursor
-from coterie.environment import Task
-from coterie.episode import Asked, Point, Sample, Value, value
 from coterie.errors import ConfigError, ExternalEffect, Unavailable
-from coterie.group import Collected, Group, Key, Member
-from coterie.play import Play
-from coterie.scene import Reply
+from coterie.kernel.cursor import Cursor
+from coterie.kernel.environment import Task
+from coterie.kernel.episode import Asked, Point, Sample, Value, value
+from coterie.kernel.group import Collected, Group, Key, Member
+from coterie.kernel.play import Play
+from coterie.kernel.scene import Reply
 from coterie.seeds import seed_of
 
 JointActions = Literal["aligned", "cross"]

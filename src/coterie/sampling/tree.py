@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-from coterie.cursor import Cursor
-from coterie.environment import Task
-from coterie.episode import Horizon, Point, Sample, Value, check_seen, value
 from coterie.errors import ExternalEffect, Unavailable
-from coterie.group import Collected, Group, Key, Member
-from coterie.play import Play
-from coterie.scene import Reply
+from coterie.kernel.cursor import Cursor
+from coterie.kernel.environment import Task
+from coterie.kernel.episode import Horizon, Point, Sample, Value, check_seen, value
+from coterie.kernel.group import Collected, Group, Key, Member
+from coterie.kernel.play import Play
+from coterie.kernel.scene import Reply
 from coterie.seeds import seed_of
 
 Commit = Literal["greedy", "random"]

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from coterie.calls import InThread
 from coterie.errors import ConfigError, Unavailable
+from coterie.kernel.calls import InThread
 from coterie.sandbox.backends import BACKENDS, Backend, Box, missing
 from coterie.sandbox.border import Message
 from coterie.sandbox.cgroups import level

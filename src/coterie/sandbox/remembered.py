@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from coterie.sandbox.border import Message
-from coterie.syntax import tree_of
+from coterie.sandbox.syntax import tree_of
 
 MOST_BYTES = 64 << 20
 LONGEST_PROGRAM = 20_000

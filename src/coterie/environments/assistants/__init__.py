@@ -1,0 +1,1 @@
+"""A master and its specialists."""

@@ -1,0 +1,520 @@
+"""Assistants: a master answers a user's query by sending errands to four specialists.
+
+The team is JoyAgents-R1's (arXiv:2506.19846): a `master` that routes and aggregates; `qa`, which searches a
+knowledge base; `shop_call` and `general_call`, which have typed tools; `math`. The paper's data and action
+format are not public: the queries (`assistance.py`), the grammar and the limits are ours.
+
+Every call ends with one line that is exactly one action; what stands before it is thought:
+
+    delegate(AGENT, TASK)   of the master alone: a specialist does the task, and its answer comes back
+    tool(NAME, JSON)        of a specialist: one of its own tools, with arguments by name
+    final(TEXT)             the answer, to who asked
+
+With `solo` the master is alone and has every tool: the single-agent baseline.
+
+Anything else is told to be an error, and may be mended `max_repair` times. A role sees its own actions and
+what they gave, and nothing of the others: a specialist its task alone. A delegation has at most
+CALLS_A_TASK calls, the master MASTER_CALLS (alone: all), an episode `max_calls`, and what a role did and
+saw `max_transcript` bytes: an episode that ends there is wrong.
+
+Rewards, of the team, once an episode is over; only the final answer is judged:
+
+    answer = 1 if the final answer is the gold one
+    format = format_weight * the share of calls that were one action
+    cost   = -cost_weight * (calls - 1) / (max_calls - 1), where the answer is right: being cheap and wrong never pays
+
+The weights together must be less than 1, so that no shape of an episode outweighs its answer; the
+published ones, 1 and 1, are another setting.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from random import Random
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from coterie.environments.assistants import world as assistance
+from coterie.environments.assistants.world import KINDS, SKILLS, Knowledge, Query, Shop, plan, read, steps, tool_call
+from coterie.environments.tools import Toolbox
+from coterie.errors import ConfigError
+from coterie.kernel.environment import SPLITS, Environment, Split, split_of
+from coterie.kernel.scene import Prompt, Reply, Scene
+
+MASTER = "master"
+MASTER_CALLS, CALLS_A_TASK = 8, 4
+"""Calls of the master in an episode, and of a specialist for one task."""
+LONGEST = 200
+"""Bytes of a task, of an answer, and of what a line quotes."""
+ACTION = re.compile(r"(delegate|tool|final)\((.*)\)")
+ANOTHER = re.compile(r"\)\s*(?:delegate|tool|final)\(")
+"""An action that is followed by one: neither counts."""
+MOST = 10**9
+"""Of a price or a stock."""
+MALFORMED = "error: end with one action"
+NO_ANSWER = "no answer"
+INSTRUCTIONS = {
+    MASTER: "You answer a user's query with the help of specialists. End your reply with one line that is one action: "
+    "delegate(AGENT, TASK), where AGENT is one of {agents}, or final(ANSWER).",
+    "qa": "You answer a task by searching a knowledge base.",
+    "shop_call": "You do a task with the tools of a shop.",
+    "general_call": "You do a task with general tools.",
+    "math": "You solve a task step by step.",
+}
+ALONE = "You answer a user's query with tools, step by step."
+HOW = "End your reply with one line that is one action: tool(NAME, JSON_ARGUMENTS) or final(ANSWER). Tools: {tools}"
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What a call decided. kind: delegate, tool or final. name: the agent or tool. text: the task or answer."""
+
+    kind: str
+    name: str = ""
+    text: str = ""
+    arguments: Any = None
+
+    def __str__(self) -> str:
+        if self.kind == "final":
+            return f"final({self.text})"
+        return f"{self.kind}({self.name}, {self.text if self.kind == 'delegate' else json.dumps(self.arguments)})"
+
+
+def parsed(text: str) -> Action | None:
+    """The action in a reply: its last line, where that and no other line is one."""
+    *thought, last = [line.strip() for line in text.strip().splitlines()] or [""]
+    match = ACTION.fullmatch(last)
+    if match is None or len(last) > 10 * LONGEST or any(map(ACTION.fullmatch, thought)):
+        return None
+    kind, content = match[1], match[2].strip()
+    if kind != "tool" and ANOTHER.search(last):
+        return None
+    if kind == "final":
+        return Action(kind, text=content) if content else None
+    name, _, rest = (part.strip() for part in content.partition(","))
+    if not (rest and re.fullmatch(r"\w{1,40}", name)):
+        return None
+    if kind == "delegate":
+        return Action(kind, name, cut(rest))
+    arguments = _object(rest)
+    return None if arguments is None else Action(kind, name, arguments=arguments)
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    """A JSON object, or None."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+@dataclass(slots=True)
+class Count:
+    """What an episode has used."""
+
+    calls: int = 0
+    well_formed: int = 0
+    limit: int = 0
+    by_role: dict[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more may be asked."""
+        return self.calls >= self.limit
+
+
+class Assistants(Environment):
+    """A master and four specialists answer queries, with tools and a shop of the episode's own."""
+
+    team_reward_range: ClassVar = (-1.0, 1.0)
+
+    data: str = ""
+    """Queries: a .jsonl file of objects with query, answer and, if any, kind; none: embedded ones."""
+    knowledge: str = ""
+    """The knowledge base: a .jsonl file of objects with text; none: the embedded one."""
+    catalogue: str = ""
+    """The shop: a .jsonl file of objects with item, price and stock; none: the embedded one."""
+    kinds: tuple[Literal["qa", "shop_call", "general_call", "math", "together"], ...] = Field(KINDS, min_length=1)
+    """Kinds of embedded queries to train on, drawn alike; one named twice comes twice as often."""
+    brief: bool = True
+    """Prompts for a small model that was taught the grammar; false: with instructions and the tools' schemas."""
+    solo: bool = False
+    """One role, the master, with every tool and nobody to send: the single-agent baseline."""
+    max_calls: int = Field(14, ge=2)
+    """Calls of one episode."""
+    max_repair: int = Field(1, ge=0)
+    """Malformed calls in a row that may be mended."""
+    max_transcript: int = Field(700, ge=100)
+    """Bytes of what a role did and saw for one task; with its task and a reply they should fit the model's context."""
+    format_weight: float = Field(0.1, ge=0)
+    """What an episode of well-formed calls earns."""
+    cost_weight: float = Field(0.3, ge=0)
+    """What the longest right episode loses."""
+    published_weights: bool = False
+    """Both weights are 1, as far as the paper's are known: shape can outweigh the answer."""
+    max_tokens: int = Field(48, ge=4)
+    """Tokens of one call; one that is cut is malformed."""
+    naive: float = Field(0.6, ge=0, le=1)
+    """How often a demonstration follows one of the bad habits of `demonstrate`."""
+
+    @property
+    def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The master and its specialists; or the master alone."""
+        return (MASTER,) if self.solo else (MASTER, *SKILLS)
+
+    @property
+    def starter(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """One that knows the team's grammar, or the lone master's."""
+        return "starter-assistants-solo" if self.solo else "starter-assistants"
+
+    def recommended(self) -> dict[str, dict[str, Any]]:
+        """A policy a role, minutes on two cores; for the embedded queries, which the starter knows."""
+        if self.data:
+            return {}
+        train = {"steps": 30, "tasks_per_step": 64, "eval_every": 10, "eval_tasks": 300}
+        tables = {"optimizer": {"lr": 3e-4}, "train": train}
+        if self.solo:
+            return {"algorithm": {"name": "grpo", "num_generations": 8, "denominator": "tasks"}, **tables}
+        return {
+            "algorithm": {"name": "joyagents"},
+            "team": {role: role for role in self.roles},
+            "policies": {role: {} for role in self.roles},
+            "optimizer": {"lr": 3e-4},
+            "train": {**train, "mute_every": 0},
+        }
+
+    def inert(self) -> dict[str, str]:
+        """Weights have no effect where the published ones are taken, nor kinds where queries are one's own."""
+        idle: dict[str, str] = {}
+        if self.published_weights:
+            idle |= dict.fromkeys(("format_weight", "cost_weight"), "published_weights = true sets both to 1")
+        if self.data:
+            idle["kinds"] = "data holds the queries"
+        return idle
+
+    @model_validator(mode="after")
+    def _one_world(self) -> Assistants:
+        for name in () if self.data else ("knowledge", "catalogue"):
+            if getattr(self, name):
+                raise ValueError(f"{name} needs data: the embedded queries are about the embedded world")
+        return self
+
+    @model_validator(mode="after")
+    def _answers_first(self) -> Assistants:
+        if self.format_weight + self.cost_weight >= 1:
+            raise ValueError(
+                f"format_weight + cost_weight = {self.format_weight + self.cost_weight:g} lets shape outweigh the "
+                "answer, which is worth 1; lower one of them"
+            )
+        return self
+
+    def task(self, split: Split, index: int) -> Query:
+        """The query at a place of a split."""
+        return queries(self.data)[split][index] if self.data else assistance.query(split, index, self.kinds)
+
+    def count(self, split: Split) -> int | None:
+        """How many queries a split holds; embedded ones to train on are unlimited."""
+        if self.data:
+            return len(queries(self.data)[split])
+        return None if split == "train" else assistance.HELD_OUT[split]
+
+    def ready(self) -> None:
+        """Raises ConfigError: the knowledge base or the shop cannot be read."""
+        sentences(self.knowledge)
+        catalogue(self.catalogue)
+
+    async def play(self, task: Query, scene: Scene) -> None:
+        """One query."""
+        shop = Shop(catalogue(self.catalogue))
+        tools = self.tools(shop)
+        count = Count(limit=self.max_calls)
+        limit = self.max_calls if self.solo else MASTER_CALLS
+        answer = await self._work(scene, MASTER, f"query: {one_line(task.query)}", limit, tools, count)
+        right = answer is not None and plain(answer) == plain(task.answer)
+        format_weight, cost_weight = (1.0, 1.0) if self.published_weights else (self.format_weight, self.cost_weight)
+        scene.team_reward(float(right), "answer")
+        scene.team_reward(format_weight * (count.well_formed / max(1, count.calls)), "format")
+        scene.team_reward(-cost_weight * right * (count.calls - 1) / (self.max_calls - 1), "cost")
+        scene.metric("calls", count.calls)
+        for name in self.roles:
+            scene.metric(f"calls/{name}", count.by_role.get(name, 0))
+        if right:
+            return scene.succeed()
+        return scene.fail("no answer in time" if answer is None else "a wrong answer")
+
+    def tools(self, shop: Shop) -> dict[str, Toolbox]:
+        """Each role's tools, over an episode's shop."""
+        found = {
+            "qa": (Knowledge(sentences(self.knowledge)).search,),
+            "shop_call": (shop.price, shop.stock, shop.buy),
+            "general_call": (assistance.convert, assistance.weekday, assistance.distance),
+        }
+        if self.solo:
+            return {MASTER: Toolbox(*(tool for several in found.values() for tool in several))}
+        return {role: Toolbox(*found.get(role, ())) for role in self.roles}
+
+    async def _work(
+        self, scene: Scene, role: str, task: str, limit: int, tools: dict[str, Toolbox], count: Count
+    ) -> str | None:
+        """A role's calls until it has an answer; None where it never has one."""
+        told = [task]
+        broken = 0
+        for _ in range(limit):
+            if count.over or broken > self.max_repair or sum(map(_bytes, told[1:])) > self.max_transcript:
+                return None
+            reply = await scene.ask(role, self.prompt(role, told, tools[role]), max_tokens=self.max_tokens)
+            count.calls += 1
+            count.by_role[role] = count.by_role.get(role, 0) + 1
+            action = self.action_of(role, reply)
+            broken = broken + 1 if action is None else 0
+            if action is None:
+                told.append(f"{quoted(reply.text)} -> {MALFORMED}")
+                continue
+            count.well_formed += 1
+            if action.kind == "final":  # an answer is judged whole, and told in part
+                return action.text if role == MASTER else cut(action.text)
+            if action.kind == "tool":
+                seen = tools[role].call(action.name, action.arguments).text
+            else:
+                seen = await self._work(scene, action.name, f"task: {action.text}", CALLS_A_TASK, tools, count)
+            told.append(f"{action} -> {quoted(seen or NO_ANSWER)}")
+        return None
+
+    def action_of(self, role: str, reply: Reply) -> Action | None:
+        """What a role decided, where it may: masters delegate to specialists, specialists use tools."""
+        action = parsed(reply.text) if reply.finish == "stop" else None
+        if action is None or action.kind == "final":
+            return action
+        if action.kind == "delegate":
+            return action if self._sends(role) and action.name in SKILLS else None
+        return None if self._sends(role) else action
+
+    def _sends(self, role: str) -> bool:
+        return role == MASTER and not self.solo
+
+    def prompt(self, role: str, told: list[str], tools: Toolbox) -> str:
+        """What a role is asked: its task, and its own actions with what they gave."""
+        if self.brief:
+            return "\n".join([role, *told])
+        asked = ALONE if self.solo else INSTRUCTIONS[role].format(agents=", ".join(SKILLS))
+        if not self._sends(role):
+            asked = f"{asked} {HOW.format(tools=json.dumps(tools.schemas))}"
+        return "\n".join([asked, "", *told])
+
+    def note(self, role: str, reply: Reply) -> str:
+        """The action without what was written in it: an agent of the team, a tool of the role, or final."""
+        action = self.action_of(role, reply)
+        if action is None:
+            return ""
+        if action.kind == "final":
+            return "final"
+        if action.kind == "tool":
+            owner = assistance.TASKS.get(action.name, ("",))[0]
+            return f"tool({action.name})" if owner == role or (owner and self.solo) else ""
+        return f"delegate({action.name})"
+
+    def demonstrate(self, role: str, task: Query, prompt: Prompt, rng: Random) -> str:
+        """An expert's action, or with probability `naive` a habit where one is known.
+
+        Habits: the master sends `age` and `maker` to the shop, the last of several errands to who did the first,
+        and asks for the last one twice; qa leaves the fact out of its search for `origin` and `height`; shop_call
+        looks up the price for the stock; general_call swaps the units of a conversion to a smaller one; math
+        forgets the rest of a sum after a minus. A master alone has the habits of all: `price` for `age` and `maker`,
+        the last of several errands left out, the last call made twice. Notes in the prompt that say what to do are
+        followed.
+        """
+        if self.data:
+            raise NotImplementedError("queries of one's own come without demonstrations")
+        lines = [line for line in str(prompt).splitlines() if line]
+        told = lines[-1 - sum(" -> " in line for line in lines) :]
+        asked = told[0].partition(": ")[2]
+        habit = rng.random() < self.naive and not _advised(asked, lines[: -len(told)], sends=self._sends(role))
+        seen = [line.rpartition(" -> ")[2] for line in told[1:]]
+        if self.solo:
+            return _alone(asked, seen, told[1:], habit)
+        if role == MASTER:
+            return _master(asked, seen, told[1:], habit)
+        if role == "math":
+            return _math(asked, habit)
+        return _caller(role, asked, seen, habit)
+
+
+def _advised(asked: str, lines: list[str], *, sends: bool) -> bool:
+    """Whether the notes of a prompt say what an expert would do here."""
+    notes = [line for line in lines if line.startswith('{"note": ')]
+    if sends:
+        return any(f'"{strategy(asked)}"' in note for note in notes)
+    call = tool_call(asked)
+    return call is not None and any(f"tool({call[0]})" in note for note in notes)
+
+
+def strategy(text: str) -> str:
+    """What an expert master does about a query, as memory keeps it."""
+    return "; ".join([*(f"delegate({errand.agent})" for errand in plan(text)), "final"])
+
+
+def _master(asked: str, seen: list[str], told: list[str], habit: bool) -> str:
+    errands = plan(asked)
+    done = len(seen)
+    failed = done > 0 and (seen[-1] == NO_ANSWER or seen[-1].startswith("error"))
+    if habit and 0 < len(errands) <= done and told[-1] not in told[:-1]:
+        return told[-1].rpartition(" -> ")[0]
+    if done >= len(errands) or failed:
+        return _final(NO_ANSWER if failed or not done else seen[-1])
+    agent = errands[done].agent
+    if habit and 0 < done == len(errands) - 1:
+        agent = errands[0].agent
+    if habit and asked.startswith(("age of", "maker of")):
+        agent = "shop_call"
+    return f"delegate({agent}, {errands[done].task.format(*seen)} )"
+
+
+def _final(answer: str) -> str:
+    """With spaces: a small model copies whole words."""
+    return f"final( {answer} )"
+
+
+def _math(asked: str, habit: bool) -> str:
+    try:
+        results = steps(asked)
+    except (ValueError, KeyError, IndexError):
+        return _final(NO_ANSWER)
+    words = asked.split()
+    if habit and words[1] == "-":
+        results = results[:1]
+    first, lines = words[0], []
+    for at, result in enumerate(results):
+        lines.append(f"so {first} {words[2 * at + 1]} {words[2 * at + 2]} = {result}")
+        first = str(result)
+    return "\n".join([*lines, _final(first)])
+
+
+def _caller(role: str, asked: str, seen: list[str], habit: bool) -> str:
+    call = tool_call(asked)
+    if call is None or assistance.TASKS[call[0]][0] != role:
+        return _final(NO_ANSWER)
+    if seen:
+        return _final(NO_ANSWER if seen[-1].startswith("error") else read(seen[-1]))
+    return _called(asked, habit)
+
+
+def _alone(asked: str, seen: list[str], told: list[str], habit: bool) -> str:
+    errands = plan(asked)
+    if not errands or (seen and seen[-1].startswith("error")):
+        return _final(NO_ANSWER)
+    values = [read(one) for one in seen]
+    left_out = habit and 0 < len(seen) == len(errands) - 1
+    if habit and seen and len(seen) >= len(errands) and told[-1] not in told[:-1]:
+        return told[-1].rpartition(" -> ")[0]
+    if left_out or len(seen) >= len(errands):
+        return _final(values[-1])
+    errand = errands[len(seen)]
+    task = errand.task.format(*values)
+    return _math(task, habit) if errand.agent == "math" else _called(task, habit, alone=True)
+
+
+def _called(task: str, habit: bool, *, alone: bool = False) -> str:
+    call = tool_call(task)
+    if call is None:
+        return _final(NO_ANSWER)
+    name, arguments = call
+    if habit and alone and task.startswith(("age of", "maker of")):
+        name, arguments = "price", {"item": task.partition(" of ")[2]}
+    if habit and name == "stock":
+        name = "price"
+    if habit and name == "search" and task.startswith(("origin", "height")):
+        arguments = {"words": " ".join(str(arguments["words"]).split()[:-1])}
+    if habit and name == "convert" and (arguments["unit"], arguments["to"]) in assistance.UNITS:
+        arguments = {**arguments, "unit": arguments["to"], "to": arguments["unit"]}
+    return f"tool({name}, {json.dumps(arguments, separators=(' , ', ': '))} )"
+
+
+def plain(answer: str) -> str:
+    """An answer as it is compared: words in lower case."""
+    return " ".join(answer.lower().split())
+
+
+def one_line(text: str) -> str:
+    """What somebody wrote, in which nothing reads as a line of its own or as what an action gave."""
+    return " ".join(word for word in text.split() if word != "->")
+
+
+def quoted(text: str) -> str:
+    """That, bounded."""
+    line = one_line(text)
+    return line if _bytes(line) <= LONGEST else f"{cut(line)} …"
+
+
+def cut(text: str) -> str:
+    """The first LONGEST bytes, whole characters."""
+    return text.encode(errors="replace")[:LONGEST].decode(errors="ignore")
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode(errors="replace"))
+
+
+# One's own data ----------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4)
+def queries(data: str) -> dict[Split, tuple[Query, ...]]:
+    """The queries of a file, split by content. Raises: ConfigError: names the file and the row."""
+    found: dict[Split, list[Query]] = {split: [] for split in SPLITS}
+    for number, row in _rows("data", data, {"query": str, "answer": str}):
+        split = split_of(plain(row["query"]))
+        if not plain(row["answer"]) or _bytes(row["answer"]) > LONGEST:
+            raise ConfigError(f"environment.data: {data}, row {number}: an answer has 1 to {LONGEST} bytes")
+        kind = row.get("kind", "")
+        if not isinstance(kind, str):
+            raise ConfigError(f"environment.data: {data}, row {number}: 'kind' is text, or is left out")
+        found[split].append(Query(f"{number}", split, query=row["query"], answer=row["answer"], kind=kind))
+    return {split: tuple(of_split) for split, of_split in found.items()}
+
+
+@lru_cache(maxsize=4)
+def sentences(data: str) -> tuple[str, ...]:
+    """The knowledge base. Raises: ConfigError: names the file and the row."""
+    if not data:
+        return assistance.sentences()
+    return tuple(row["text"] for _, row in _rows("knowledge", data, {"text": str}))
+
+
+@lru_cache(maxsize=4)
+def catalogue(data: str) -> tuple[tuple[str, int, int], ...]:
+    """The shop. Raises: ConfigError: names the file and the row."""
+    if not data:
+        return assistance.catalogue()
+    rows = [row for _, row in _rows("catalogue", data, {"item": str, "price": int, "stock": int})]
+    if len({row["item"] for row in rows}) < len(rows):
+        raise ConfigError(f"environment.catalogue: {data} names an item twice")
+    return tuple((row["item"], row["price"], row["stock"]) for row in rows)
+
+
+def _rows(setting: str, data: str, columns: Mapping[str, type]) -> Iterator[tuple[int, dict[str, Any]]]:
+    where = f"environment.{setting}: {data}"
+    try:
+        text = Path(data).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{where} cannot be read as UTF-8 text: {error}") from error
+    number = 0
+    for number, line in enumerate(text.removesuffix("\n").split("\n") if text else (), 1):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"{where}, row {number}: not JSON: {str(error)[:100]}") from error
+        for column, kind in columns.items():
+            if not isinstance(row, dict) or type(row.get(column)) is not kind:
+                raise ConfigError(f"{where}, row {number}: needs '{column}', of type {kind.__name__}")
+            if kind is int and not 0 <= row[column] <= MOST:
+                raise ConfigError(f"{where}, row {number}: '{column}' is from 0 to {MOST}")
+        yield number, row
+    if not number:
+        raise ConfigError(f"{where} has no rows")

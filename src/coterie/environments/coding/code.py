@@ -1,0 +1,248 @@
+"""Code: a coder writes a program while a tester writes a test for it; then both see what did not agree.
+
+The task is AT-GRPO's (arXiv:2510.11062): `coder` and `tester` speak at once, without seeing each
+other; turns end when the test of the turn holds on the program of the turn, or at the limit. Only the
+hidden tests decide success, and only of the last program.
+
+Rewards of a turn. p is the share of hidden tests its program passes; the test is valid when it can be
+read, right when the golden solution agrees with it, and k is the share of nearly right programs
+(mutants of the solution) that it tells apart:
+
+    team   = p
+    coder  = 0.1 [it runs on some input] + 0.1 [it runs on every input] + 0.8 p
+    tester = 0.2 [valid] + 0.8 [right] + mutant_weight k [right]
+
+The first two are the paper's as its notes have them; in its published code the golden solution never
+reaches the tester's reward, which is constant. k is ours: a right test may still test nothing. Without
+a golden solution the tester earns validity alone, and `metric/unjudged` says how often.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from coterie.environments.coding.cooperation import parsed
+from coterie.environments.coding.problems import (
+    Problem,
+    answers_of,
+    boxed,
+    embedded,
+    examine,
+    program_of,
+    shown_of,
+    tried,
+    whole,
+)
+from coterie.environments.coding.problems.base import ProgrammingTask, chat, quote
+from coterie.kernel.environment import Lesson
+from coterie.kernel.scene import Prompt, Reply, Scene
+from coterie.sandbox import encode, written
+
+LONGEST_TEST = 1000
+"""Characters of a test's line that are read."""
+TEST_BLOCKS = re.compile(r"```input\n(.*?)```\s*```output\n(.*?)```", re.DOTALL)
+TEAM = (
+    "A coder and a tester work on the user's task at the same time, and neither sees what the other writes. Hidden "
+    "tests judge the coder's last program."
+)
+INSTRUCTIONS = {
+    (
+        "coder",
+        True,
+    ): "You are the coder. Write Python that defines the function {name} as the task describes it. Answer "
+    "with one fenced code block that holds all of it, imports and helpers included, and no call of it.",
+    ("coder", False): "You are the coder. Write a Python program that reads standard input and writes standard output, "
+    "exactly in the format that the task describes. Answer with one fenced code block that holds all of it.",
+    ("tester", True): "You are the tester. Write one test: a call of the function {name} and the value that a right "
+    "program returns, worked out with care. A wrong value is worth nothing, a call that wrong programs get right "
+    "little. End with one line of the form `{name}(ARGUMENTS) == VALUE`, with Python literals alone.",
+    (
+        "tester",
+        False,
+    ): "You are the tester. Write one test: a standard input and the output that a right program writes, "
+    "worked out with care. A wrong output is worth nothing, an input that wrong programs get right little. End with "
+    "two fenced blocks, the first marked input and the second output.",
+}
+"""What a model that was never taught its role is told, by role and whether a function is asked for."""
+
+
+class Code(ProgrammingTask):
+    """A coder and a tester refine a program and its test over turns."""
+
+    roles: ClassVar = ("coder", "tester")
+    team_reward_range: ClassVar = (0.0, 1.0)
+
+    max_turns: int = Field(2, ge=1)
+    """Turns until the last program is judged; 4 as published."""
+    mutant_weight: float = Field(0.5, ge=0)
+    """What telling every nearly right program apart adds to a right test."""
+    naive: float = Field(0.6, ge=0, le=1)
+    """How often a demonstration forgets the second of three steps."""
+
+    def recommended(self) -> dict[str, dict[str, Any]]:
+        """A policy a role, minutes on two cores; for the embedded problems, which the starter knows."""
+        if self.data:
+            return {}
+        return {
+            "algorithm": {"name": "at_grpo", "horizon": "point"},
+            "team": {"coder": "coder", "tester": "tester"},
+            "policies": {"coder": {}, "tester": {}},
+            "optimizer": {"lr": 1e-3},
+            "train": {"steps": 30, "tasks_per_step": 12, "eval_every": 10, "eval_tasks": 200, "mute_every": 0},
+        }
+
+    async def play(self, task: Problem, scene: Scene) -> None:
+        """Up to `max_turns` turns of a program and a test."""
+        history = ""
+        solved = False
+        for _ in scene.turns(self.max_turns):
+            replies = await scene.ask_all(
+                {role: self.prompt(role, task, history) for role in self.roles}, max_tokens=self.max_tokens
+            )
+            program, test = program_of(replies["coder"], task.name), case_of(task, replies["tester"])
+            verdict, answers = await examine(scene, self.box, task, program, [test] if test else [])
+            solved = verdict.solved
+            scene.team_reward(verdict.share)
+            scene.reward("coder", 0.1 * (verdict.ran > 0) + 0.1 * (verdict.ran == verdict.total) + 0.8 * verdict.share)
+            scene.reward("tester", await self._worth(scene, task, test))
+            if test and answers[0]["right"]:
+                break  # what the roles can see agrees
+            history = disagreement(task, program, test, answers)
+        if solved:
+            return scene.succeed()
+        return scene.fail("hidden tests failed")
+
+    def prompt(self, role: str, task: Problem, history: str) -> Prompt:
+        """What a role is asked: the task, and what did not agree in the turn before."""
+        if not self.data:
+            return self.brief(role, task, history)
+        told = INSTRUCTIONS[role, bool(task.name)].format(name=task.name)
+        before = f"The program of the turn before, and what its test found:\n{history}" if history else ""
+        return chat(f"{TEAM} {told}", task.text, before)
+
+    @staticmethod
+    def brief(role: str, task: Problem, history: str) -> str:
+        """What the starter is asked, which was taught its role."""
+        return "\n".join(part for part in (f"{WORDS[role]} {task.text}", history) if part)
+
+    async def _worth(self, scene: Scene, task: Problem, test: tuple[str, str] | None) -> float:
+        """The tester's reward."""
+        if test is None:
+            return 0.0
+        scene.metric("unjudged", float(not task.solution))
+        if not task.solution:
+            return 0.2
+        golden, *others = await panel(scene, self.box, task, test)
+        if not golden["right"]:
+            return 0.2
+        told = sum(not answer["right"] for answer in others) / max(1, len(others))
+        scene.metric("mutants_killed", told)
+        return 1.0 + self.mutant_weight * told
+
+    def demonstrate(self, role: str, task: Problem, prompt: Prompt, rng: Random) -> str:
+        """The chain's program, or one small test; with probability `naive` of the chain with a step forgotten."""
+        chain = embedded.remembered(task, self.naive, rng)
+        if role == "coder":
+            return chain.program()
+        given = embedded.an_input(chain.kind, rng, 3)
+        return f"{embedded.NAME}({given!r}) == {chain.value(given)!r}"
+
+    def lessons(self, task: Problem, rng: Random) -> Iterator[Lesson]:
+        """Both roles, at the first turn and after a disagreement; and `code_pair`'s, for one starter plays both."""
+        from coterie.environments.coding.code_pair import CodePair
+
+        wrote, believed = (embedded.remembered(task, self.naive, rng) for _ in range(2))
+        given = embedded.an_input(wrote.kind, rng, 3)
+        test = json.dumps([encode(given)]), json.dumps(encode(believed.value(given)))
+        answer = {"status": "ok", "value": encode(wrote.value(given))}
+        told = [{"status": "ok", "shown": shown_of(task.name, answer)}]
+        history = disagreement(task, wrote.program(), test, told)
+        for role in self.roles:
+            for past in ("", history)[: 1 + (wrote.value(given) != believed.value(given))]:
+                yield Lesson(role, self.brief(role, task, past), self.demonstrate(role, task, "", rng))
+        yield from CodePair.model_validate({"naive": self.naive}).lessons(task, rng)
+
+
+WORDS = {"coder": "write", "tester": "test"}
+"""How a small model is told its role."""
+
+
+def case_of(problem: Problem, reply: Reply) -> tuple[str, str] | None:
+    """The test in a reply, as a case of the problem; the last that is marked as one, or None.
+
+    Read as literals alone: nothing in a reply is evaluated.
+    """
+    if reply.finish != "stop":
+        return None
+    if not problem.name:
+        found = TEST_BLOCKS.findall(reply.text)
+        return (json.dumps(found[-1][0]), json.dumps(found[-1][1])) if found else None
+    marked = [line for line in reply.text.splitlines() if "==" in line and f"{problem.name}(" in line]
+    return _comparison(problem.name, marked[-1].strip("` \t")) if marked else None
+
+
+def _comparison(name: str, line: str) -> tuple[str, str] | None:
+    tree = parsed(line[:LONGEST_TEST].removeprefix("assert "), mode="eval")
+    compared = tree and tree.body
+    if not (isinstance(compared, ast.Compare) and len(compared.ops) == 1 and isinstance(compared.ops[0], ast.Eq)):
+        return None
+    call = compared.left
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == name):
+        return None
+    if call.keywords:
+        return None
+    try:
+        args = [ast.literal_eval(arg) for arg in call.args]
+        return json.dumps(encode(args)), json.dumps(encode(ast.literal_eval(compared.comparators[0])))
+    except (ValueError, TypeError, MemoryError, RecursionError):  # whatever a model writes is scored
+        return None
+
+
+def disagreement(problem: Problem, program: str, test: tuple[str, str] | None, answers: Sequence[Any]) -> str:
+    """What both roles are shown: the program, and the test that did not hold on it."""
+    if test is None:
+        return f"{quote(program)}\nno test"
+    given = quote(_shown(problem, test[0]))
+    wanted = quote(_shown(problem, test[1], value=True))
+    answer = answers[0]
+    if answer["status"] != "ok":
+        return f"{quote(program)}\n{given} gave {answer['status']}, not {wanted}"
+    return f"{quote(program)}\n{given} gave {quote(answer['shown'])}, not {wanted}"
+
+
+def _shown(problem: Problem, text: str, *, value: bool = False) -> str:
+    data = json.loads(text)
+    if not problem.name:
+        return data
+    if value:
+        return written(data)
+    return f"{problem.name}({', '.join(map(written, data))})"
+
+
+PANEL = """
+def solve(number, args):
+    names = {}
+    exec(SOURCES[number], names)
+    function = names[NAME] if NAME in names else getattr(names["Solution"](), NAME)
+    return function(*args)
+"""
+"""Runs the golden solution or one of its mutants. None of them was written by a model."""
+
+
+async def panel(scene: Scene, box: Any, problem: Problem, test: tuple[str, str]) -> list[Any]:
+    """What becomes of the solution and each mutant on a test, in one sandbox where they are functions."""
+    sources = [problem.solution, *problem.mutants]
+    if not problem.name:
+        return [answer for source in sources for answer in await answers_of(scene, box, problem, source, [test])]
+    given, wanted = test
+    texts = [whole(problem, source) for source in sources]
+    program = f"NAME = {problem.name!r}\nSOURCES = {texts!r}\n{PANEL}"
+    cases = [[json.dumps([at, json.loads(given)]), wanted] for at in range(len(sources))]
+    return await boxed(scene, tried, box, "solve", program, cases)

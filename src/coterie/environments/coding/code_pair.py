@@ -1,0 +1,351 @@
+"""Code pair: `aux` and `main` write one function together, and neither sees what the other writes.
+
+The task is MAGRPO's (arXiv:2508.04652): `aux` writes a helper of that name, `main` the function that
+is asked for, which may call it. Both are told the problem; their replies are put together and judged
+as one. The joint reward of a turn is a sum of levels with the published weights, at most 4:
+
+    structure    0.4 [aux is defined and returns]  +  0.6 [main is defined and returns], else stop
+    syntax       0.5 [the two together compile], else stop
+    tests        p, the share of hidden tests passed
+    cooperation  p (0.5 [main needs what aux answers] + 1.0 [and does more than hand it on])
+
+The published code looks for patterns in text, and pays for comments. Here tests are played again with other answers
+of aux, which have to change what main returns, see `cooperation/evidence.py`. Ours as well: cooperation counts in
+proportion to p (there, one passing test of many unlocks all of it), and not at all after three time-outs.
+
+A later turn shows each role its own last reply and feedback: nothing ("plain"), which levels held
+("levels"), or an edit by another model ("expert"). Episodes end at the limit, or after a turn whose
+levels reach `stop_at`, the same in training and evaluation. With several turns each costs the
+most it can earn, 4 (as the published configs shift), or 2.1 alone: or it would pay to finish late.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from random import Random
+from typing import Any, ClassVar, Literal, get_args
+from urllib.request import Request, urlopen
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from coterie.environments.coding.cooperation import AUX, UNUSED, Scheme, read, used
+from coterie.environments.coding.problems import (
+    Problem,
+    Verdict,
+    answers_of,
+    boxed,
+    embedded,
+    judge,
+    program_of,
+    verdict_of,
+    whole,
+)
+from coterie.environments.coding.problems.base import ProgrammingTask, chat, quote
+from coterie.errors import ConfigError, Unavailable
+from coterie.kernel.environment import Lesson
+from coterie.kernel.scene import Prompt, Scene
+from coterie.sandbox import judged
+
+BEST = 4.0
+"""The most a turn can earn."""
+BEST_ALONE = 2.1
+"""The most without a partner."""
+COOPERATION = 1.5
+"""The most of it that cooperation can be."""
+MOST_TIMEOUTS = 3
+"""Tests out of time from which on cooperation is not paid."""
+SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
+CONFIRMED_BY: dict[bool, frozenset[Scheme]] = {
+    False: frozenset({"fallback"}),
+    True: frozenset({"decorator", "coordinator", "strategy"}),
+}
+"""Which schemes are as they look, by whether fewer tests pass when aux is disabled."""
+MOST_INPUTS = 16
+"""Calls of test code that are played again."""
+INSTRUCTIONS = {
+    "aux": "Two programmers solve the user's task together and cannot talk. You write a helper function named aux that "
+    "returns data useful for it; the other writes the function {name}, and may call aux(...) without having seen it. "
+    "So give aux the arguments that {name} has, and let it do what anybody would expect of a helper. ",
+    "main": "Two programmers solve the user's task together and cannot talk. You write the function {name}; the other "
+    "writes a helper aux(...) without having seen yours, which you may call and must not define. Use what it returns, "
+    "and do your part on top. ",
+    "solo": "You write the function {name} that the user's task describes. ",
+}
+"""What a model that was never taught its role is told."""
+FORM = "Answer with one fenced code block that holds the function and the imports it needs: no tests, no examples."
+
+
+NO_VERDICT = Verdict(0, 0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """What a turn earned, level by level."""
+
+    structure: float
+    syntax: float = 0.0
+    tests: float = 0.0
+    cooperation: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """The joint reward."""
+        return self.structure + self.syntax + self.tests + self.cooperation
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a turn came to.
+
+    uses: main needs what aux answers. hands_on: and does no more than hand it on. schemes: how it uses aux, as far as
+    disabling aux confirms it. problem: what stopped the levels.
+    """
+
+    levels: Levels = Levels(0.0)
+    verdict: Verdict = NO_VERDICT
+    uses: bool = False
+    hands_on: bool = False
+    schemes: frozenset[Scheme] = frozenset()
+    problem: str = ""
+
+    @property
+    def text(self) -> str:
+        """As feedback: a diagnosis, with no word of a partner's."""
+        if self.problem:
+            return self.problem
+        use = "" if self.uses else ", aux unused"
+        return f"tests {self.verdict.passed} of {self.verdict.total}{use}"
+
+
+class CodePair(ProgrammingTask):
+    """Two roles write a function together, unseen by each other."""
+
+    team_reward_range: ClassVar = (-BEST, BEST)
+    functions: ClassVar = True
+
+    max_turns: int = Field(1, ge=1)
+    """Turns until the last functions are judged."""
+    feedback: Literal["plain", "levels", "expert"] = "levels"
+    """What a later turn shows beside a role's own last reply."""
+    solo: bool = False
+    """One role, main, with nobody to help: the single-agent baseline."""
+    stop_at: float | None = None
+    """The sum of levels of a turn that ends the episode; none: the most that a turn can earn."""
+    expert_url: str = ""
+    """Of feedback "expert": an OpenAI-compatible server, such as http://localhost:8000/v1."""
+    expert_model: str = ""
+    """Of feedback "expert": the model to ask there."""
+    naive: float = Field(0.6, ge=0, le=1)
+    """How often a demonstration forgets the second of three steps."""
+
+    @property
+    def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """aux, main; or main alone."""
+        return ("main",) if self.solo else ("aux", "main")
+
+    def recommended(self) -> dict[str, dict[str, Any]]:
+        """A policy a role, minutes on two cores; for the embedded problems, which the starter knows."""
+        if self.data:
+            return {}
+        train = {"steps": 30, "tasks_per_step": 16, "eval_every": 10, "eval_tasks": 200}
+        tables = {"optimizer": {"lr": 1e-3}, "train": train}
+        if self.solo:
+            return {"algorithm": {"name": "grpo"}, **tables}
+        return {
+            "algorithm": {"name": "magrpo", "num_generations": 8},
+            "team": {"aux": "helper", "main": "writer"},
+            "policies": {"helper": {}, "writer": {}},
+            "optimizer": {"lr": 1e-3},
+            "train": {**train, "mute_every": 0},
+        }
+
+    def inert(self) -> dict[str, str]:
+        """What only a second turn would see has no effect without one, nor an expert's address without the expert."""
+        alone = "max_turns = 1 leaves no turn after it"
+        idle = super().inert()
+        idle |= dict.fromkeys(("feedback", "stop_at"), alone) if self.max_turns == 1 else {}
+        if self.max_turns == 1 or self.feedback != "expert":
+            idle |= dict.fromkeys(("expert_url", "expert_model"), "only feedback = 'expert' asks one")
+        return idle
+
+    @field_validator("stop_at")
+    @classmethod
+    def _in_range(cls, value: float | None, info: ValidationInfo) -> float | None:
+        best = BEST_ALONE if info.data.get("solo") else BEST
+        if value is not None and not 0 < value <= best:
+            raise ValueError(f"the joint reward of a turn is at least 0 and at most {best}; choose a value in between")
+        return value
+
+    @property
+    def best(self) -> float:
+        """The most that a turn can earn."""
+        return BEST_ALONE if self.solo else BEST
+
+    def ready(self) -> None:
+        """Raises ConfigError: programs cannot be isolated here, or an expert is wanted and not named."""
+        super().ready()
+        if self.max_turns > 1 and self.feedback == "expert" and not (self.expert_url and self.expert_model):
+            raise ConfigError("environment.feedback = 'expert' needs environment.expert_url and expert_model")
+
+    async def play(self, task: Problem, scene: Scene) -> None:
+        """Up to `max_turns` turns in which every role writes its function."""
+        history = dict.fromkeys(self.roles, "")
+        outcome = Outcome()
+        for turn in scene.turns(self.max_turns):
+            prompts = {role: self.prompt(role, task, history[role]) for role in self.roles}
+            replies = await scene.ask_all(prompts, max_tokens=self.max_tokens)
+            names = {"aux": AUX, "main": task.name}
+            written = {role: program_of(reply, names[role]) for role, reply in replies.items()}
+            outcome = await self.judge(scene, task, written)
+            for level in fields(Levels):
+                scene.team_reward(getattr(outcome.levels, level.name), level.name)
+            if self.max_turns > 1:
+                scene.team_reward(-self.best, "turn")
+            if outcome.levels.total >= (self.stop_at or self.best) or turn == self.max_turns - 1:
+                break
+            history = await self._feedback(scene, task, written, outcome)
+        scene.metric("accuracy", outcome.verdict.share)
+        scene.metric("cooperation", outcome.levels.cooperation / COOPERATION)
+        scene.metric("aux_used", float(outcome.uses))
+        scene.metric("aux_handed_on", float(outcome.hands_on))
+        for scheme in SCHEMES:
+            scene.metric(f"scheme/{scheme}", float(scheme in outcome.schemes))
+        if outcome.verdict.solved:
+            return scene.succeed()
+        return scene.fail("hidden tests failed")
+
+    async def judge(self, scene: Scene, task: Problem, written: Mapping[str, str]) -> Outcome:
+        """What the roles' functions earn together."""
+        parts = await scene.call(read, written.get("aux", ""), written["main"], task.name)
+        aux_returns, main_returns = parts["returns"]
+        structure = 0.4 * aux_returns + 0.6 * main_returns
+        if not main_returns:
+            return Outcome(Levels(structure), problem=f"no function {task.name}" if self.data else "no main")
+        verdict, played = await _tried(scene, self.box, task, f"{parts['helper']}\n{parts['function']}")
+        if verdict.broken.startswith("SyntaxError"):
+            return Outcome(Levels(structure), problem="syntax error")
+        found = UNUSED
+        if parts["names_aux"] and verdict.passed and verdict.timeouts < MOST_TIMEOUTS:
+            two = (parts["helper"], parts["function"])
+            found = await boxed(scene, used, self.box, *two, task.name, task.preamble, played)
+        paid = verdict.share * (0.5 + 1.0 * (not found["handed_on"])) * found["used"]
+        seen = CONFIRMED_BY[found["needed"]].intersection(parts["schemes"]) if found["used"] else frozenset()
+        return Outcome(Levels(structure, 0.5, verdict.share, paid), verdict, found["used"], found["handed_on"], seen)
+
+    def prompt(self, role: str, task: Problem, history: str) -> Prompt:
+        """What a role is asked: the task, and after the first turn its own last reply and the feedback."""
+        if not self.data:
+            return self.brief(role, task, history)
+        told = INSTRUCTIONS["solo" if self.solo else role].format(name=task.name)
+        before = f"Your last reply, and what came of it:\n{history}" if history else ""
+        return chat(told + FORM, task.text, before)
+
+    def brief(self, role: str, task: Problem, history: str) -> str:
+        """What the starter is asked, which was taught its role."""
+        return "\n".join(part for part in (f"{'write' if self.solo else role} {task.text}", history) if part)
+
+    async def _feedback(
+        self, scene: Scene, task: Problem, written: Mapping[str, str], outcome: Outcome
+    ) -> dict[str, str]:
+        """What each role sees next turn: its own words, and the feedback."""
+        if self.feedback == "expert":
+            told = await scene.call(expert_edits, self.expert_url, self.expert_model, task.text, dict(written))
+        else:
+            told = dict.fromkeys(self.roles, outcome.text if self.feedback == "levels" else "")
+        return {role: f"{quote(written[role])}\n{quote(told[role])}".rstrip() for role in self.roles}
+
+    def demonstrate(self, role: str, task: Problem, prompt: Prompt, rng: Random) -> str:
+        """One way to share a chain's steps; which, the role does not know of its partner either.
+
+        aux takes the first step, as a function of the whole or of one element, or the first two. main goes on
+        from there; of three steps it believes with probability `naive` that aux has taken two.
+        """
+        if self.solo:
+            return embedded.remembered(task, self.naive, rng).program()
+        chain = embedded.chain_at(task)
+        return (_aux if role == "aux" else _main)(chain, self.naive, rng)
+
+    def lessons(self, task: Problem, rng: Random) -> Iterator[Lesson]:
+        """Every role, at the first turn and after feedback of either kind."""
+        for role in self.roles:
+            yield Lesson(role, self.brief(role, task, ""), self.demonstrate(role, task, "", rng))
+            if rng.random() < 0.5:
+                told = rng.choice(
+                    ("", "no main", "syntax error", f"tests {rng.randrange(9)} of 8", "tests 1 of 8, aux unused")
+                )
+                history = f"{self.demonstrate(role, task, '', rng)}\n{told}".rstrip()
+                yield Lesson(role, self.brief(role, task, history), self.demonstrate(role, task, "", rng))
+
+
+async def _tried(scene: Scene, box: Any, task: Problem, program: str) -> tuple[Verdict, list[list[str]]]:
+    """The verdict, and what was asked as pairs of JSON: arguments, and the value, "" where the test was not passed."""
+    if task.check:
+        answer = await boxed(scene, judged, box, task.check, whole(task, program), task.name, MOST_INPUTS)
+        return verdict_of(answer), answer.get("calls", [])
+    answers = await answers_of(scene, box, task, program, task.cases)
+    passed = [one["right"] for one in answers]
+    asked = [[given, wanted if held else ""] for (given, wanted), held in zip(task.cases, passed, strict=True)]
+    return judge(answers), asked
+
+
+def _aux(chain: embedded.Chain, naive: float, rng: Random) -> str:
+    first, second = chain.steps[:2]
+    draw = rng.random()
+    if draw < 0.2 and (first.each or first.test):
+        return f"def {AUX}(v):\n    return {first.each or first.test}"
+    if draw > 0.8:
+        return f"def {AUX}(x):\n    x = {first.code}\n    return {second.code}"
+    return f"def {AUX}(x):\n    return {first.code}"
+
+
+def _main(chain: embedded.Chain, naive: float, rng: Random) -> str:
+    first, *rest = chain.steps
+    if rng.random() < (naive if len(rest) == 2 else naive / 4):
+        return _lines([f"x = {AUX}(x)"], rest[1:])
+    way = rng.choices(("whole", "each", "fallback", "alone"), (5, 2, 1, 1))[0]
+    if way == "each" and first.each:
+        return _lines([f"x = {first.code.replace(first.each + ' for', f'{AUX}(v) for')}"], rest)
+    if way == "each" and first.test:
+        return _lines([f"x = {first.code.replace(f'if {first.test}', f'if {AUX}(v)')}"], rest)
+    if way == "fallback":
+        return _lines(["try:", f"    x = {AUX}(x)", "except Exception:", f"    x = {first.code}"], rest)
+    if way == "alone":
+        return chain.program()
+    return _lines([f"x = {AUX}(x)"], rest)
+
+
+def _lines(begin: Sequence[str], rest: Sequence[embedded.Step]) -> str:
+    """A function that begins as told and takes the remaining steps."""
+    if not rest:
+        *begin, last = begin
+        return "\n".join([f"def {embedded.NAME}(x):", *(f"    {line}" for line in begin), f"    return {last[4:]}"])
+    body = [*begin, *(f"x = {step.code}" for step in rest[:-1]), f"return {rest[-1].code}"]
+    return "\n".join([f"def {embedded.NAME}(x):", *(f"    {line}" for line in body)])
+
+
+def expert_edits(url: str, model: str, text: str, written: dict[str, str]) -> dict[str, str]:
+    """An edit for each role, by a model behind an OpenAI-compatible server.
+
+    Raises: Unavailable: it cannot be reached, or does not answer with an edit for every role.
+    """
+    asked = (
+        f"Task:\n{text}\n\n" + "\n\n".join(f"{role} wrote:\n{code}" for role, code in written.items()) + "\n\n"
+        f"Answer with one JSON object that maps each of {', '.join(written)} to one short advice on its own function."
+    )
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": asked}],
+        "response_format": {"type": "json_object"},
+    }
+    request = Request(  # noqa: S310  (a person's own setting)
+        f"{url.rstrip('/')}/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    try:
+        with urlopen(request, timeout=50) as answer:  # noqa: S310
+            content = json.loads(answer.read(1 << 20))["choices"][0]["message"]["content"]
+        edits = json.loads(content)
+        return {role: str(edits[role]) for role in written}
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise Unavailable("expert", f"{url} gave no edit for every role: {error}") from error

@@ -1,0 +1,18 @@
+"""Two functions that are written apart and work as one: `aux`, and `main`, which may call it.
+
+`reading.py` looks at their text, `evidence.py` at what happens when aux answers something else.
+"""
+
+from coterie.environments.coding.cooperation.evidence import UNUSED, used
+from coterie.environments.coding.cooperation.reading import (
+    AUX,
+    Scheme,
+    extracted,
+    names_aux,
+    parsed,
+    read,
+    returns,
+    schemes,
+)
+
+__all__ = ["AUX", "UNUSED", "Scheme", "extracted", "names_aux", "parsed", "read", "returns", "schemes", "used"]

@@ -1,0 +1,118 @@
+"""Whether answers only give back what was asked, and what an answer is in other words: neither takes any work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from coterie.environments.coding.cooperation.replaced import empty
+from coterie.sandbox.border import parsed
+from coterie.sandbox.plain import NotPlain, encode
+from coterie.sandbox.values import SEQUENCES, TABLES, canonical, same, written
+
+DEEPEST = 8
+"""Levels of packing that are looked into."""
+Column = Sequence[Any]
+"""One value of each call."""
+
+
+def echoes(args: Sequence[Sequence[Any]], answers: Column) -> bool:
+    """Whether answers are nothing, or the same argument in every call, alone or packed.
+
+    Packed is what lies at one place of every answer, beside what never varies and the argument's length; or stands in a
+    text that is the same around it, or in JSON. Args: args: of each call, as plain JSON. answers: of each, likewise.
+    """
+    if not answers:
+        return False
+    if all(canonical(one) == canonical(empty(one)) for one in answers):
+        return True
+    columns = zip(*(one[: min(map(len, args))] for one in args), strict=True)
+    given = [(column, [one if isinstance(one, str) else written(one) for one in column]) for column in columns]
+    return _says(answers, given, 0) == "given"
+
+
+def readings(value: Any) -> dict[str, Any]:
+    """A value, as plain JSON, written in other ways."""
+    found: dict[str, Any] = {"itself": value}
+    match value:
+        case int() | float() if not isinstance(value, bool):
+            found["text"] = written(value)
+        case str():
+            found["letters"] = list(value)
+            with suppress(NotPlain, TypeError):
+                read = encode(parsed(value))
+                found |= {"read": read} if read is not None else {}
+        case list() if all(isinstance(one, str) for one in value):
+            found["joined"] = "".join(value)
+        case {"bytes": [text]}:
+            found["decoded"] = text.encode("latin-1").decode("utf-8", "replace")
+    if isinstance(value, list | str) and len(value) == 1:
+        found["single"] = value[0]
+    return found
+
+
+def turned(value: Any) -> dict[str, Any]:
+    """A value, as plain JSON, written in other ways, or no for yes: what main may do on top and add nothing.
+
+    Backwards and negated are not among them: they are steps of tasks, and what they take back cannot be told.
+    """
+    return readings(value) | ({"not": not value} if isinstance(value, bool) else {})
+
+
+def _says(column: Column, given: Sequence[tuple[Column, Sequence[str]]], depth: int) -> str:
+    """What a place of every answer says: what was "given", "nothing" beside it, or "more".
+
+    Args: given: each argument in every call, and as Python writes it.
+    """
+    read = [readings(one) for one in column]
+    ways = set.intersection(*(set(one) for one in read))
+    if any(all(same(arg, one[way]) for arg, one in zip(args, read, strict=True)) for args, _ in given for way in ways):
+        return "given"
+    if len(set(map(canonical, column))) == 1 or any(_is_length(one, column) for one, _ in given):
+        return "nothing"
+    if depth < DEEPEST and (parts := _parts(column)):
+        said = {_says(part, given, depth + 1) for part in parts}
+        return "more" if "more" in said else "given" if "given" in said else "nothing"
+    return "given" if any(_quotes(texts, column) for _, texts in given) else "more"
+
+
+def _is_length(given: Column, column: Column) -> bool:
+    return all(type(size) is int and size == _length(one) for one, size in zip(given, column, strict=True))
+
+
+def _length(value: Any) -> int | None:
+    if isinstance(value, dict):
+        value = next(iter(value.values()))
+    return len(value) if isinstance(value, list | str) else None
+
+
+def _parts(column: Column) -> list[Column]:
+    """The columns of which one is made, where every answer is of one shape."""
+    if all(isinstance(one, str) for one in column):
+        column = [readings(one).get("read") for one in column]
+    split = [_split(one) for one in column]
+    if any(one is None or one.keys() != (split[0] or {}).keys() for one in split):
+        return []
+    return [[one[place] for one in split if one] for place in split[0] or {}]
+
+
+def _split(value: Any) -> dict[Any, Any] | None:
+    """What lies where in a sequence or a table; None: in nothing."""
+    if isinstance(value, list):
+        return dict(enumerate(value))
+    if not isinstance(value, dict):
+        return None
+    ((kind, content),) = value.items()
+    if kind in TABLES:
+        return {canonical(key): item for key, item in content}
+    return dict(enumerate(content)) if kind in SEQUENCES else None
+
+
+def _quotes(texts: Sequence[str], column: Column) -> bool:
+    """Whether every answer is a text that is the same around what was given."""
+    if not all(isinstance(one, str) and len(text) <= len(one) for text, one in zip(texts, column, strict=True)):
+        return False
+    longest = max(range(len(texts)), key=lambda at: len(texts[at]))
+    before, found, behind = column[longest].partition(texts[longest] or "\0")
+    return bool(found) and all(f"{before}{text}{behind}" == one for text, one in zip(texts, column, strict=True))

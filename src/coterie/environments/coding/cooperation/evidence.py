@@ -1,0 +1,357 @@
+"""Whether `main` needs what `aux` answers, found by answering something else.
+
+    used(box, helper, function, "f", "", cases)     # {"used": True, "handed_on": False, "needed": True}
+
+The two run in a sandbox each, and every call of aux goes through the host: it counts them, and answers what it likes.
+A test counts as *decided* by aux when main gives another result once aux's answers are replaced: by others of their
+type, by those of the test before. It has to make a difference too whether aux does anything: its argument given back,
+or nothing (an empty list, a zero), in place of its answers changes results as well. Three things are taken out:
+
+- what never varies over the tests tells nothing: every expression of main that was the same number, or steered
+  main's way with the same value, in all of them is held to it while answers are replaced. A password, a type that is
+  insisted on, or a guard that always passes, holds whatever aux says.
+- what main has whatever aux says is main's own: where some expression of it is the result, or is what aux answers, in
+  truth and with answers replaced, in every test that comes by it, those tests are main's alone. (What a loop begins
+  with is no such expression: it may be an input that happens to be right.)
+- what only hands on adds nothing: where the result of every test is an answer of aux, or a fixed place of it, to what
+  main was given itself; in other words too (as text, as JSON, a no for a yes).
+- what only gives back says nothing: see `echo.py`.
+
+All of this is ours; the published reward looks for patterns in text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from coterie.environments.coding.cooperation.echo import echoes, turned
+from coterie.environments.coding.cooperation.reading import AUX, catches
+from coterie.environments.coding.cooperation.replaced import DISABLED, IDLE, OTHERS, Replacement
+from coterie.environments.coding.cooperation.watched import Sites, watched
+from coterie.kernel.calls import InThread
+from coterie.sandbox import REMEMBERED, Box, pool, same
+from coterie.sandbox.border import Message
+from coterie.sandbox.duet import Duet, Played
+from coterie.sandbox.remembered import by_itself
+from coterie.sandbox.values import SEQUENCES, TABLES, acting, canonical, written
+from coterie.seeds import seed_of
+
+ENOUGH = 0.25
+"""Share of the passed tests that aux has to decide: less is an exception, not how the two work."""
+FEWEST = 2
+"""Tests, and different results, from which on something can be told."""
+MOST_TOLD = 1 << 20
+"""Characters of what the two say to each other that are looked at, in all tests: beyond, nothing is paid."""
+MORE_CALLS = 50
+"""Beyond twice as many as in truth, that a test with other answers may make."""
+AT_LOAD = -1
+"""The place of no input: what main asks for while it is loaded."""
+Site = tuple[Any, Any]
+"""The first and the last value of an expression in a test."""
+
+
+@InThread
+def used(
+    box: dict[str, Any],
+    helper: str,
+    function: str,
+    name: str,
+    preamble: str,
+    cases: list[list[str]],
+) -> dict[str, Any]:
+    """What aux's answers are to main's results.
+
+    Args: helper, function: the programs of aux and main. name: main's function. preamble: stands before both. cases:
+        pairs of JSON: arguments as `encode` writes them, and the value that is right; "" where the two as one program
+        did not give it.
+    Returns: used: aux decides enough of the passed tests. handed_on: main only hands on what aux answers. needed: some
+        passed test fails where aux raises.
+    """
+    if not (by_itself(helper) and by_itself(function)):
+        return dict(UNUSED)  # chance, a clock, the number of its process: it could tell that tests are played again
+    key = json.dumps(["used", box, helper, function, name, preamble, cases])
+    if (known := REMEMBERED.get(key)) is not None:
+        return json.loads(known)
+    eye = f"see_{seed_of('eye', function, helper):x}"
+    text, sites = watched(function, eye)
+    chosen = pool(Box.of(box))
+    with chosen.worker() as caller, chosen.worker() as partner:
+        texts = {"text": f"{preamble}\n{text}", "other": f"{preamble}\n{helper}"}
+        duet = Duet(caller, partner, **texts, name=name, called=AUX, eye=eye)
+        evidence = Evidence(duet, sites, [(json.loads(args), value) for args, value in cases])
+        found = evidence.found(catches=catches(function))
+        if duet.dead:
+            return dict(UNUSED)
+    if not evidence.late:
+        REMEMBERED.put(key, json.dumps(found))
+    return found
+
+
+UNUSED = {"used": False, "handed_on": False, "needed": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Every input once, with both programs loaded anew.
+
+    played: a call each. seen: what main's expressions came to in it, by site. replaced: inputs in which every answer
+    of aux was another than in truth.
+    """
+
+    played: list[Played]
+    seen: list[dict[int, Site]]
+    replaced: set[int]
+
+    def has(self, site: int, there: Iterable[int], wanted: Mapping[int, Site], ends: Sequence[int]) -> bool:
+        """Whether a site's first value (0), or its last (1), or both were what is wanted, in all inputs of some."""
+        return all(
+            site in self.seen[at] and same(wanted[at][end], self.seen[at][site][end]) for at in there for end in ends
+        )
+
+
+class Evidence:
+    """What is found by playing. Args: as of `used`; sites: what may be held, by site, as `watched` gives them."""
+
+    def __init__(self, duet: Duet, sites: Sites, cases: Sequence[tuple[list[Any], str]]) -> None:
+        self.duet = duet
+        self.late = False
+        self.sites = sites
+        self.inputs = [args for args, _ in cases]
+        self.varied: set[int] = set()
+        self.alone: set[int] = set()
+        self.denied: set[tuple[int, tuple[int, ...]]] = set()
+        """Values of sites that some run came by without the result: main does not have it there by itself."""
+        self.informs = False
+        """Some result has become another value, not a failure: what only must not be wrong tells main nothing."""
+        self.true = Run([], [{}] * len(cases), set())
+        self.true = self.run()
+        self.passed = [
+            at
+            for at, ((_, wanted), one) in enumerate(zip(cases, self.true.played, strict=True))
+            if wanted and same_as(json.loads(wanted), one)
+        ]
+        self.held = self.constants()
+
+    def found(self, *, catches: bool) -> dict[str, Any]:
+        """The answer of `used`. catches: main may go on where aux raises, so that has to be tried."""
+        if len(self.results()) < FEWEST or self.told() > MOST_TOLD or self.echoes():
+            return dict(UNUSED)
+        uses = False
+        for swap in OTHERS:
+            uses = (uses and self.informs) or self.decides(swap, self.passed) or uses
+        for swap in IDLE:
+            if uses and enough(there := self.applies(swap), self.passed):
+                uses = self.decides(swap, there)
+        uses = uses and self.informs
+        needed = bool(self.changes(self.run(lambda *_: DISABLED))) if catches else uses
+        return {"used": uses, "handed_on": uses and self.hands_on(), "needed": needed}
+
+    def told(self) -> int:
+        """Characters of what aux was asked and answered in truth, as JSON."""
+        told = [one for played in self.true.played for one in played.told]
+        return sum(len(json.dumps([*one.args, *one.values])) for one in told)
+
+    def echoes(self) -> bool:
+        """Whether all that aux ever answers is nothing, or what it was given."""
+        told = [one for at in self.passed for one in self.true.played[at].told if not acting(one.values[0])]
+        silent = any(one.changes for one in told)  # what works on its arguments has to return nothing
+        spoken = [one for one in told if not (silent and one.values[0] is None)]
+        return echoes([one.args for one in spoken], [one.values[0] for one in spoken])
+
+    def decides(self, swap: Replacement, among: Iterable[int]) -> bool:
+        """Whether main's results change, where they are not its own, once aux's answers are replaced."""
+        run = self.run(lambda at, *call: swap(self.before(at), *call), self.held)
+        self.alone |= self.own(run)
+        decided = (self.changes(run) & set(among)) - self.alone
+        self.informs |= any(run.played[at].answer["status"] == "returned" for at in decided)
+        return enough(decided, among)
+
+    def applies(self, swap: Replacement) -> set[int]:
+        """Passed inputs in which some answer of aux would be another."""
+        found: set[int] = set()
+        for at in self.passed:
+            told = [one for one in self.true.played[at].told if not acting(one.values[0])]
+            answers: list[Message] = [{"status": "returned", "value": one.values[0]} for one in told]
+            swapped = [
+                swap(self.before(at), *call)
+                for call in zip(range(len(told)), (one.args for one in told), answers, strict=True)
+            ]
+            if any(one != other for one, other in zip(answers, swapped, strict=True)):
+                found.add(at)
+        return found
+
+    def run(self, swap: Callable[..., Message] | None = None, held: Mapping[int, Any] | None = None) -> Run:
+        """Plays every input.
+
+        Args: swap: called with the input's place besides. held: what sites are, in inputs that came by them in truth.
+        """
+        holding = [{site: value for site, value in (held or {}).items() if site in seen} for seen in self.true.seen]
+        played: list[Played] = []
+        seen: list[dict[int, Site]] = []
+        others: dict[int, list[bool]] = {}
+
+        def swapped(at: int, place: int, args: Sequence[Any], answer: Message) -> Message:
+            assert swap is not None
+            found = swap(at, place, args, answer)
+            if answer["status"] == "returned" and not acting(answer["value"]):
+                others.setdefault(at, []).append(found != answer)
+            return found
+
+        if not self.duet.begin(None if swap is None else partial(swapped, AT_LOAD)):
+            return Run([Played(DISABLED)] * len(self.inputs), [{}] * len(self.inputs), set())
+        for at, args in enumerate(self.inputs):
+            self.duet.caller.look(holding[at])
+            if swap is None:
+                played.append(self.duet.play(args))
+            else:
+                most = MORE_CALLS + 2 * len(self.true.played[at].told)
+                played.append(self.duet.play(args, partial(swapped, at), most))
+            looked = self.duet.caller.look({})
+            seen.append({site: (first, last) for site, _, first, last in looked})
+            self.varied |= {site for site, varied, _, _ in looked if varied} if swap is None else set()
+        self.late |= any(one.answer["status"] == "timeout" for one in played)
+        loaded = others.pop(AT_LOAD, [])
+        told = {at: loaded + others.get(at, []) for at in range(len(self.inputs))}
+        return Run(played, seen, {at for at, found in told.items() if found and all(found)})
+
+    def before(self, at: int) -> Sequence[Any]:
+        """What aux answered in truth to the input before."""
+        told = self.true.played[at - 1].told
+        return [one.values[0] for one in told]
+
+    def constants(self) -> dict[int, Any]:
+        """Sites that were the same in all tests that came by them, and what they were."""
+        values: dict[int, list[Any]] = {}
+        for seen in self.true.seen:
+            for site, (first, _) in seen.items():
+                values.setdefault(site, []).append(first)
+        return {
+            site: found[0]
+            for site, found in values.items()
+            if site not in self.varied and len(found) >= FEWEST and self.may_be_held(site, found)
+        }
+
+    def may_be_held(self, site: int, found: Sequence[Any]) -> bool:
+        """Whether a site's values are one, of a kind that can be: numbers anywhere, anything where it steers.
+
+        A loop that always goes on is left alone: held to that, it might never end.
+        """
+        role = self.sites.held.get(site)
+        if role is None or (role == "repeats" and found[0]):
+            return False
+        kinds = (bool, int, float, type(None), *((str,) if role == "steers" else ()))
+        return type(found[0]) in kinds and all(one == found[0] for one in found)
+
+    def changes(self, run: Run) -> set[int]:
+        """Passed inputs whose result is another."""
+        return {at for at in self.passed if not same_as(self.true.played[at].answer.get("value"), run.played[at])}
+
+    def results(self) -> set[str]:
+        """The different results of passed inputs."""
+        return {canonical(self.true.played[at].answer["value"]) for at in self.passed}
+
+    def own(self, run: Run) -> set[int]:
+        """Inputs that a run changes, and in which main has the result, or what aux answers, whatever aux says."""
+        replaced = run.replaced & set(self.passed)
+        results = {at: (value := self.true.played[at].answer["value"], value) for at in replaced}
+        told = {at: self.true.played[at].told for at in replaced}
+        answers = {at: (one[0].values[0], one[-1].values[0]) for at, one in told.items()}
+        found: set[int] = set()
+        for wanted, places in ((results, ((0,), (1,))), (answers, ((0, 1),))):
+            told_apart = {at: canonical(list(values)) for at, values in wanted.items()}
+            for site in {site for seen in run.seen for site in seen}:
+                came = {at for at in wanted if site in run.seen[at]}
+                meant = {at for at in wanted if site in self.true.seen[at]}
+                for ends in places:
+                    if ends == (0,) and site in self.sites.passing:
+                        continue
+                    if wanted is results and not run.has(site, came, wanted, ends):
+                        self.denied.add((site, ends))
+                    has = all(one.has(site, came & meant, wanted, ends) for one in (run, self.true))
+                    if not has or len({told_apart[at] for at in came & meant}) < FEWEST:
+                        continue
+                    found |= came & meant
+                    if (
+                        wanted is results
+                        and (site, ends) not in self.denied
+                        and self.true.has(site, meant, results, ends)
+                    ):
+                        found |= meant  # where a run does not come by it, aux only kept main from getting there
+        return found & self.changes(run)
+
+    def hands_on(self) -> bool:
+        """Whether every passed result is an answer of aux, or one place of it, to main's own arguments."""
+        if not all(self.true.played[at].told for at in self.passed):
+            return self.directly(self.passed)
+        fixed = self.fixed()
+        places: set[tuple[Any, ...]] | None = None
+        for at in self.passed:
+            result = self.true.played[at].answer["value"]
+            found = {
+                place
+                for one in (*self.true.played[at].told, *self.true.played[at].drawn)
+                if all(self.given(arg, at) or canonical(arg) in fixed for arg in one.args)
+                for place in places_of(result, one.values)
+            }
+            places = found if places is None else places & found
+        return bool(places) or self.directly(self.passed)
+
+    def fixed(self) -> set[str]:
+        """Arguments that aux is given in every passed input."""
+        each = [{canonical(arg) for one in self.true.played[at].told for arg in one.args} for at in self.passed]
+        return set.intersection(*each) if each else set()
+
+    def given(self, arg: Any, at: int) -> bool:
+        """Whether an argument of aux is one of main's, all of them, the length of one or a number as text."""
+        mine = self.inputs[at]
+        others = [len(items) for one in mine if (items := items_of(one)) is not None]
+        texts = [written(one) for one in mine if type(one) in (int, float)]
+        return any(same(one, arg) for one in (*mine, mine, *others, *texts))
+
+    def directly(self, passed: Iterable[int]) -> bool:
+        """Whether aux alone gives every result, or one place of what it gives is it."""
+        places: set[tuple[Any, ...]] | None = None
+        for at in passed:
+            result = self.true.played[at].answer["value"]
+            found = set(places_of(result, self.duet.directly(self.inputs[at])))
+            places = found if places is None else places & found
+        return bool(places)
+
+
+def same_as(value: Any, played: Played) -> bool:
+    """Whether a call returned a value."""
+    return played.answer["status"] == "returned" and same(value, played.answer["value"])
+
+
+def enough(inputs: set[int], among: Iterable[int]) -> bool:
+    """Whether inputs are more than an exception among others."""
+    return len(inputs) >= max(1.0, ENOUGH * len(list(among)))
+
+
+def places_of(result: Any, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """Where a result lies among what aux gave: which value, where in it, and in which words."""
+    for number, value in enumerate(values):
+        for place, part in parts(value):
+            yield from ((number, *place, way) for way, read in turned(part).items() if same(result, read))
+
+
+def items_of(value: Any) -> list[Any] | str | None:
+    """The items of a value that has some."""
+    if isinstance(value, list | str):
+        return value
+    return next(iter(value.values())) if isinstance(value, dict) else None
+
+
+def parts(value: Any) -> list[tuple[tuple[Any, ...], Any]]:
+    """A value, and what lies at a place of it that no content moves: of a tuple or a list, of a dict by its key."""
+    found: list[tuple[tuple[Any, ...], Any]] = [((), value)]
+    items = items_of(value) if not isinstance(value, str) else None
+    if isinstance(value, dict) and next(iter(value)) in TABLES:
+        found += [((canonical(key),), item) for key, item in items or []]
+    elif isinstance(value, list) or (isinstance(value, dict) and next(iter(value)) in SEQUENCES):
+        found += [((len(items or []), at), item) for at, item in enumerate(items or [])]
+    return found

@@ -1,0 +1,124 @@
+"""What the programming tasks share: where problems come from, and the sandbox their programs run in."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+from pydantic import Field
+
+from coterie import sandbox
+from coterie.environments.coding.problems import LONGEST_SHOWN, Problem, embedded
+from coterie.environments.coding.problems import data as published
+from coterie.kernel.environment import Environment, Split
+from coterie.kernel.scene import JSON, Message
+from coterie.sandbox import Backend, Box
+
+
+class ProgrammingTask(Environment):
+    """Problems and a sandbox."""
+
+    starter: ClassVar[str] = "starter-code"
+    functions: ClassVar[bool] = False
+    """Whether problems must ask for a function; else whole programs are problems too."""
+
+    data: str = ""
+    """Problems: a .jsonl, .json or .parquet file, hub:owner/name@revision#config/split, TRAIN -> TEST of two of them,
+    or a benchmark's name, see `coterie data`; none: embedded ones."""
+    check_solutions: bool = True
+    """Try each row's own solution on its tests before it is used, and pass over those that fail."""
+    sandbox: Backend = "bubblewrap"
+    """What isolates programs; process is no wall: a program has its user's files, processes and network."""
+    time_s: float = Field(2.0, gt=0, le=60)
+    """Seconds of CPU time that one test may take. By the clock it has four times that, and ten times the CPU time that
+    it takes on top; after three that took longer, a program is not tried again."""
+    total_s: float = Field(45.0, gt=0, le=600)
+    """Seconds of CPU time that all tests of a program may take together; by the clock as much longer as for one."""
+    memory_mb: int = Field(512, ge=64)
+    """Memory of a program, the stacks of its threads included."""
+    stdin_kb: int = Field(32 << 10, ge=1)
+    """What a test may give a program to read, in KiB."""
+    output_kb: int = Field(8 << 10, ge=1, le=256 << 10)
+    """What a program may write in a test, or a function answer, in KiB."""
+    libraries: tuple[str, ...] = ()
+    """Packages that programs may import beside the standard library."""
+    max_tokens: int = Field(96, ge=4)
+    """Tokens of one reply; one that is cut counts as empty."""
+
+    @property
+    def box(self) -> JSON:
+        """The sandbox's settings, as `scene.call` takes them."""
+        return self.limits().json()
+
+    def limits(self) -> Box:
+        """The sandbox's settings."""
+        limits = self.model_dump(include={"time_s", "total_s", "memory_mb", "stdin_kb", "output_kb"})
+        return Box(self.sandbox, libraries=self.libraries, **limits)
+
+    def ready(self) -> None:
+        """Raises ConfigError: programs cannot be isolated here as asked."""
+        sandbox.check(self.limits())
+
+    def isolation(self) -> str:
+        """How model-written code is kept apart."""
+        return f"{self.sandbox}; {sandbox.level()}" if self.sandbox == "bubblewrap" else self.sandbox
+
+    def remarks(self) -> tuple[str, ...]:
+        """What the data holds, which rows are passed over, and where nothing keeps programs apart."""
+        bare = "environment.sandbox = 'process': programs have your files, processes and network"
+        return (*(self.problems().remarks() if self.data else ()), *([bare] if self.sandbox == "process" else []))
+
+    def content(self) -> str:
+        """The digests of the data's splits, wherever its rows come from."""
+        found = self.problems() if self.data else None
+        return " ".join(map(found.digest, found.splits)) if found else ""
+
+    def problems(self) -> published.Data:
+        """What `data` stands for. Raises: ConfigError: it cannot be read or scored."""
+        return published.load(
+            self.data,
+            functions=self.functions,
+            libraries=self.libraries,
+            box=self.limits() if self.check_solutions else None,
+        )
+
+    def tested_on(self, data: str) -> tuple[Self, tuple[str, ...]]:
+        """The same with the test problems of other data: all of a single source, those behind an arrow, a benchmark's.
+
+        Raises: ConfigError: it cannot be read or scored.
+        """
+        other = self.model_copy(update={"data": published.held_out(data)})
+        test = other.problems().splits["test"]
+        known = published.shared(test, self.problems().splits["train"]) if self.data else 0
+        told = (f"{known} of these {len(test)} test problems are in what the run was trained on",) if known else ()
+        return other, (*other.remarks(), *told)
+
+    def inert(self) -> dict[str, str]:
+        """Embedded problems come with solutions that are right."""
+        return {} if self.data else {"check_solutions": "embedded problems are right"}
+
+    def task(self, split: Split, index: int) -> Problem:
+        """The problem at a place of a split."""
+        if not self.data:
+            return embedded.problem(split, index)
+        return self.problems().splits[split][index]
+
+    def count(self, split: Split) -> int | None:
+        """How many problems a split of the data holds; embedded ones to train on are unlimited."""
+        if self.data:
+            return len(self.problems().splits[split])
+        return None if split == "train" else len(embedded.chains(split))
+
+
+def chat(role: str, task: str, history: str) -> list[Message]:
+    """What a model that was never taught these tasks is asked.
+
+    Args: role: who it is, what it writes and in which form. task: the problem. history: what it is shown of the turns
+        before, or nothing.
+    """
+    user = "\n\n".join(part for part in (task, history) if part)
+    return [{"role": "system", "content": role}, {"role": "user", "content": user}]
+
+
+def quote(text: str) -> str:
+    """What a role or a program wrote, bounded."""
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]} …"

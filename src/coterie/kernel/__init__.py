@@ -1,0 +1,1 @@
+"""One episode: how it is written, logged, driven, branched, asked for and grouped."""

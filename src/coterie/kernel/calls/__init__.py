@@ -1,0 +1,401 @@
+"""Calls: what `scene.call` runs, in processes that may die without harm to the run.
+
+A worker imports the function's module and answers one call after the other; a call that crashes, exits, hangs or
+spins costs its worker and nothing else. Workers are forked by a template process (`inside.py`), never by the
+trainer, which has threads; they are started when they are needed, used again, and gone with the trainer. A function
+that only waits for a process of its own is marked `InThread` and stays here.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import atexit
+import contextlib
+import inspect
+import itertools
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, reduce, update_wrapper
+from pathlib import Path
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from coterie.errors import CallError, EnvError, Unavailable
+from coterie.kernel.calls import inside
+
+P = ParamSpec("P")
+R = TypeVar("R")
+AT_ONCE = 4 * (os.cpu_count() or 1)
+"""Calls that run at once."""
+START_S = 120.0
+"""What a worker may take to start, the import of its module included."""
+CHUNK = 1 << 18
+
+
+class TimedOut(CallError):
+    """A call took longer than its limit."""
+
+
+class Crashed(CallError):
+    """A call ended its process."""
+
+
+class InThread(Generic[P, R]):
+    """Marks a function that only waits for something isolated already: its calls run in a thread, not in a worker.
+
+    A thread cannot be ended, so no limit of the run's applies: this is for functions that bound their own time and
+    hand everything that may go wrong to another process, as the sandbox's do.
+    """
+
+    def __init__(self, function: Callable[P, R]) -> None:
+        self._function = function
+        update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """The function's result."""
+        return self._function(*args, **kwargs)
+
+
+async def run(function: Callable[..., Any], args: tuple[Any, ...], limit_s: float) -> Any:
+    """A call's result.
+
+    Args: limit_s: seconds that the function may take; its worker's start does not count, and one in a thread has
+        limits of its own.
+    Raises: CallError: it raised; TimedOut, Crashed. Unavailable: it raised that, or no worker could be had.
+        EnvError: no worker can import it, or its result is not JSON.
+    """
+    if isinstance(function, InThread):
+        return await _in_thread(function, args)
+    return await pool().run(place_of(function), args, limit_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a worker finds a function. file: of a module that has no name to be imported by."""
+
+    module: str
+    file: str | None
+    name: str
+
+
+def named(function: Callable[..., Any]) -> str:
+    """A function's `module:name`, under which a log knows it. Raises: EnvError: it is not what has that name."""
+    if not callable(function):
+        raise EnvError(f"scene.call was given {function!r:.80}; give it the function and then its arguments, uncalled")
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "<object>")
+    if inspect.iscoroutinefunction(function):
+        raise EnvError(f"scene.call runs plain functions, and {name} is a coroutine; write `def`, without async")
+    if not module or "<" in name:
+        raise EnvError(f"scene.call needs a module-level function, not {name}")
+    with contextlib.suppress(AttributeError):
+        if reduce(getattr, name.split("."), sys.modules.get(module)) == function:
+            return f"{module}:{name}"
+    raise EnvError(f"scene.call needs a module-level function, and {module}:{name} is not the one it was given")
+
+
+def place_of(function: Callable[..., Any]) -> Place:
+    """Where a worker finds a function. Raises: EnvError: it cannot be found from another process."""
+    module, _, name = named(function).partition(":")
+    home = sys.modules[module]
+    file = home.__file__ and str(Path(home.__file__).absolute()) if "__file__" in vars(home) else None
+    if module != "__main__":
+        return Place(module, file, name)
+    if home.__spec__ is not None:  # python -m package.module
+        return Place(home.__spec__.name, file, name)
+    if file is None or not _guarded(file):
+        guard = ", or put what this script does under if __name__ == '__main__'" if file else ""
+        raise EnvError(
+            f"scene.call runs {name} in another process, which cannot import it from here; write it into a file of its "
+            f"own and import it from there{guard}"
+        )
+    return Place("__coterie_main__", file, name)
+
+
+@cache
+def _guarded(script: str) -> bool:
+    """Whether a script can be imported: what it does when it is run stands under `if __name__ == "__main__"`."""
+    tree = ast.parse(Path(script).read_text(encoding="utf-8"))
+    names = (node for one in tree.body if isinstance(one, ast.If) for node in ast.walk(one.test))
+    return any(isinstance(node, ast.Name) and node.id == "__name__" for node in names)
+
+
+class Worker:
+    """A worker's socket, here."""
+
+    def __init__(self, number: int, module: str, end: socket.socket) -> None:
+        self.number = number
+        self.module = module
+        self.socket = end
+        self._unread = bytearray()
+        self.asked = 0
+        """The number of the latest call; an answer to another is a forgery, or a child's that never ended."""
+
+    async def ask(self, request: bytes, limit_s: float) -> dict[str, Any] | None:
+        """Its answer; None where there is none in time. Raises: Unavailable: it was lost without a word."""
+        exchange = asyncio.ensure_future(self._exchange(request))
+        try:
+            await asyncio.wait({exchange}, timeout=limit_s)
+        finally:
+            if not exchange.done():
+                exchange.cancel()
+                await asyncio.wait({exchange})
+        if not exchange.cancelled():
+            return exchange.result()
+        with contextlib.suppress(OSError):  # what came while this process was busy is in time
+            while chunk := self.socket.recv(CHUNK):
+                self._unread += chunk
+        return self._answer()
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing has come that nobody asked for: word of its end, most likely."""
+        try:
+            self.socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    async def _exchange(self, request: bytes) -> dict[str, Any]:
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(OSError):  # it has ended, and how is still to be read
+            await loop.sock_sendall(self.socket, request)
+        while (answer := self._answer()) is None:
+            try:
+                chunk = await loop.sock_recv(self.socket, CHUNK)
+            except ConnectionError:
+                chunk = b""
+            if not chunk:
+                raise Unavailable("calls", f"a worker of {self.module} was lost")
+            self._unread += chunk
+        return answer
+
+    def _answer(self) -> dict[str, Any] | None:
+        """The latest line, if it is whole: one that a worker's end cut short is followed by word of that end."""
+        if not self._unread.endswith(b"}\n"):
+            return None
+        line, self._unread = self._unread.splitlines()[-1], bytearray()
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            return {"ended": "it wrote to the wire of its worker"}
+        ours = isinstance(found, dict) and ("ended" in found or found.get("call", self.asked) == self.asked)
+        return found if ours else {"ended": "it answered a call that was not asked"}
+
+
+class Template:
+    """The process that forks workers, from here."""
+
+    def __init__(self) -> None:
+        self._end, theirs = socket.socketpair()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", inside.__file__, str(theirs.fileno()), json.dumps(sys.path)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,  # Ctrl-C is the trainer's alone
+            )
+        except OSError as error:
+            self._end.close()
+            raise Unavailable("calls", f"no process for calls: {error}") from error
+        finally:
+            theirs.close()
+
+    def start(self, number: int, place: Place) -> socket.socket:
+        """Asks for a worker. Returns: its socket. Raises: OSError: the template has gone."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            request = {"start": number, "module": place.module, "file": place.file}
+            try:
+                socket.send_fds(self._end, [json.dumps(request).encode() + b"\n"], [theirs.fileno()])
+            except OSError:
+                ours.close()
+                raise
+        ours.setblocking(False)
+        return ours
+
+    def kill(self, number: int) -> None:
+        """Ends a worker, whatever it does."""
+        with contextlib.suppress(OSError):  # then its workers have gone with it
+            self._end.sendall(json.dumps({"kill": number}).encode() + b"\n")
+
+    def close(self) -> None:
+        """Ends it and its workers."""
+        self._end.close()
+        try:
+            self._process.wait(timeout=1.0)
+        except subprocess.TimeoutExpired:  # it imports something: its workers die with it
+            self._process.kill()
+            self._process.wait()
+
+    def forget(self) -> None:
+        """In a fork of this process: the template is the parent's."""
+        self._end.close()
+        self._process.returncode = 0
+
+
+class Pool:
+    """The workers of this process: started when needed, used again, one call at a time each."""
+
+    def __init__(self, most: int = AT_ONCE) -> None:
+        """Args: most: workers that are kept."""
+        self._most = most
+        self._idle: list[Worker] = []
+        self._template: Template | None = None
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+
+    async def run(self, place: Place, args: tuple[Any, ...], limit_s: float) -> Any:
+        """A call's result, as `run` gives it."""
+        worker = self._take(place.module) or await self._started(place)
+        answer: dict[str, Any] | None = None
+        try:
+            worker.asked += 1
+            request = json.dumps({"call": worker.asked, "name": place.name, "args": args}).encode() + b"\n"
+            answer = await worker.ask(request, limit_s)
+        finally:
+            if answer is None or "call" not in answer:
+                self._end(worker)
+            else:
+                self._keep(worker)
+        return _result(place.name, answer, limit_s)
+
+    def close(self) -> None:
+        """Ends every worker, now."""
+        with self._lock:
+            template, self._template = self._template, None
+            idle, self._idle = self._idle, []
+        for worker in idle:
+            worker.socket.close()
+        if template:
+            template.close()
+
+    def forget(self) -> None:
+        """In a fork of this process: what there is belongs to the parent."""
+        self._lock = threading.Lock()
+        if self._template:
+            self._template.forget()
+        self._template = None
+        for worker in self._idle:
+            worker.socket.close()
+        self._idle = []
+
+    def _take(self, module: str) -> Worker | None:
+        """An idle worker that has imported a module and still lives."""
+        with self._lock:
+            for worker in reversed(self._idle):
+                if worker.module == module:
+                    self._idle.remove(worker)
+                    if worker.silent:
+                        return worker
+                    self._end(worker)
+        return None
+
+    async def _started(self, place: Place) -> Worker:
+        """A new worker. Raises: Unavailable: it did not start. EnvError: its module cannot be imported there."""
+        worker = self._start(place)
+        answer: dict[str, Any] | None = None
+        try:
+            answer = await worker.ask(b"", START_S)
+            if answer is None:
+                raise Unavailable("calls", f"a worker of {place.module} took more than {START_S:g} s to start")
+            if "ended" in answer:
+                raise Unavailable("calls", f"a worker of {place.module} did not start: {answer['ended']}")
+            if "unloadable" in answer:
+                raise EnvError(
+                    f"scene.call runs {place.module}:{place.name} in another process, which cannot import it "
+                    f"({answer['unloadable']}); write it into a file that can be imported by itself"
+                )
+        finally:
+            if answer is None:
+                self.close()  # the template itself hangs in an import, or has ended
+            if answer is None or "ready" not in answer:
+                worker.socket.close()
+        return worker
+
+    def _start(self, place: Place) -> Worker:
+        with self._lock:
+            number = next(self._numbers)
+            if self._template:
+                with contextlib.suppress(OSError):
+                    return Worker(number, place.module, self._template.start(number, place))
+                self._template.close()  # somebody has ended it
+            self._template = Template()
+            try:
+                return Worker(number, place.module, self._template.start(number, place))
+            except OSError as error:
+                raise Unavailable("calls", f"no process for calls: {error}") from error
+
+    def _keep(self, worker: Worker) -> None:
+        with self._lock:
+            self._idle.append(worker)
+            spare = self._idle.pop(0) if len(self._idle) > self._most else None
+        if spare:
+            spare.socket.close()  # it ends by itself
+
+    def _end(self, worker: Worker) -> None:
+        worker.socket.close()
+        if self._template:
+            self._template.kill(worker.number)
+
+
+@cache
+def pool() -> Pool:
+    """The process's workers."""
+    made = Pool()
+    atexit.register(made.close)
+    os.register_at_fork(after_in_child=made.forget)
+    return made
+
+
+def _result(name: str, answer: dict[str, Any] | None, limit_s: float) -> Any:
+    match answer:
+        case None:
+            raise TimedOut("timeout", f"no result after {limit_s} s")
+        case {"ended": ending}:
+            raise Crashed("crash", ending)
+        case {"unavailable": [stage, message]}:
+            raise Unavailable(stage, message)
+        case {"error": [kind, message, place]}:
+            raise CallError(kind, message, place)
+        case {"not_json": why}:
+            raise EnvError(f"the result of scene.call({name}, …) must be JSON, as lists and numbers are: {why}")
+        case {"result": result}:
+            return result
+        case _:
+            raise Crashed("crash", "it wrote to the wire of its worker")
+
+
+async def _in_thread(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Runs a call in a thread that nobody waits for at the end: one that hangs cannot hold the run."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is None:
+            done.set_result(result)
+        elif isinstance(error, Unavailable):
+            done.set_exception(error)
+        else:
+            done.set_exception(CallError(type(error).__name__, str(error)))  # whatever it raises is data for `play`
+
+    def work() -> None:
+        result, failure = None, None
+        try:
+            result = function(*args)
+        except BaseException as error:  # handed over, not swallowed
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits any more
+            loop.call_soon_threadsafe(settle, result, failure)
+
+    threading.Thread(target=work, daemon=True).start()
+    return await done

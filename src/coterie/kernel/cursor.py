@@ -1,0 +1,467 @@
+"""The cursor: drives `play`, and takes it to the same place again.
+
+    cursor = Cursor(environment, task, seed)
+    point = await cursor.advance()     # the open decision point, or None for ever at the end
+    other = cursor.fork()              # the same log, the point unanswered
+    cursor.answer({"planner": reply})  # exactly the point's roles
+
+Fork is replay: a new coroutine is driven along the log and must say the same again, event for
+event; anything else is a broken contract. Replies and results of calls come from the log, so
+nothing outside ever runs twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from operator import attrgetter
+from random import Random
+from typing import Any, TypeVar, get_args
+
+from coterie.errors import CallError, EnvError, ExternalEffect, Unavailable
+from coterie.kernel import calls
+from coterie.kernel.environment import Environment, Task
+from coterie.kernel.episode import (
+    NO_OUTCOME,
+    Answered,
+    Asked,
+    Called,
+    Ended,
+    Event,
+    Log,
+    Noted,
+    Point,
+    Returned,
+    Rewarded,
+    TurnBegan,
+    clean,
+    logged,
+)
+from coterie.kernel.mistakes import place_in_code, recognised, said
+from coterie.kernel.safe import one_line
+from coterie.kernel.scene import JSON, Effect, Prompt, Reply, Scene
+from coterie.kernel.watchdog import Stuck, Watch
+from coterie.seeds import seed_of
+
+Perform = Callable[[Callable[..., JSON], tuple[JSON, ...]], Awaitable[JSON]]
+"""Runs a call live; raises CallError or Unavailable."""
+E = TypeVar("E", Asked, Rewarded)
+DEEPEST = 100
+"""Levels of lists and objects in what goes to a call and comes back: logs are written by recursion."""
+BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+"""What opens and closes lists and objects in JSON; a string comes whole, so that its brackets do not count."""
+VALUES = {Asked: attrgetter("prompts", "max_tokens", "stop"), Rewarded: attrgetter("role", "point", "value", "name")}
+"""What says that two of the events a replay is full of are the same."""
+LARGEST_REWARD = 1e9
+"""Of one reward. A gradient is in proportion to it, and is squared and summed over the weights in float32: 1e9 squared,
+over a billion weights, is 1e27, well below where float32 ends."""
+LARGEST_METRIC = 2.0**53
+"""Of one metric: the last whole number that every smaller one can be told from; means never overflow."""
+LONGEST_EPISODE = 2000
+"""Decision points of an episode: more is a loop that a model's words keep going."""
+NEVER_AWAITED = (
+    "what {} makes was never awaited, so nothing was done; write `await` before it: `reply = await scene.ask(…)`"
+)
+
+
+class PlayBug(Exception):
+    """`play` raised: a bug in the environment. log: the whole episode up to there; replaying it raises again."""
+
+    def __init__(self, message: str, log: Log) -> None:
+        super().__init__(message)
+        self.log = log
+
+
+async def perform_inline(function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
+    """Runs a call at once, without a time limit; what it raises becomes a CallError."""
+    try:
+        return function(*args)
+    except Unavailable:
+        raise
+    except Exception as error:  # whatever a tool raises is data for `play`
+        raise CallError(type(error).__name__, str(error)) from error
+
+
+@types.coroutine
+def _suspend(event: Asked | Called) -> Generator[Asked | Called, Any, Any]:
+    return (yield event)
+
+
+class Cursor:
+    """One branch of one episode."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        task: Task,
+        seed: int,
+        *,
+        name: str = "0",
+        perform: Perform = perform_inline,
+        recorded: tuple[Event, ...] = (),
+        parent: tuple[str, int] | None = None,
+        trial: bool = False,
+        watch: Watch | None = None,
+    ) -> None:
+        """A cursor before the first event; with `recorded`, it replays those first.
+
+        Args: seed: the episode's chance. name: the branch. parent: the log and point it forks from.
+            trial: it only values a reply: it stops before it would change the world. watch: stops `play`
+            where it never comes back, while it is entered.
+        """
+        self.environment = environment
+        self.task = task
+        self.seed = seed
+        self.id = name
+        self._perform = perform
+        self._recorded = recorded
+        self._parent = parent
+        self._trial = trial
+        self._watch = watch or Watch()
+        self._events: list[Event] = []
+        self._roles = frozenset(environment.roles)
+        self._spoke: dict[str, int] = {}
+        self._points: list[int] = []
+        self._turn = -1
+        self._external = False
+        self._ended = False
+        self._overlong = ""
+        self._function: Callable[..., JSON] | None = None
+        self._open: Point | None = None
+        self._answer: Answered | None = None
+        self._finished = False
+        self._rng = Random(seed)
+        self._scene = Scene(self, self._rng)
+        self._coroutine: Coroutine[Any, Any, None] | None = None
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """Everything so far, from the episode's beginning."""
+        return tuple(self._events)
+
+    def since(self, point: int) -> tuple[Event, ...]:
+        """The events from a decision point on."""
+        return tuple(self._events[self._points[point] :])
+
+    @property
+    def log(self) -> Log:
+        """The branch as a log; with a parent, only what came after the fork."""
+        events = self.events[len(self._recorded) :] if self._parent else self.events
+        return Log(self.id, self.task.id, self.seed, events, self._parent)
+
+    async def advance(self) -> Point | None:
+        """Plays on to the next decision point.
+
+        Returns: the open point, again if it is not answered yet; None at the end, for ever.
+        Raises: EnvError: the contract is broken. PlayBug: `play` raised. Unavailable: a call could
+            not be made.
+        """
+        if self._finished or (self._open is not None and self._answer is None):
+            return self._open
+        given: Any = None
+        coroutine = self._coroutine or self._start()
+        if self._answer is not None:
+            given, self._answer, self._open = self._answer.replies, None, None
+        failure: CallError | None = None
+        while True:
+            try:
+                resume = coroutine.throw if failure else coroutine.send
+                event = self._watch.over(self._whereabouts, resume, failure or given)
+            except StopIteration as end:
+                return self._finish(end.value)
+            except (Stuck, Unavailable, KeyboardInterrupt):  # Ctrl-C is somebody's wish
+                raise
+            except BaseException as error:  # a bug, whatever it is: `exit()` in it, or a library's panic, ends no run
+                raise self._told(error) from error
+            given = failure = None
+            if isinstance(event, Asked):
+                self._open = Point(self._asked, self._turn, f"{self.id}@{self._asked}", event, self._external)
+                return self._open
+            if not isinstance(event, Called):
+                if isinstance(event, asyncio.Future):
+                    event.add_done_callback(lambda left: left.cancelled() or left.exception())  # nobody else asks
+                    event.cancel()
+                frame = getattr(coroutine, "cr_frame", None)
+                where = f"{frame.f_code.co_filename}:{frame.f_lineno}: " if frame else ""
+                raise EnvError(
+                    f"{where}play of task {self.task.id} awaited something that is not the scene's; it may await "
+                    "scene.ask, scene.ask_all (roles that speak at once) and scene.call only"
+                )
+            returned = await self._run_call(event)
+            self._events.append(returned)
+            if returned.error is None:
+                given = returned.value
+            else:
+                failure = CallError(*returned.error, returned.place)
+
+    def answer(self, replies: Mapping[str, Reply], chance: int | None = None) -> None:
+        """Answers the open point.
+
+        Args: replies: exactly one for each role asked. chance: reseeds `scene.rng` from
+            (episode seed, point, chance); None leaves it, so siblings share their chance.
+        Raises: ValueError: no point is open, or the roles differ.
+        """
+        if self._open is None or self._answer is not None:
+            raise ValueError("no decision point is open")
+        if set(replies) != set(self._open.roles):
+            raise ValueError(f"asked {sorted(self._open.roles)}, answered {sorted(replies)}")
+        self._answer = Answered(dict(replies), chance)
+        self._events.append(self._answer)
+        self._apply(self._answer)
+
+    @property
+    def acted(self) -> bool:
+        """Whether the episode has changed the world."""
+        return self._external
+
+    def fork(self, at: int | None = None, branch: str = "", *, trial: bool = False) -> Cursor:
+        """A cursor on the same log up to a decision point, which is unanswered.
+
+        Args: at: the point's number; None: the open one. branch: extends the id, so that what is
+            drawn on the fork is drawn by seeds of its own. trial: it raises Unavailable before a call
+            with an external effect.
+        """
+        wanted = self._asked if at is None else at
+        if not 0 <= wanted < len(self._points):
+            raise ValueError(f"no decision point {wanted} in this episode")
+        return Cursor(
+            self.environment,
+            self.task,
+            self.seed,
+            name=f"{self.id}/{branch}",
+            perform=self._perform,
+            recorded=tuple(self._events[: self._points[wanted] + 1]),
+            parent=(self.id, wanted),
+            trial=trial,
+            watch=self._watch,
+        )
+
+    def _start(self) -> Coroutine[Any, Any, None]:
+        """A new `play`. Raises: EnvError: it is no coroutine."""
+        try:
+            coroutine: object = self.environment.play(self.task, self._scene)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise self._told(error) from error
+        if not isinstance(coroutine, Coroutine):
+            self._scene.never_awaited()
+            raise EnvError(f"play of task {self.task.id} is no coroutine; write `async def play`, without yield")
+        self._coroutine = coroutine
+        return coroutine
+
+    def _told(self, error: BaseException) -> EnvError | PlayBug:
+        """What `play` raised: a mistake that is recognised, or a bug, which stops the run with what led to it."""
+        play = f"play of task {self.task.id}"
+        if place := self._scene.never_awaited():
+            return EnvError(f"{play}: {NEVER_AWAITED.format(place)}")
+        if isinstance(error, EnvError):
+            return EnvError(f"{place_in_code(error, self.environment)}: {error}")
+        if mistake := recognised(error, self.environment):
+            return EnvError(f"{play}: {mistake}")
+        whole = Log(self.id, self.task.id, self.seed, self.events)
+        place = place_in_code(error, self.environment)
+        if isinstance(error, CallError) and error.place:
+            place += f", in a call of {error.place}"
+        return PlayBug(f"{play} raised {said(error)} ({place})", whole)
+
+    # What the scene calls.
+
+    async def ask(
+        self, prompts: Mapping[str, Prompt], max_tokens: int | None, stop: tuple[str, ...]
+    ) -> Mapping[str, Reply]:
+        if not isinstance(prompts, Mapping):
+            raise EnvError(f"scene.ask_all takes a prompt by role, {{role: prompt}}, not {prompts!r:.80}")
+        if not prompts or not self._roles.issuperset(prompts):
+            raise EnvError(f"play asked {sorted(prompts)}; the roles are {sorted(self._roles)}")
+        if len(self._points) >= LONGEST_EPISODE:
+            raise EnvError(
+                f"play of task {self.task.id} has more than {LONGEST_EPISODE} decision points; bound its loops"
+            )
+        stop = tuple(_text(one, "a stop string") for one in stop)
+        limited = max_tokens is None or (isinstance(max_tokens, int) and max_tokens >= 1)
+        if not limited or not all(stop):
+            raise EnvError(
+                f"play asked with max_tokens = {max_tokens!r} and stop = {stop}; a whole number of at least 1 token, "
+                "no empty stop"
+            )
+        asked = self._again(Asked, prompts, max_tokens, stop) or Asked(
+            {role: logged(prompt) for role, prompt in prompts.items()}, max_tokens, stop
+        )
+        self._points.append(len(self._events))
+        self._say(asked)
+        replayed = self._next_recorded()
+        if replayed is None:
+            replies = await _suspend(asked)
+        else:
+            assert isinstance(replayed, Answered)
+            self._apply(replayed)
+            replies = replayed.replies
+        return replies
+
+    async def call(self, function: Callable[..., JSON], args: tuple[JSON, ...], effect: Effect) -> JSON:
+        if effect not in get_args(Effect):
+            raise EnvError(f"scene.call with effect = {effect!r:.80}; an effect is {' or '.join(get_args(Effect))}")
+        called = Called(calls.named(function), _as_json(list(args), "arguments"), effect)
+        self._say(called)
+        self._external |= effect == "external"
+        replayed = self._next_recorded()
+        if replayed is None:
+            if self._trial and effect == "external":
+                raise ExternalEffect(f"{called.function} would change the world")
+            self._function = function
+            return await _suspend(called)
+        assert isinstance(replayed, Returned)
+        if replayed.error is not None:
+            raise CallError(*replayed.error, replayed.place)
+        return _as_json(replayed.value, "result")
+
+    def turn(self, number: int) -> None:
+        self._turn = number
+        self._say(TurnBegan(number))
+
+    def reward(self, role: str | None, value: float, name: str) -> None:
+        value = _number(value, f"the reward '{name}' of {role or 'the team'}", LARGEST_REWARD)
+        name = one_line(_text(name, "a reward's name"))
+        if role is not None and role not in self._roles:
+            raise EnvError(f"the reward '{name}' is for role {role!r:.80}; the roles are {sorted(self._roles)}")
+        if role is not None and role not in self._spoke:
+            raise EnvError(f"the reward '{name}' is for role '{role}', which has not spoken")
+        point = None if role is None else self._spoke[role]
+        again = self._again(Rewarded, role, point, value, name)
+        self._say(again or Rewarded(role, point, value, name))
+
+    def outcome(self, solved: bool, reason: str) -> None:
+        reason = one_line(_text(reason, "the reason of scene.fail"))
+        self._say(Ended(False, self._overlong) if self._overlong else Ended(solved, reason))
+        self._ended = True
+
+    def metric(self, name: str, value: float) -> None:
+        value = _number(value, f"the metric '{name}'", LARGEST_METRIC)
+        self._say(Noted(one_line(_text(name, "a metric's name")), value))
+
+    # Behind them.
+
+    def _whereabouts(self) -> str:
+        """Which piece of `play` runs: since what it was last told."""
+        told = next((event for event in reversed(self._events) if isinstance(event, Answered | Returned)), None)
+        since = "from its beginning"
+        if isinstance(told, Answered):
+            roles = ", ".join(f"'{role}'" for role in sorted(told.replies))
+            since = f"after the answer of role {roles} at point {self._asked}"
+        elif told is not None:
+            called = next(event for event in reversed(self._events) if isinstance(event, Called))
+            since = f"after the call of {called.function} that followed point {self._asked}"
+        return f"play of task {self.task.id}, episode {self.id}, {since},"
+
+    @property
+    def _asked(self) -> int:
+        """The latest point's number, -1 before the first."""
+        return len(self._points) - 1
+
+    def _again(self, kind: type[E], *values: object) -> E | None:
+        """The recorded event, where a replay says the same: it need not be built again."""
+        at = len(self._events)
+        if at < len(self._recorded):
+            event = self._recorded[at]
+            if isinstance(event, kind) and VALUES[kind](event) == values:
+                return event
+        return None
+
+    def _say(self, event: Event) -> None:
+        if self._ended and not isinstance(event, Noted | Rewarded):
+            raise EnvError(f"play goes on after the outcome with {event}; return after scene.succeed() or scene.fail()")
+        at = len(self._events)
+        if at < len(self._recorded) and self._recorded[at] is not event and self._recorded[at] != event:
+            raise EnvError(
+                f"play of task {self.task.id} is not deterministic: event {at} was {self._recorded[at]}, "
+                f"and is {event} when replayed; it may depend on its settings, task, scene.rng and the scene only"
+            )
+        self._events.append(event)
+
+    def _next_recorded(self) -> Event | None:
+        at = len(self._events)
+        if at == len(self._recorded) or at > len(self._recorded):
+            return None
+        self._events.append(self._recorded[at])
+        return self._recorded[at]
+
+    def _apply(self, answer: Answered) -> None:
+        for role, reply in answer.replies.items():
+            self._spoke[role] = self._asked
+            if reply.finish == "context":  # whatever `play` makes of the silence, the episode is no success
+                self._overlong = f"the prompt of {role} outgrew the context"
+        if answer.chance is not None:
+            self._rng.seed(seed_of(self.seed, self._asked, answer.chance))
+
+    async def _run_call(self, called: Called) -> Returned:
+        assert self._function is not None
+        try:
+            return Returned(_as_json(await self._perform(self._function, tuple(called.args)), "result"))
+        except CallError as error:
+            return Returned(error=(clean(error.kind), clean(error.message)), place=clean(error.place))
+
+    def _finish(self, returned: object) -> None:
+        if place := self._scene.never_awaited():
+            raise EnvError(f"play of task {self.task.id}: {NEVER_AWAITED.format(place)}")
+        if returned is not None:
+            raise EnvError(
+                f"play of task {self.task.id} returned {returned!r:.80}, which nobody reads; "
+                "give rewards with scene.reward or scene.team_reward, and return nothing"
+            )
+        self._finished = True
+        self._open = None
+        if not self._ended:
+            self.outcome(False, NO_OUTCOME)
+        if len(self._events) < len(self._recorded):
+            raise EnvError(
+                f"play of task {self.task.id} is not deterministic: it ended before event "
+                f"{len(self._events)}, {self._recorded[len(self._events)]}, of the replayed log"
+            )
+
+
+def _number(value: object, what: str, largest: float) -> float:
+    """A number that statistics can take. Raises: EnvError: it is none, not finite, or too large."""
+    try:
+        number = math.nan if isinstance(value, str) else float(value)  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not abs(number) <= largest:
+        advice = ": scale it" if isinstance(value, int | float) and math.isfinite(value) else ""
+        raise EnvError(f"{what} is {value!r:.80}; it must be a finite number, at most {largest:,.0f} in size{advice}")
+    return number
+
+
+def _text(value: object, what: str) -> str:
+    if not isinstance(value, str):
+        raise EnvError(f"{what} is {value!r:.80}; give a string")
+    return clean(value)
+
+
+def _as_json(value: JSON, what: str) -> JSON:
+    """Plain data, the same live and replayed.
+
+    Raises: EnvError: it is none. CallError: it is data that no log can hold, which may depend on what a model wrote.
+    """
+    try:
+        written = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        if _depth(written) > DEEPEST:
+            raise ValueError(f"nested deeper than {DEEPEST}")
+        return json.loads(clean(written))
+    except TypeError as error:
+        raise EnvError(f"{what} of scene.call must be JSON: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise CallError("unusable", f"{what} of scene.call: {error}") from error
+
+
+def _depth(written: str) -> int:
+    """How deep lists and objects nest in JSON."""
+    depth = deepest = 0
+    for found in BRACKETS.findall(written):
+        depth += (found in "[{") - (found in "]}")
+        deepest = max(deepest, depth)
+    return deepest

@@ -1,0 +1,153 @@
+"""What a user writes: an `Environment`, and the `Task` it plays.
+
+An environment is a frozen record of settings with one coroutine, `play`. What `play` may
+use is in `scene.py`; how to prove that it keeps its contract is in `conformance.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, ClassVar, Literal, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from coterie.errors import ConfigError
+from coterie.kernel.scene import Prompt, Reply, Scene
+from coterie.seeds import seed_of
+
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = get_args(Split)
+STARTERS = {
+    "starter": "starter",
+    "starter-code": "starter_code",
+    "starter-assistants": "starter_assistants",
+    "starter-assistants-solo": "starter_assistants_solo",
+}
+"""The small models that are shipped: their names, and their folders in the package."""
+
+
+class Settings(BaseModel):
+    """A frozen record of settings: unknown keys are errors, docstrings under fields are their help."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+    def inert(self) -> dict[str, str]:
+        """Fields that have no effect next to the others, each with why: setting one is an error."""
+        return {}
+
+    def content(self) -> str:
+        """What the same numbers rest on beside settings and the files that they name: text that differs with it."""
+        return ""
+
+    @model_validator(mode="after")
+    def _can_be_written(self) -> Self:
+        """A file has no word for none: read back, such a setting would be its default."""
+        for name, field in type(self).model_fields.items():
+            if getattr(self, name) is None and not field.is_required() and field.get_default() is not None:
+                raise ValueError(f"{name} = none cannot be written to a run's config; write a value")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One problem. Environments subclass it with their own data, frozen and hashable.
+
+    id: names it in logs. split: train, validation or test. query: what memory looks up. answer: the gold
+    answer, which memory must never hold. kind: what evaluation and memory tell apart, such as a skill.
+    """
+
+    id: str
+    split: Split
+    query: str = ""
+    answer: str = ""
+    kind: str = ""
+
+
+def split_of(content: object) -> Split:
+    """The split a task's content belongs to: 80 % train, 10 % validation, 10 % test.
+
+    A generator draws until the content falls in the split that was asked for, so splits are
+    disjoint by content and train is unlimited.
+
+    Args: content: anything whose `repr` tells two contents apart, the same in every process.
+    """
+    bucket = seed_of("split", content) % 10
+    return "test" if bucket == 0 else "validation" if bucket == 1 else "train"
+
+
+class Environment(Settings):
+    """A team's world. Subclass it, name the roles, write `task` and `play`."""
+
+    roles: ClassVar[Sequence[str]]
+    """Who speaks; a property where settings decide."""
+    team_reward_range: ClassVar[tuple[float, float] | None] = None
+    """Bounds of one `team_reward`, checked by `coterie check` where given."""
+    starter: ClassVar[str] = ""
+    """The model that its policies start from unless told otherwise; none: a config has to name one."""
+
+    def task(self, split: Split, index: int) -> Task:
+        """The task at a place of a split; pure, so that a run can be resumed exactly."""
+        raise NotImplementedError
+
+    def count(self, split: Split) -> int | None:
+        """How many tasks a split holds; None: unlimited."""
+        return None
+
+    def recommended(self) -> Mapping[str, Mapping[str, Any]]:
+        """Settings with which its starter learns well, table by table, as a config would write them.
+
+        They stand where a config says nothing else, see `config.recommended`; `--dry-run` shows what holds.
+        """
+        return {}
+
+    def ready(self) -> None:
+        """Raises ConfigError where this machine lacks what playing needs; asked before anything is played."""
+
+    def remarks(self) -> tuple[str, ...]:
+        """What a person should know before a run, such as data that is passed over; a line each."""
+        return ()
+
+    def tested_on(self, data: str) -> tuple[Self, tuple[str, ...]]:
+        """The same world with other data, all of it to be tested on, and what a person should know of it; optional.
+
+        Raises: ConfigError: it plays none, or it cannot be read.
+        """
+        raise ConfigError(f"{type(self).__name__} plays no data of others")
+
+    def isolation(self) -> str:
+        """What keeps model-written code apart, where `play` runs any; else nothing."""
+        return ""
+
+    async def play(self, task: Any, scene: Scene) -> None:
+        """One episode. Depends on settings, task, `scene.rng` and what the scene returned."""
+        raise NotImplementedError
+
+    def note(self, role: str, reply: Reply) -> str:
+        """What memory may keep of a reply: what the role did, in words of the environment's own; "" for nothing.
+
+        Whatever it returns is shown in prompts of other tasks, so it must hold no text of a model, a user or a
+        tool: names that are known, not what was written.
+        """
+        return ""
+
+    def demonstrate(self, role: str, task: Any, prompt: Prompt, rng: Random) -> str:
+        """A reply worth imitating; optional, for `coterie sft` and `coterie check`."""
+        raise NotImplementedError(f"{type(self).__name__} has no demonstrate()")
+
+    def lessons(self, task: Any, rng: Random) -> Iterator[Lesson]:
+        """What `coterie sft` learns from a train task; optional, else it plays with `demonstrate`.
+
+        Write it to show states that the demonstrator's own play would not reach.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no lessons()")
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """One demonstration: a prompt of a role and the reply to imitate."""
+
+    role: str
+    prompt: str
+    reply: str

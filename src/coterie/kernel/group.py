@@ -1,0 +1,131 @@
+"""Groups: samples that may be compared, made where they are sampled.
+
+A group's key says what its members share. `scope = "prompt"` is checked here: same prompt ids,
+policy and version. `scope = "task"` compares whole episodes, whose prompts differ; an algorithm
+has to write it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Literal, NamedTuple
+
+from coterie.errors import GroupError
+from coterie.kernel.episode import Log, Sample
+
+Scope = Literal["prompt", "task"]
+
+
+class Key(NamedTuple):
+    """What a group's members share. path: the branch and point, or "*" for whole episodes."""
+
+    task: str
+    episode: int
+    path: str
+    role: str
+
+    @property
+    def point(self) -> int:
+        """The decision point's number in its episode; 0 for whole episodes."""
+        return int(self.path.rpartition("@")[2]) if "@" in self.path else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One thing that is compared: a sample, or the samples of an episode.
+
+    samples: what is trained with this member's advantage. returns: one a continuation, usually
+    one. parts: the return's rewards by name, as weighted.
+    """
+
+    samples: tuple[Sample, ...]
+    returns: tuple[float, ...]
+    parts: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def value(self) -> float:
+        """The mean of its returns."""
+        return fmean(self.returns)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Members that may be compared.
+
+    weight: how much the group counts in the loss. committed: the member the story went on with.
+    baseline: what returns are judged by, where it does not come from the group itself. last: nothing is
+    decided after its members. pooled: members that said the same were valued once, and share their returns.
+    Raises: GroupError: no member, or members that its scope does not allow.
+    """
+
+    key: Key
+    scope: Scope
+    members: tuple[Member, ...]
+    weight: float = 1.0
+    committed: int | None = None
+    baseline: float | None = None
+    last: bool = False
+    pooled: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.members or not all(member.samples and member.returns for member in self.members):
+            raise GroupError(f"group {self.key}: every member needs a sample and a return")
+        if self.scope == "prompt":
+            if any(len(member.samples) != 1 for member in self.members):
+                raise GroupError(f"group {self.key}: a member of scope 'prompt' is one sample")
+            first = self.members[0].samples[0]
+            for (sample,) in (member.samples for member in self.members):
+                same = (
+                    sample.prompt_ids == first.prompt_ids
+                    and sample.policy == first.policy
+                    and sample.version == first.version
+                )
+                if not same:
+                    raise GroupError(
+                        f"group {self.key}: its samples differ in prompt, policy or version; samples with "
+                        "different prompts may be compared only under scope 'task'"
+                    )
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """One return a member."""
+        return tuple(member.value for member in self.members)
+
+    @property
+    def policy(self) -> str:
+        """The policy of its first sample: of all of them, but in scope "task"."""
+        return self.members[0].samples[0].policy
+
+    @property
+    def alike(self) -> bool:
+        """Whether all members said the same to the same prompts: their returns differ by chance alone."""
+        said = {
+            tuple((sample.prompt_ids, sample.completion_ids) for sample in member.samples) for member in self.members
+        }
+        return len(said) == 1
+
+    @property
+    def live(self) -> bool:
+        """Whether there is something to learn: returns differ, from each other or from its baseline.
+
+        Members that are alike teach nothing without such a baseline: their gradients cancel.
+        """
+        if self.baseline is not None:
+            return not flat((*self.values, self.baseline))
+        return not flat(self.values) and not self.alike
+
+
+def flat(returns: tuple[float, ...] | list[float]) -> bool:
+    """Whether returns are equal up to rounding: a spread below 1e-6 of the largest of |r| and 1."""
+    spread = max(returns) - min(returns)
+    return spread <= 1e-6 * max(1.0, *(abs(value) for value in returns))
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What a sampler brings home from one task: groups to learn from, and the episodes played."""
+
+    groups: tuple[Group, ...]
+    logs: tuple[Log, ...]

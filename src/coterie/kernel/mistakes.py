@@ -1,0 +1,189 @@
+"""A person's mistakes in an environment's code, each told in one line: what is wrong, where, and what to do.
+
+`check_written` looks at the class before anything is played, `task_of` at every task, and `recognised` at what
+`play` raised: a mistake of somebody who is new to coroutines or to the scene, or else a bug, which keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pydantic import ValidationError
+
+from coterie.errors import ConfigError, CoterieError, EnvError, Unavailable, nearest
+from coterie.kernel.environment import SPLITS, Environment, Split, Task
+from coterie.kernel.episode import clean
+from coterie.kernel.safe import one_line
+from coterie.kernel.scene import Reply, Scene
+from coterie.kernel.watchdog import Late
+
+AWAITED = ("'coroutine'", "'Reply'")
+"""What a TypeError names when a question was not awaited, or a reply was taken for its text."""
+TEAM = "team"
+"""Under which metrics count what the team is paid: no role's name."""
+METHODS = tuple(name for name in vars(Scene) if not name.startswith("_") and name != "never_awaited")
+"""What `play` may ask of the scene."""
+
+
+def check_written(environment: Environment) -> None:
+    """Raises EnvError: an environment's roles, `task` or `play` cannot be used as they are written."""
+    kind = type(environment)
+    where = f"{kind.__name__} in {_file(environment)}"
+    _check_roles(environment, where)
+    if kind.task is Environment.task or kind.play is Environment.play:
+        missing = "task(self, split, index)" if kind.task is Environment.task else "play(self, task, scene)"
+        raise EnvError(f"{where} has no method {missing}; write it")
+    if not inspect.iscoroutinefunction(kind.play):
+        raise EnvError(f"{where}: play is no coroutine; write `async def play(self, task, scene)`, without yield")
+    if inspect.iscoroutinefunction(kind.task):
+        raise EnvError(f"{where}: task is a coroutine; write `def task(self, split, index)`, without async")
+    for method, wanted in ((kind.task, "task(self, split, index)"), (kind.play, "play(self, task, scene)")):
+        try:
+            inspect.signature(method).bind(environment, None, None)
+        except TypeError as error:
+            raise EnvError(f"{where}: write {wanted}, with these arguments ({error})") from error
+
+
+def _check_roles(environment: Environment, where: str) -> None:
+    with blaming(environment, f"the roles of {where}"):
+        found = getattr(environment, "roles", None)  # a person may have forgotten them
+    advice = 'write roles = ("solver",), a tuple of names'
+    if found is None:
+        raise EnvError(f"{where} names no roles; {advice}")
+    if isinstance(found, str):
+        raise EnvError(f"{where}: roles = {found!r} is a string; {advice}")
+    if not isinstance(found, list | tuple):
+        raise EnvError(f"{where}: roles = {found!r} is a {type(found).__name__}; {advice}")
+    if not found:
+        raise EnvError(f"{where}: roles is empty; {advice}")
+    for role in found:
+        if not isinstance(role, str) or not role.strip() or not role.isprintable():
+            raise EnvError(f"{where}: the role {role!r} is no name; {advice}")
+        if role == TEAM:
+            raise EnvError(f"{where}: the role '{TEAM}' is what metrics call the team; give it another name")
+    if len(set(found)) < len(found):
+        raise EnvError(f"{where}: roles = {tuple(found)!r} names a role twice; each role needs a name of its own")
+
+
+def check_split(split: str, where: str = "split") -> None:
+    """Raises ConfigError: a person named a split that there is not. where: how they said it."""
+    if split not in SPLITS:
+        raise ConfigError(f"{where} {split}: unknown{nearest(split, SPLITS)}; the splits are {', '.join(SPLITS)}")
+
+
+def count_of(environment: Environment, split: Split) -> int | None:
+    """How many tasks a split holds. Raises: EnvError: the environment's `count` raised, or gave no number."""
+    place = f"environment.count({split!r})"
+    with blaming(environment, place):
+        count: object = environment.count(split)
+    if count is not None and (not isinstance(count, int) or count < 0):
+        raise EnvError(f"{place} returned {_short(count)}; return how many tasks there are, or None for no limit")
+    return count
+
+
+def task_of(environment: Environment, split: Split, index: int) -> Task:
+    """The task at a place of a split.
+
+    Raises: EnvError: the environment's `task` raised, or gave no task, or one that cannot be written to a file.
+    """
+    place = f"environment.task({split!r}, {index})"
+    with blaming(environment, place):
+        task: object = environment.task(split, index)
+    if not isinstance(task, Task):
+        raise EnvError(f"{place} returned {_short(task)}, which is no coterie.Task; return one")
+    for name in ("id", "query", "answer", "kind"):
+        text: object = getattr(task, name)
+        if name in {"id", "kind"} and "\n" in str(text):
+            raise EnvError(f"{place} returned a task whose {name} is {_short(text)}; give it one line")
+        if not isinstance(text, str) or (name == "id" and not text):
+            raise EnvError(f"{place} returned a task whose {name} is {_short(text)}; give it a string")
+        if clean(text) != text:
+            raise EnvError(
+                f"{place} returned a task whose {name} is {_short(text)}: a lone surrogate is no text; "
+                "replace it with text.encode('utf-8', 'replace').decode()"
+            )
+    return task
+
+
+@contextmanager
+def blaming(environment: Environment, what: str) -> Iterator[None]:
+    """An exception out of a person's code becomes one line: what was called, what it raised, and where."""
+    try:
+        yield
+    except (CoterieError, Unavailable, KeyboardInterrupt, Late):
+        raise
+    except BaseException as error:  # `exit()` in it, or a library's panic, ends no run
+        raise EnvError(
+            f"{what} raised {said(error)} ({raised_at(error, _file(environment))}); mend it there"
+        ) from error
+
+
+def said(error: BaseException) -> str:
+    """An exception's type and message, in one line."""
+    return one_line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+
+
+def raised_at(error: BaseException, file: str) -> str:
+    """The line of a file in which an exception was raised, as `file.py:12`; else the line it was raised in at last."""
+    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    mine = [(name, line) for name, line in frames if name == file]
+    name, line = (mine or frames or [(file, 0)])[-1]
+    return f"{name}:{line}"
+
+
+def place_in_code(error: BaseException, environment: Environment) -> str:
+    """The line of an environment's file in which an exception was met."""
+    return raised_at(error, _file(environment))
+
+
+def recognised(error: BaseException, environment: Environment) -> str:
+    """What a mistake in `play` is and how it is mended, or nothing where the exception is a bug like any other."""
+    hint = _of_attribute(error) if isinstance(error, AttributeError) else ""
+    if isinstance(error, TypeError):
+        hint = _of_type(str(error))
+    elif isinstance(error, ValidationError) and error.errors()[0]["type"] == "frozen_instance":
+        hint = "an environment is frozen; what play finds out belongs in variables of its own"
+    elif isinstance(error, NameError | ImportError) and not isinstance(error, UnboundLocalError):
+        mine = _last_file(error) == _file(environment)  # else it is a bug of what play has called
+        hint = f"{said(error)}; import it at the top of the file, or mend the name" if mine else ""
+    return f"{place_in_code(error, environment)}: {hint}" if hint else ""
+
+
+def _of_attribute(error: AttributeError) -> str:
+    """A hint where something is asked of a coroutine, a reply or the scene that it does not have."""
+    if inspect.iscoroutine(error.obj):
+        error.obj.close()  # it is told here: Python need not warn of it too
+        return f".{error.name} is asked of a coroutine; write `await` before the call that made it"
+    if isinstance(error.obj, Reply):
+        return f"a reply has no {error.name}; its words are a string, reply.text"
+    if isinstance(error.obj, Scene):
+        return f"the scene has no {error.name}{nearest(error.name, METHODS)}; it has {', '.join(METHODS)}"
+    return ""
+
+
+def _of_type(message: str) -> str:
+    """A hint where the scene is called with other arguments, or a coroutine or a reply is taken for a string."""
+    if message.startswith("Scene."):
+        return f"{message}; see coterie.Scene for its arguments"
+    if any(name in message for name in AWAITED):
+        return f"{message}; write `await scene.ask(…)`, and take the reply's words from reply.text"
+    return ""
+
+
+def _last_file(error: Exception) -> str:
+    return [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
+
+
+def _file(environment: Environment) -> str:
+    try:
+        return inspect.getfile(type(environment))
+    except (OSError, TypeError):  # written at a prompt
+        return "<unknown>"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"

@@ -1,0 +1,382 @@
+"""Play: what samplers are given. It starts cursors, asks the team and goes wide.
+
+Behind it stands the front, which gathers questions into waves. A wave leaves when every live
+branch waits for the engine, and is ordered by key; so what is computed together, and with it
+every floating-point result, is the same in every run. Exact resume depends on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+from coterie.errors import ConfigError, EnvError, Unavailable
+from coterie.kernel import calls
+from coterie.kernel.cursor import Cursor
+from coterie.kernel.engine import Engine, Request
+from coterie.kernel.environment import Environment, Split, Task
+from coterie.kernel.episode import Point, Sample, text_of
+from coterie.kernel.mistakes import task_of
+from coterie.kernel.scene import JSON, Reply
+from coterie.kernel.team import Team
+from coterie.kernel.watchdog import PLAY_TIMEOUT_S, Watch
+from coterie.memory.store import Recall
+from coterie.seeds import seed_of
+
+T = TypeVar("T")
+Samples = tuple[Sample, ...]
+Seats = Mapping[str, Callable[[str], str]]
+"""Roles that no policy plays, and what they say to a prompt: a person, or silence."""
+RETRIES = 2
+"""How often a faulty wave or call is tried again before its branches are dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How replies are drawn. temperature: 0 takes the most likely token. top_p: 1 for all of it.
+
+    max_tokens: of one reply where the environment sets no limit. call_timeout_s: of one `scene.call`.
+    play_timeout_s: of `play` from an answer to its next question.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    max_tokens: int = 256
+    call_timeout_s: float = 60.0
+    play_timeout_s: float = PLAY_TIMEOUT_S
+
+
+@dataclass(slots=True)
+class Budget:
+    """What a rollout cost: the counters every comparison uses."""
+
+    prompt_tokens: int = 0
+    sampled_tokens: int = 0
+    engine_calls: int = 0
+    engine_s: float = 0.0
+    truncated: Counter[str] = field(default_factory=Counter[str])
+    replies: Counter[str] = field(default_factory=Counter[str])
+    overlong: Counter[str] = field(default_factory=Counter[str])
+    """Questions that were not asked, by role: the prompt had outgrown the model's context."""
+    dropped: Counter[str] = field(default_factory=Counter[str])
+    retried: Counter[str] = field(default_factory=Counter[str])
+    calls: Counter[str] = field(default_factory=Counter[str])
+    call_timeouts: Counter[str] = field(default_factory=Counter[str])
+    call_crashes: Counter[str] = field(default_factory=Counter[str])
+
+
+class Front:
+    """Gathers questions into waves. One for a rollout."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.budget = Budget()
+        self._live = 1
+        self._waiting: list[tuple[tuple[Request, ...], asyncio.Future[list[Samples]]]] = []
+        self._wave: asyncio.Task[None] | None = None
+
+    async def ask(self, requests: tuple[Request, ...]) -> list[Samples]:
+        """The samples of one branch's requests, when their wave has been answered. Raises: Unavailable."""
+        future: asyncio.Future[list[Samples]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((requests, future))
+        self._leave_if_full()
+        return await future
+
+    async def together(self, branches: tuple[Coroutine[Any, Any, T], ...]) -> list[T | Unavailable]:
+        """Runs branches side by side; one that meets a fault is counted and gives it back."""
+        if not branches:
+            return []
+        left = len(branches)
+        self._live += left - 1
+
+        async def run(branch: Coroutine[Any, Any, T]) -> T | Unavailable:
+            nonlocal left
+            try:
+                return await branch
+            except Unavailable as fault:
+                self.budget.dropped[fault.stage] += 1
+                return fault
+            finally:
+                left -= 1
+                if left:  # the last one hands its place back to the parent
+                    self._live -= 1
+                    self._leave_if_full()
+
+        return await asyncio.gather(*(run(branch) for branch in branches))
+
+    def _leave_if_full(self) -> None:
+        if self._wave is None and self._waiting and len(self._waiting) == self._live:
+            self._wave = asyncio.create_task(self._send())
+
+    async def _send(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        wave = sorted((request for requests, _ in waiting for request in requests), key=lambda request: request.key)
+        try:
+            _check_keys(wave)
+            answers = await self._answer(wave)
+        except BaseException as error:  # a bug in the engine: those who wait raise it
+            for _, future in waiting:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        self._wave = None
+        for requests, future in waiting:
+            if future.done():  # a signal stops all of it, and who waited has left
+                continue
+            given = [answers[request.key] for request in requests]
+            fault = next((answer for answer in given if isinstance(answer, Unavailable)), None)
+            if fault is not None:
+                future.set_exception(Unavailable(fault.stage, str(fault)))
+            else:
+                future.set_result([answer for answer in given if not isinstance(answer, Unavailable)])
+
+    async def _answer(self, wave: list[Request]) -> dict[object, Samples | Unavailable]:
+        answers: dict[object, Samples | Unavailable] = {}
+        for policy in sorted({request.policy for request in wave}):
+            mine = [request for request in wave if request.policy == policy]
+            try:
+                given = await self._generate(mine)
+            except Unavailable as fault:
+                answers.update((request.key, fault) for request in mine)
+                continue
+            for request, samples in zip(mine, given, strict=True):
+                self._count(request, samples)
+                answers[request.key] = samples
+        return answers
+
+    async def _generate(self, requests: list[Request]) -> list[Samples]:
+        for _ in range(RETRIES):
+            try:
+                return await self._call(requests)
+            except Unavailable as fault:
+                self.budget.retried[fault.stage] += 1
+        return await self._call(requests)
+
+    async def _call(self, requests: list[Request]) -> list[Samples]:
+        began = time.perf_counter()
+        self.budget.engine_calls += 1
+        try:
+            return await self.engine.generate(requests)
+        finally:
+            self.budget.engine_s += time.perf_counter() - began
+
+    def _count(self, request: Request, samples: Samples) -> None:
+        self.budget.prompt_tokens += len(request.prompt_ids)
+        self.budget.sampled_tokens += sum(len(sample.completion_ids) for sample in samples)
+        self.budget.replies[request.role] += len(samples)
+        self.budget.truncated[request.role] += sum(sample.finish == "length" for sample in samples)
+
+
+def _check_keys(wave: list[Request]) -> None:
+    for request, following in itertools.pairwise(wave):
+        if request.key == following.key:
+            raise EnvError(
+                f"two episodes of one rollout are both called task '{request.key[0]}', episode {request.key[1]}; "
+                "give every task of a split an id of its own"
+            )
+
+
+def majority(samples: Samples) -> Sample:
+    """The first of those that say what most say.
+
+    Source: self-consistency, arXiv:2203.11171; it votes on final answers, this on whole replies.
+    """
+    count = Counter(sample.text for sample in samples)
+    return max(samples, key=lambda sample: count[sample.text])
+
+
+def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine on a loop of its own; where a signal stops it, its tasks leave without a word."""
+
+    def quietly(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not isinstance(context.get("exception"), KeyboardInterrupt):
+            loop.default_exception_handler(context)
+
+    with asyncio.Runner() as runner:
+        runner.get_loop().set_exception_handler(quietly)
+        return runner.run(coroutine)
+
+
+class Play:
+    """One rollout's play: environment, team, front and seeds."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        team: Team,
+        engine: Engine,
+        *,
+        seed: int,
+        step: int = 0,
+        sampling: Sampling = Sampling(),
+        seats: Seats | None = None,
+        recall: Recall | None = None,
+        votes: int = 1,
+    ) -> None:
+        """A rollout's play.
+
+        Args: seed: the run's. step: whose rollout this is; both enter every sample's seed. recall: memory.
+            votes: replies that `run` draws at every question; what most of them say is the answer.
+        """
+        self.environment = environment
+        self.recall = recall
+        self.team = team
+        self.sampling = sampling
+        self._seed = seed
+        self._step = step
+        self._seats = seats or {}
+        self._votes = votes
+        self._front = Front(engine)
+        self._watch = Watch(sampling.play_timeout_s)
+        self._slots = asyncio.Semaphore(calls.AT_ONCE)
+
+    @property
+    def budget(self) -> Budget:
+        """What the rollout has cost so far."""
+        return self._front.budget
+
+    def task(self, split: Split, index: int) -> Task:
+        """The environment's task. Raises: Stuck: it never comes."""
+        return self._watch.task(partial(task_of, self.environment), split, index)
+
+    def start(self, task: Task, episode: int = 0) -> Cursor:
+        """A cursor before an episode of a task; equal numbers give equal chance."""
+        return Cursor(
+            self.environment,
+            task,
+            seed_of("episode", self._seed, self._step, task.id, episode),
+            name=str(episode),
+            perform=self._perform,
+            watch=self._watch,
+        )
+
+    def key(self, cursor: Cursor, point: Point, role: str) -> tuple[str, int, str, str]:
+        """What names a place where samples are drawn: (task, episode, path, role)."""
+        return (cursor.task.id, int(cursor.id.split("/")[0]), point.path, role)
+
+    async def ask(
+        self,
+        cursor: Cursor,
+        point: Point,
+        draws: int = 1,
+        *,
+        roles: Sequence[str] | None = None,
+        temperature: float | None = None,
+    ) -> dict[str, Samples]:
+        """Each role's replies at an open point, but for those whose seat is taken.
+
+        A role whose prompt has outgrown its model's context is not asked: its samples are silent.
+
+        Args: draws: samples a role. roles: of these alone. temperature: instead of the run's.
+        Raises: Unavailable: the engine failed, retries included. ConfigError: the first prompt of an
+            episode does not fit.
+        """
+        asked = [role for role in roles or point.roles if role not in self._seats]
+        requests = {role: self._request(cursor, point, role, draws, temperature) for role in asked}
+        sent = tuple(request for request in requests.values() if request is not None)
+        answers = dict(
+            zip((request.role for request in sent), await self._front.ask(sent) if sent else [], strict=True)
+        )
+        for role in requests.keys() - answers.keys():
+            self.budget.overlong[role] += 1
+            answers[role] = (Sample(role, self.team.roles[role], -1, (), (), (), "context", ""),) * draws
+        return {role: answers[role] for role in asked}
+
+    async def run(
+        self, cursor: Cursor, until: Callable[[Point], bool] | None = None, *, temperature: float | None = None
+    ) -> list[tuple[int, Sample]]:
+        """Plays on with the current team to the end, or to the first point where `until` holds.
+
+        Args: temperature: instead of the run's.
+        Returns: what it drew, with the number of the point; the log is the cursor's.
+        """
+        drawn: list[tuple[int, Sample]] = []
+        with self._watch:
+            while (point := await cursor.advance()) is not None and not (until and until(point)):
+                answers = await self.ask(cursor, point, self._votes, temperature=temperature)
+                chosen = {role: majority(samples) for role, samples in answers.items()}
+                drawn += [(point.index, sample) for sample in chosen.values() if not sample.silent]
+                replies = {role: sample.reply() for role, sample in chosen.items()}
+                for role in point.roles:
+                    if role in self._seats:
+                        asked = point.asked.prompts[role]
+                        _, episode, _, _ = self.key(cursor, point, role)
+                        told = self.recall.told(asked, role, cursor.task, episode) if self.recall else asked
+                        replies[role] = Reply(role, self._seats[role](text_of(told)))
+                cursor.answer(replies)
+        return drawn
+
+    async def together(self, *branches: Coroutine[Any, Any, T]) -> list[T | Unavailable]:
+        """Runs branches side by side, the only way to go wide.
+
+        Returns: a result for each; one that met a fault is counted as dropped and gives the fault.
+        """
+        with self._watch:
+            return await self._front.together(branches)
+
+    def _request(
+        self, cursor: Cursor, point: Point, role: str, draws: int, temperature: float | None
+    ) -> Request | None:
+        """A role's question; None where what was said so far has made its prompt too long."""
+        policy = self.team.roles[role]
+        engine = self._front.engine
+        key = self.key(cursor, point, role)
+        prompt = point.asked.prompts[role]
+        prompt_ids = engine.render(policy, role, prompt)
+        max_tokens = point.asked.max_tokens or self.sampling.max_tokens
+        context = engine.context(policy)
+        told = self.recall.told(prompt, role, cursor.task, key[1]) if self.recall else prompt
+        if self.recall and told is not prompt:
+            told_ids = engine.render(policy, role, told)
+            if len(told_ids) + max_tokens <= context:
+                prompt, prompt_ids = told, told_ids
+            else:  # notes never make a prompt too long: it goes without
+                self.budget.dropped["notes"] += 1
+                self.recall.unseen(role, cursor.task, key[1])
+        if len(prompt_ids) + max_tokens > context:
+            if point.index:
+                return None
+            limit = "what play passes as max_tokens" if point.asked.max_tokens else "engine.max_tokens"
+            raise ConfigError(
+                f"the prompt of role '{role}' has {len(prompt_ids)} tokens and its reply may have {max_tokens}, but "
+                f"policy '{policy}' has a context of {context}; shorten the prompt, lower {limit}, or give "
+                f"policies.{policy}.model a longer context"
+            )
+        return Request(
+            key=key,
+            policy=policy,
+            role=role,
+            prompt=prompt,
+            prompt_ids=prompt_ids,
+            seeds=tuple(seed_of("sample", self._seed, self._step, *key, draw) for draw in range(draws)),
+            temperature=self.sampling.temperature if temperature is None else temperature,
+            top_p=self.sampling.top_p,
+            max_tokens=max_tokens,
+            stop=point.asked.stop,
+        )
+
+    async def _perform(self, function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
+        self.budget.calls[function.__qualname__] += 1
+        for _ in range(RETRIES):
+            try:
+                return await self._call(function, args)
+            except Unavailable as fault:
+                self.budget.retried[fault.stage] += 1
+        return await self._call(function, args)
+
+    async def _call(self, function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
+        try:
+            async with self._slots:  # the clock starts with the function, not with its place in a queue
+                return await calls.run(function, args, self.sampling.call_timeout_s)
+        except calls.TimedOut:
+            self.budget.call_timeouts[function.__qualname__] += 1
+            raise
+        except calls.Crashed:
+            self.budget.call_crashes[function.__qualname__] += 1
+            raise

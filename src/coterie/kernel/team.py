@@ -1,0 +1,82 @@
+"""The team: which role is played by which policy, and which sample trains which policy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from coterie.errors import ConfigError, GroupError
+from coterie.kernel.episode import Sample
+from coterie.kernel.group import Group
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """Roles and the policy that plays each.
+
+    Raises: ConfigError: it has no role.
+    """
+
+    roles: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        if not self.roles:
+            raise ConfigError("a team needs at least one role")
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """Every policy once, in order of name."""
+        return tuple(sorted(set(self.roles.values())))
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """A sample with what it is trained with: the group's weight and its member's advantage.
+
+    share: its part of a mean over the step's tasks of its group's mean, 1 / (tasks x members).
+    """
+
+    sample: Sample
+    advantage: float
+    weight: float
+    group: str
+    share: float = 1.0
+
+
+CANCELS = 1e-9
+"""Advantages of equal replies cancel when their sum is below this share of the largest."""
+
+
+def count_tasks(groups: Sequence[Group]) -> int:
+    """How many tasks, or base episodes of them, the groups come from."""
+    return len({(group.key.task, group.key.episode) for group in groups})
+
+
+def route(
+    team: Team, groups: Sequence[Group], advantages: Sequence[Sequence[float]], *, tasks: int | None = None
+) -> dict[str, list[Graded]]:
+    """Each policy's experience: exactly the samples of the roles it plays, each once.
+
+    Groups without spread are among them, with advantage 0: the loss's mean counts them. So are groups whose members
+    are alike and whose advantages sum to zero: they would pull the same logits up and down alike. Order is the groups'.
+
+    Args: advantages: for each group, one number a member. tasks: how many the step's groups came from,
+        before any was left out; None: these.
+    Returns: for every policy of the team, its graded samples, possibly none.
+    Raises: GroupError: a sample was drawn from another policy than its role's.
+    """
+    routed: dict[str, list[Graded]] = {policy: [] for policy in team.policies}
+    tasks = count_tasks(groups) if tasks is None else tasks
+    for group, earned in zip(groups, advantages, strict=True):
+        if len(earned) != len(group.members):
+            raise GroupError(f"group {group.key}: {len(group.members)} members, {len(earned)} advantages")
+        cancels = group.alike and abs(math.fsum(earned)) <= CANCELS * max(map(abs, earned))
+        for member, credit in zip(group.members, earned, strict=True):
+            for sample in member.samples:
+                if team.roles.get(sample.role) != sample.policy:
+                    raise GroupError(f"group {group.key}: role {sample.role} was played by {sample.policy}")
+                name = "/".join(map(str, group.key))
+                share = 1 / (tasks * len(group.members))
+                routed[sample.policy].append(Graded(sample, 0.0 if cancels else credit, group.weight, name, share))
+    return routed

@@ -1,0 +1,1 @@
+"""What a team remembers: kept, recalled, cleaned and evolved."""

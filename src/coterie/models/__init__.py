@@ -1,0 +1,1 @@
+"""Weights, tokenizers, and how a prompt is rendered."""

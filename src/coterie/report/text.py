@@ -1,0 +1,135 @@
+"""A training tree and an episode as text: prompts, replies, values, advantages, what was committed.
+
+What a model wrote is shown as text: control characters are written out, nothing is interpreted.
+"""
+
+from __future__ import annotations
+
+from coterie.kernel.episode import Answered, Asked, Called, Ended, Log, Noted, Returned, Rewarded, TurnBegan, text_of
+from coterie.kernel.group import Group
+from coterie.kernel.safe import plain
+from coterie.memory.store import MemoryConfig, Store
+from coterie.run.folder import Played
+
+
+def tree_text(played: Played) -> str:
+    """One task of a saved rollout: at each point the prompt, and each group's members.
+
+    A `*` marks the committed member; `a` is the advantage, `r` the return with its parts.
+    """
+    lines: list[str] = []
+    for log in played.collected.logs:
+        lines.append(
+            f"task {log.task}, episode {log.id}: {'solved' if log.solved else 'not solved'}, {log.turns} turns"
+        )
+        asked = -1
+        for event in log.events:
+            if isinstance(event, TurnBegan):
+                lines.append(f"turn {event.number}")
+            elif isinstance(event, Asked):
+                asked += 1
+                path = f"{log.id}@{asked}"
+                for role, prompt in event.prompts.items():
+                    lines.append(f"  point {asked}, {role} is asked")
+                    lines += _indented(text_of(prompt), "    | ")
+                    for group, earned in zip(played.collected.groups, played.advantages, strict=True):
+                        if group.key.path == path and group.key.role == role:
+                            lines += _members(group, earned)
+            elif isinstance(event, Ended):
+                lines.append(f"  {event.reason}")
+    for group, earned in zip(played.collected.groups, played.advantages, strict=True):
+        if group.scope == "task":
+            lines.append(f"episodes of task {group.key.task}, compared as wholes")
+            lines += _members(group, earned)
+    return plain("\n".join(lines))
+
+
+def log_text(log: Log) -> str:
+    """One episode: who was asked what, said what and earned what."""
+    lines: list[str] = []
+    for event in log.events:
+        match event:
+            case TurnBegan():
+                lines.append(f"turn {event.number}")
+            case Asked():
+                for role, prompt in event.prompts.items():
+                    lines.append(f"  {role} is asked")
+                    lines += _indented(text_of(prompt), "    | ")
+            case Answered():
+                for role, reply in event.replies.items():
+                    cut = " (cut)" if reply.finish == "length" else ""
+                    lines += _indented(reply.text, f"  {role}{cut}: ")
+            case Rewarded():
+                lines.append(f"  {event.name} reward {event.value:+.3f} for {event.role or 'the team'}")
+            case Ended():
+                lines.append(f"{'solved' if event.solved else 'not solved'}: {event.reason}")
+            case Called():
+                lines.append(f"  call {event.function}({_short(repr(event.args)[1:-1])})")
+            case Returned():
+                failed = f"failed: {': '.join(event.error)}" if event.error else repr(event.value)
+                lines.append(f"    -> {_short(failed)}")
+            case Noted():
+                lines.append(f"  metric {event.name} = {event.value:g}")
+    return plain("\n".join(lines))
+
+
+LONGEST_EVENT = 200
+"""Characters of a call, its result or a metric."""
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_EVENT else f"{text[:LONGEST_EVENT]} … ({len(text)} characters)"
+
+
+def why_comparable(group: Group) -> str:
+    """What a group's members share, so that their returns may be compared, and what the group weighs if not 1."""
+    first = group.members[0].samples[0]
+    weight = "" if group.weight == 1 else f"; weighs {group.weight:.3g}" if group.weight else "; not trained"
+    if group.scope == "task":
+        return (
+            f"{len(group.members)} whole episodes of one task; their prompts differ, and the algorithm says so{weight}"
+        )
+    return (
+        f"{len(group.members)} replies to one prompt ({len(first.prompt_ids)} tokens) by policy {first.policy} at "
+        f"version {first.version}{weight}"
+    )
+
+
+def _members(group: Group, earned: tuple[float, ...]) -> list[str]:
+    lines = [f"    group {'/'.join(map(str, group.key))}: {why_comparable(group)}"]
+    for index, (member, credit) in enumerate(zip(group.members, earned, strict=True)):
+        parts = ", ".join(f"{name} {value:+.2f}" for name, value in sorted(member.parts.items()))
+        text = " / ".join(sample.text for sample in member.samples)
+        mark = "*" if index == group.committed else " "
+        lines.append(f"    {mark} a {credit:+.3f}  r {member.value:+.3f} ({parts})  {text!r}")
+    return lines
+
+
+def _indented(text: str, first: str) -> list[str]:
+    return [first + line for line in text.split("\n")]
+
+
+def memory_text(store: Store, config: MemoryConfig, role: str | None = None) -> str:
+    """A store as a person reads it: entries by role, the strongest first. role: of this one alone."""
+    if config.mode == "off":
+        return "this run remembers nothing: memory.mode = 'off'"
+    lines = [f"{len(store.entries)} entries after {store.iteration} steps, {store.digest[:12]}"]
+    for name, share in store.baselines.items():
+        lines.append(f"success without notes, {name}: {share:.3f}")
+    for owner in sorted({entry.role for entry in store.entries if role in (None, entry.role)}):
+        mine = [entry for entry in store.entries if entry.role == owner]
+        mine.sort(key=lambda entry: -entry.strength(store.iteration, config.half_life))
+        lines += ["", f"{owner}: {len(mine)}"]
+        for entry in mine:
+            judged = (
+                f"worth {2 * entry.utility - 1:+.2f}, shown for {entry.shown} queries"
+                if entry.shown
+                else "not shown yet"
+            )
+            state = "" if entry.state == "active" else f", {entry.state}"
+            lines.append(f"  {entry.text}")
+            lines.append(
+                f"    for: {entry.key} ({judged}, since step {entry.born}, last used {entry.used}{state}; "
+                f"from {len(entry.sources)} of {' '.join(entry.origin[:2])})"
+            )
+    return plain("\n".join(lines))

@@ -1,0 +1,142 @@
+"""What the same numbers rest on: versions, settings, files. A run that goes on compares it, `Run.check_exact`."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+import inspect
+import itertools
+import linecache
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from importlib.util import resolve_name
+from pathlib import Path
+from typing import Any
+
+from coterie.config.resolve import Config
+from coterie.kernel.environment import Settings
+
+EXACT = ("coterie", "torch", "transformers", "tokenizers")
+"""Packages of which another version may compute something else."""
+MENDS = {
+    **{name: f"install that version of {name}" for name in EXACT},
+    "threads": "set OMP_NUM_THREADS to that number",
+    "device": "use that device",
+    "environment": "restore its files",
+    "algorithm": "restore its file",
+    "config": "restore config.toml",
+    "policy": "restore that model",
+    "MKL_CBWR": "set that variable so",
+    "metrics.jsonl": "put that file back",
+}
+"""What makes a run exact again, by the first word of what differs."""
+
+
+def exactness(config: Config) -> dict[str, str]:
+    """What the same numbers rest on, where no device is asked: versions, settings, and files.
+
+    An environment's and an algorithm's files are those of their classes, the files of one's own that these import by
+    name (what `importlib.import_module` loads is not seen), and those that settings name.
+    """
+    tables = config.tables()
+    tables["train"] = {key: value for key, value in tables["train"].items() if key != "steps"}
+    tables["policies"] = {name: policy.template for name, policy in config.policies.items()}  # their models: by content
+    return {
+        **{name: metadata.version(name) for name in EXACT},
+        "config": hashlib.sha256(repr(sorted(tables.items())).encode()).hexdigest()[:12],
+        "environment": _source(config.environment),
+        "algorithm": _source(config.algorithm),
+    }
+
+
+def _source(settings: Settings) -> str:
+    """A digest of the files that a record of settings is made from, and of those that it names."""
+    kinds = [kind for kind in type(settings).__mro__ if issubclass(kind, Settings) and kind is not Settings]
+    waiting = {kind.__module__: file for kind in kinds if (file := inspect.getsourcefile(kind))}
+    files: set[str] = set()
+    while waiting:
+        module, file = waiting.popitem()
+        files.add(file)
+        waiting |= {name: found for name, found in _imported(module, file).items() if found not in files}
+    digest = hashlib.sha256()
+    for _, content in sorted((Path(file).name, _content(file)) for file in files):  # wherever they lie
+        digest.update(content)
+    for file in itertools.chain.from_iterable(map(_named, _strings(settings.model_dump(mode="json")))):
+        digest.update(file.read_bytes())
+    digest.update(settings.content().encode())
+    return digest.hexdigest()[:12]
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Every string in plain data, in the order of names."""
+    match value:
+        case str():
+            yield value
+        case dict():
+            for _, one in sorted(value.items()):
+                yield from _strings(one)
+        case list():
+            for one in value:
+                yield from _strings(one)
+        case _:
+            pass
+
+
+def _named(text: str) -> list[Path]:
+    """The files that a setting names: a file, or all in a folder that is written as a path; most name none."""
+    with contextlib.suppress(OSError, ValueError):
+        path = Path(text)
+        if path.is_file():
+            return [path]
+        if "/" in text and path.is_dir():
+            return sorted(file for file in path.rglob("*") if file.is_file())
+    return []
+
+
+def _imported(module: str, file: str) -> dict[str, str]:
+    """Files of one's own that a module of one's own imports, wherever in it, by name: nothing that is installed."""
+    if _installed(file) or not file.endswith(".py"):  # what is compiled is read whole, and imports unseen
+        return {}
+    package = module if Path(file).name == "__init__.py" else module.rpartition(".")[0]
+    names: set[str] = set()
+    try:
+        tree = ast.parse(_content(file))
+    except (SyntaxError, ValueError):  # nobody has imported it yet, and who does is told
+        return {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            with contextlib.suppress(ImportError):  # a relative one that the file tried, and could not
+                home = resolve_name("." * node.level + (node.module or ""), package)
+                names |= {f"{home}.{alias.name}" for alias in node.names}  # a name may be a module
+    whole = {".".join(parts[:end]) for parts in (name.split(".") for name in names) for end in range(1, len(parts) + 1)}
+    homes = {name: _home(name) for name in whole}
+    return {name: home for name, home in homes.items() if home and not _installed(home)}
+
+
+def _home(name: str) -> str | None:
+    """The file of a module, imported or not: what is loaded by now would differ between begin and resume."""
+    path = None
+    found = None
+    parts = name.split(".")
+    for end in range(1, len(parts) + 1):
+        finders = (finder.find_spec(".".join(parts[:end]), path) for finder in sys.meta_path)
+        found = next(filter(None, finders), None)
+        if found is None or (found.submodule_search_locations is None and end < len(parts)):
+            return None
+        path = found.submodule_search_locations
+    return found.origin if found and found.has_location else None
+
+
+def _content(file: str) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except OSError:  # a cell of a notebook: Python knows its text, and there is no file
+        return "".join(linecache.getlines(file)).encode()
+
+
+def _installed(file: str) -> bool:
+    return any(map(Path(file).is_relative_to, (sys.prefix, sys.base_prefix, Path(__file__).parent)))

@@ -1,0 +1,580 @@
+"""Run folders: what a run leaves on disk, and how it goes on as if it had never stopped.
+
+Everything is written aside and renamed whole, so a partial file is never taken for a whole one.
+A checkpoint lists its files with size and hash; one that does not match is refused by name.
+There is no random state to save: every seed is derived (`seeds.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import gzip
+import hashlib
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, TypeAdapter
+from safetensors import SafetensorError
+
+from coterie.config.resolve import Config, load_config
+from coterie.errors import CheckpointError, ConfigError
+from coterie.kernel.cursor import Cursor
+from coterie.kernel.environment import Split
+from coterie.kernel.episode import LOGS, Log
+from coterie.kernel.group import Collected
+from coterie.kernel.mistakes import check_split, task_of
+from coterie.kernel.safe import command, one_line
+from coterie.memory.store import Store
+from coterie.run.exactness import MENDS
+
+MANIFEST = "manifest.json"
+STEP = re.compile(r"step-(\d{5,})")
+"""How a checkpoint's folder and a rollout's file begin; other names there are somebody else's."""
+REPLACED = ".replaced-"
+"""How a checkpoint is called while another of the same step takes its place."""
+PRUNED = ".pruned-"
+"""How it is called while it is being removed."""
+RETRIES = 20
+"""How often a reader looks again for a checkpoint that the run has just replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What one task of a saved rollout holds: where the task is found again, its groups and credit."""
+
+    split: Split
+    index: int
+    collected: Collected
+    advantages: tuple[tuple[float, ...], ...]
+
+
+PLAYED: TypeAdapter[Played] = TypeAdapter(Played)
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where a run is: all that a checkpoint holds beside weights and optimizers.
+
+    step: updates made. best_step, best_success: the checkpoint validation prefers. budget: tokens
+    and calls so far. memory: what roles remember. pending: the metrics of the last step, where it was left
+    before its validation; a run that has not begun has step 0 to validate.
+    """
+
+    step: int = 0
+    pending: dict[str, int | float] | None = field(default_factory=lambda: {"step": 0})
+    best_step: int = -1
+    best_success: float = -1.0
+    budget: dict[str, int] = field(default_factory=dict[str, int])
+    memory: Store = field(default_factory=Store)
+
+
+class About(BaseModel, extra="allow"):
+    """What about.json must hold for a run to go on; the rest is for people."""
+
+    exact: dict[str, str]
+    versions: dict[str, Any] = {}
+    hardware: dict[str, Any] = {}
+    went_on_anyway: list[Any] = []
+    lost_lines: list[int] = []
+    steps_changed: list[Any] = []
+
+
+PROGRESS: TypeAdapter[Progress] = TypeAdapter(Progress)
+METRICS: TypeAdapter[dict[str, float]] = TypeAdapter(dict[str, int | float])
+MANIFESTS: TypeAdapter[dict[str, list[int | str]]] = TypeAdapter(dict[str, list[int | str]])
+
+
+class Run:
+    """A run folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._held: tuple[int, int, int] | None = None
+        """This process and the lock's file, while it holds the lock."""
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r})"
+
+    @classmethod
+    def create(cls, folder: Path, config: Config, exact: Mapping[str, str] | None = None) -> Run:
+        """Makes the folder of a new run, whole: one that has a folder can go on.
+
+        Args: exact: what exactness rests on beside the versions, by name.
+        Raises: CheckpointError: it exists, or cannot be written.
+        """
+        check_free(folder)
+        aside = folder.with_name(f".{folder.name}-{os.getpid()}")
+        with _whole(folder, "choose another folder with --out", aside):
+            aside.mkdir(parents=True)
+            run = cls(aside)
+            run._write("config.toml", _whole_config(config, folder))
+            run._write("about.json", json.dumps(_about(config, exact or {}), indent=1))
+            aside.rename(folder)
+        return cls(folder)
+
+    @classmethod
+    def open(cls, folder: Path) -> Run:
+        """An existing run. Raises: CheckpointError: this is not one."""
+        if folder.is_file():
+            raise CheckpointError(f"{folder} is a file; name the folder of a run")
+        if not (folder / "config.toml").is_file():
+            raise CheckpointError(f"{folder} is not a run folder (config.toml is missing)")
+        return cls(folder)
+
+    @property
+    def config(self) -> Config:
+        """The resolved config."""
+        return load_config(self.folder / "config.toml")
+
+    def check_exact(self, exact: Mapping[str, str], step: int, *, lines: int = 0, anyway: bool = False) -> None:
+        """Compares what this run was computed with so far with what is here now.
+
+        Args: exact: what is here, by name. step: where the run goes on. lines: of metrics, that there are up to
+            there. anyway: a difference is written to about.json instead of refused.
+        Raises: CheckpointError: something differs, or about.json is damaged.
+        """
+        about = self.about()
+        differs = self.differences(exact)
+        lost = sorted(set(range(lines)) - {line["step"] for line in self.metrics()})
+        if not set(lost) <= set(about.get("lost_lines", ())):
+            differs["metrics.jsonl"] = (f"{lines} lines", f"{lines - len(lost)}")
+        if differs and not anyway:
+            said = "; ".join(f"{name} {was}, here {now}" for name, (was, now) in differs.items())
+            mends = ", ".join(dict.fromkeys(MENDS.get(name.split()[0], "") for name in differs))
+            raise CheckpointError(
+                f"{self.folder} cannot go on exactly: it was run with {said}; {mends}, or go on all the same, which "
+                "the run then says of itself, with --anyway"
+            )
+        if differs:
+            about["exact"], about["lost_lines"] = dict(exact), lost
+            about.setdefault("went_on_anyway", []).append({"step": step, "differs": differs})
+            self._write("about.json", json.dumps(about, indent=1))
+
+    def differences(self, exact: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+        """What is not as it was when this run was computed: before and now, by name. Args: exact: what is here."""
+        before = self.about()["exact"]
+        told = {name: (before.get(name, "unknown"), exact.get(name, "unknown")) for name in {**before, **exact}}
+        return {name: (was, now) for name, (was, now) in told.items() if was != now}
+
+    def prolong(self, config: Config, step: int) -> None:
+        """Gives the run another number of steps: writes the config, and into about.json what it was."""
+        about = self.about()
+        about.setdefault("steps_changed", []).append(
+            {"step": step, "from": self.config.train.steps, "to": config.train.steps}
+        )
+        self._write("about.json", json.dumps(about, indent=1))
+        self._write("config.toml", _whole_config(config, self.folder))
+
+    def about(self) -> dict[str, Any]:
+        """What about.json says. Raises: CheckpointError: it is missing or damaged."""
+        file = self.folder / "about.json"
+        try:
+            return About.model_validate_json(file.read_bytes()).model_dump(exclude_unset=True)
+        except (OSError, ValueError) as error:
+            raise CheckpointError(
+                f"{file} is missing or damaged; put it back, or start a new run from the weights in "
+                f"{self.folder}/checkpoints"
+            ) from error
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the run for this process. Raises: CheckpointError: another one has it, or it is read-only."""
+        with contextlib.ExitStack() as stack:
+            try:
+                lock = stack.enter_context((self.folder / "lock").open("a"))
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise CheckpointError(f"{self.folder} is in use by another process; wait for it, or stop it") from error
+            except OSError as error:
+                raise CheckpointError(
+                    f"{self.folder / 'lock'} cannot be written: {error.strerror}; make the folder writable, or copy it"
+                ) from error
+            self._held = _identity(lock.fileno())
+            try:
+                yield
+            finally:
+                self._held = None
+
+    def log(self, metrics: Mapping[str, float]) -> None:
+        """Appends one step's line to metrics.jsonl."""
+        self._check_there()
+        with _whole(self.folder / "metrics.jsonl", self._go_on), (self.folder / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps(metrics) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def metrics(self) -> list[dict[str, float]]:
+        """Every whole line of metrics.jsonl. Raises: CheckpointError: one of them is damaged."""
+        file = self.folder / "metrics.jsonl"
+        try:
+            lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+        except OSError as error:
+            raise CheckpointError(f"{file} {_unread(error)}; put it back") from error
+        found: list[dict[str, float]] = []
+        for number, line in enumerate(lines, 1):
+            if line.endswith(b"\n"):  # the last may be half written
+                try:
+                    found.append(METRICS.validate_json(line))
+                    if found[-1]["step"] % 1 != 0:  # NaN and infinity too
+                        raise ValueError("no step")
+                except (ValueError, KeyError) as error:
+                    raise CheckpointError(
+                        f"{file}:{number} is damaged: it is no step's metrics; remove the line, or put the file back"
+                    ) from error
+        return found
+
+    def save_episodes(self, step: int, played: Sequence[Played]) -> None:
+        """Writes a step's rollout, a line a task."""
+        lines = b"\n".join(PLAYED.dump_json(one) for one in played)
+        self._write(f"episodes/step-{step:05d}.jsonl.gz", gzip.compress(lines, mtime=0))
+
+    def episodes(self, step: int) -> list[Played]:
+        """A saved rollout. Raises: CheckpointError: this step was not saved, or cannot be read."""
+        file = self.folder / f"episodes/step-{step:05d}.jsonl.gz"
+        saved = self.saved_episodes()
+        if step not in saved:
+            raise CheckpointError(
+                f"{self.folder} has no episodes of step {step}; saved: {', '.join(map(str, saved)) or 'none'}"
+            )
+        try:
+            return [PLAYED.validate_json(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
+        except (OSError, EOFError, ValueError, zlib.error) as error:
+            raise CheckpointError(f"{file} is damaged: {str(error).splitlines()[0]}") from error
+
+    def saved_episodes(self) -> list[int]:
+        """Steps whose rollout was saved, in order."""
+        return sorted(_steps(self.folder / "episodes", ".jsonl.gz"))
+
+    def check_begun(self) -> None:
+        """Raises CheckpointError: steps were made, and no checkpoint of them is left to go on from."""
+        made = int(max((line["step"] for line in self.metrics()), default=0))
+        if made and not self.checkpoints():
+            raise CheckpointError(
+                f"{self.folder} has made {made} steps, and its checkpoints are gone; put them back, or start a new run"
+            )
+
+    def check_goes_on(self, config: Config) -> None:
+        """Raises CheckpointError: the run was made with other settings, or has made more steps than are asked for."""
+        theirs, ours = self.config.tables(), config.tables()
+        for table in theirs:
+            for key in {**theirs[table], **ours[table]}:
+                was, now = theirs[table].get(key), ours[table].get(key)
+                if (table, key) != ("train", "steps") and was != now:
+                    raise CheckpointError(
+                        f"{self.folder} was run with {table}.{key} = {was!r}, not {now!r}; a run goes on with its own "
+                        "config, but for train.steps: leave the setting out, or start a new run"
+                    )
+        made = max(self.checkpoints(), default=0)
+        if config.train.steps < made:
+            raise CheckpointError(
+                f"train.steps = {config.train.steps}, but {self.folder} has made {made} already; set it higher"
+            )
+
+    def save_bug(self, split: Split, index: int, log: Log) -> None:
+        """Keeps what led to an exception out of `play`, for `replay_bug`."""
+        self._write("bug.json", json.dumps([split, index, LOGS.dump_python(log, mode="json")]))
+
+    def replay_bug(self) -> None:
+        """Plays the episode that raised again, up to there, and raises. Raises: CheckpointError: there is none."""
+        file = self.folder / "bug.json"
+        if not file.exists():
+            raise CheckpointError(f"{self.folder} has met no bug in play (bug.json is missing)")
+        try:
+            split, index, saved = json.loads(file.read_text())
+            log = LOGS.validate_python(saved)
+            check_split(split)
+        except (OSError, ValueError, TypeError, RecursionError, ConfigError) as error:
+            raise CheckpointError(f"{file} is damaged: {str(error).splitlines()[0]}") from error
+        environment = self.config.environment
+        cursor = Cursor(environment, task_of(environment, split, index), log.seed, recorded=log.events)
+        asyncio.run(cursor.advance())
+
+    def checkpoint(self, step: int) -> Path:
+        """The folder of a checkpoint, whether it exists or not."""
+        return self.folder / f"checkpoints/step-{step:05d}"
+
+    def checkpoints(self) -> list[int]:
+        """Steps that have a checkpoint, in order."""
+        return sorted(_steps(self.folder / "checkpoints"))
+
+    def save_checkpoint(self, progress: Progress, write: Any, keep: int) -> None:
+        """Writes a checkpoint aside, renames it whole and removes those no longer kept.
+
+        Args: write: called with the folder to fill. keep: how many of the latest stay, beside the start and the best.
+        """
+        folder = self.checkpoint(progress.step)
+        aside = folder.with_name(f".{folder.name}")
+        shutil.rmtree(aside, ignore_errors=True)
+        self._check_there()
+        with _whole(folder, self._go_on, aside):
+            aside.mkdir(parents=True)
+            write(aside)
+            (aside / "progress.json").write_bytes(PROGRESS.dump_json(progress))
+            manifest = {str(file.relative_to(aside)): _fingerprint(file) for file in _files(aside)}
+            (aside / MANIFEST).write_text(json.dumps(manifest, indent=1))
+            for file in (*_files(aside), aside / MANIFEST, aside):
+                _flush(file)
+            if folder.exists():  # left before its validation: one of the two is there at any moment
+                folder.rename(folder.with_name(f"{REPLACED}{folder.name}"))
+            aside.rename(folder)
+            _flush(folder.parent)
+        for old in folder.parent.glob(f"{REPLACED}*"):
+            self._prune(old)
+        for step in self.checkpoints()[:-keep]:
+            if step not in (0, progress.best_step):
+                self._prune(self.checkpoint(step))
+
+    def recover(self) -> None:
+        """Puts a checkpoint back that was being replaced when the run was killed, and ends what was being removed."""
+        checkpoints = self.folder / "checkpoints"
+        for old in filter(Path.is_dir, checkpoints.glob(f"{PRUNED}*")):
+            shutil.rmtree(old)
+        for old in filter(Path.is_dir, checkpoints.glob(f"{REPLACED}*")):
+            home = old.with_name(old.name.removeprefix(REPLACED))
+            if home.exists():
+                shutil.rmtree(old)
+            else:
+                old.rename(home)
+
+    def _prune(self, folder: Path) -> None:
+        """Removes a checkpoint, unless somebody reads it just now: then the next save will."""
+        with contextlib.suppress(BlockingIOError, FileNotFoundError), (folder / MANIFEST).open() as manifest:
+            fcntl.flock(manifest, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            aside = folder.with_name(f"{PRUNED}{folder.name}")
+            shutil.rmtree(aside, ignore_errors=True)
+            folder.rename(aside)
+            shutil.rmtree(aside)
+
+    @contextlib.contextmanager
+    def reading(self, step: int | Literal["best", "latest"] = "latest") -> Iterator[tuple[Path, Progress]]:
+        """A checkpoint, verified file by file, which stays as long as this is entered: the run may be in training.
+
+        Args: step: its number, the latest, or what validation prefers so far.
+        Raises: CheckpointError: there is none, or a file is missing, cut or changed.
+        """
+        for again in reversed(range(RETRIES)):
+            wanted = step
+            if wanted == "best":
+                with self.reading() as (_, progress):
+                    wanted = progress.best_step if progress.best_step >= 0 else "latest"
+            steps = self.checkpoints()
+            if step == "best" and wanted != "latest" and wanted not in steps and again:
+                continue  # the best of a moment ago: there is a better one
+            folder = self.checkpoint(self._there(wanted, steps))
+            try:
+                manifest = (folder / MANIFEST).open("rb")
+            except OSError as error:
+                if folder.exists():
+                    raise CheckpointError(f"{folder / MANIFEST} {_unread(error)}; {self._other(folder)}") from error
+                continue  # replaced between two looks
+            with manifest:
+                fcntl.flock(manifest, fcntl.LOCK_SH)
+                if folder.exists():
+                    yield folder, self._verified(folder, manifest.read())
+                    return
+        raise CheckpointError(f"{self.folder} is being written too fast to be read; try again, or name a --step")
+
+    def _there(self, step: int | str, steps: Sequence[int]) -> int:
+        """The number of a checkpoint that exists. Args: steps: of those that do."""
+        if step == "latest" and steps:
+            return steps[-1]
+        if step not in ("best", "latest") and not isinstance(step, int):
+            raise CheckpointError(f"step = {step!r:.80} is no whole number")
+        if step in steps:
+            return int(step)
+        there = f"there are {', '.join(map(str, steps))}" if steps else "it has none yet; wait for its first"
+        raise CheckpointError(
+            f"{self.folder} has no checkpoint{'' if step == 'latest' else f' of step {step}'}; {there}"
+        )
+
+    def _verified(self, folder: Path, manifest: bytes) -> Progress:
+        try:
+            listed = MANIFESTS.validate_json(manifest)
+            there = {str(one.relative_to(folder)) for one in _files(folder)}
+            if "progress.json" not in listed or not there <= listed.keys():
+                raise CheckpointError(f"{folder / MANIFEST} does not list its files; {self._other(folder)}")
+            for name, fingerprint in listed.items():
+                if _fingerprint(folder / name) != fingerprint:
+                    raise CheckpointError(f"{folder / name} is cut or changed; {self._other(folder)}")
+            return PROGRESS.validate_json((folder / "progress.json").read_bytes())
+        except CheckpointError:
+            raise
+        except OSError as error:
+            raise CheckpointError(f"{error.filename or folder} {_unread(error)}; {self._other(folder)}") from error
+        except ValueError as error:
+            raise CheckpointError(f"{folder} is damaged; {self._other(folder)}") from error
+
+    def _other(self, folder: Path) -> str:
+        """What to do about a damaged checkpoint. Nothing is ever to be deleted: a run may be writing there."""
+        others = [step for step in self.checkpoints() if self.checkpoint(step) != folder]
+        if not others:
+            return "put it back from a copy, or start a new run"
+        away = shlex.join(["mv", str(folder), str(folder.with_name(f"damaged-{folder.name}"))])
+        return f"use --step {others[-1]} to look at another, or go on from step {others[-1]} after: {away}"
+
+    def rewind(self, step: int, *, lines: int) -> None:
+        """Forgets what was written after a step: its episodes, and metrics but for those of the first steps.
+
+        Args: lines: of metrics that stay, from step 0.
+        """
+        kept = [json.dumps(line) for line in self.metrics() if line["step"] < lines]
+        self._write("metrics.jsonl", "".join(f"{line}\n" for line in kept))
+        for number, file in _steps(self.folder / "episodes", ".jsonl.gz").items():
+            if number > step:
+                file.unlink()
+
+    def _write(self, name: str, content: str | bytes) -> None:
+        self._check_there()
+        with _whole(self.folder / name, self._go_on):
+            (self.folder / name).parent.mkdir(exist_ok=True)
+        write_whole(self.folder / name, content, self._go_on)
+
+    def _check_there(self) -> None:
+        """Raises CheckpointError: the folder has been moved or removed; it is not made again, and in pieces.
+
+        Nor is another that stands in its place written to, or the same by a fork of the process that holds it.
+        """
+        with contextlib.suppress(OSError):
+            if self.folder.is_dir() and (self._held is None or self._held == _identity(self.folder / "lock")):
+                return
+        raise CheckpointError(
+            f"{self.folder} is gone: it was moved, removed or replaced while the run went on, or play has changed the "
+            f"working folder; move it back and {self._go_on}"
+        )
+
+    @property
+    def resume_command(self) -> str:
+        """How the run goes on."""
+        return command("train", "--resume", self.folder)
+
+    @property
+    def _go_on(self) -> str:
+        return f"go on with: {self.resume_command}"
+
+
+def _identity(file: int | Path) -> tuple[int, int, int]:
+    there = os.fstat(file) if isinstance(file, int) else file.stat()
+    return os.getpid(), there.st_dev, there.st_ino
+
+
+def _whole_config(config: Config, folder: Path) -> str:
+    return f"# {one_line(command('train', folder / 'config.toml'))}\n\n{config.toml()}"
+
+
+def new_folder(environment: str) -> Path:
+    """Where a run goes when nobody says: runs/DATE-TIME-ENVIRONMENT."""
+    name = Path(environment.split(":", maxsplit=1)[0]).stem if ":" in environment else environment
+    return Path("runs") / f"{time.strftime('%Y-%m-%d-%H%M%S')}-{name}"
+
+
+def write_whole(path: Path, content: str | bytes, advice: str) -> None:
+    """Writes a file aside and renames it, so that it is whole or not there.
+
+    Args: advice: what to do where it cannot be written. Raises: CheckpointError: it cannot.
+    """
+    aside = path.with_name(f".{path.name}")
+    with _whole(path, advice, aside):
+        with aside.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.rename(path)
+
+
+@contextlib.contextmanager
+def _whole(path: Path, advice: str, aside: Path | None = None) -> Iterator[None]:
+    """A write that fails is one line; what was written aside is removed."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:  # what torch and safetensors raise on a full disk
+        with contextlib.suppress(OSError):  # its folder may be gone, or no folder
+            _remove(aside)
+        reason = (isinstance(error, OSError) and error.strerror) or str(error).splitlines()[0]
+        raise CheckpointError(
+            f"{path} could not be written: {reason}; {'make room and ' if _is_full(error) else ''}{advice}"
+        ) from error
+
+
+def _remove(aside: Path | None) -> None:
+    if aside is not None and aside.is_dir():
+        shutil.rmtree(aside)
+    elif aside is not None:
+        aside.unlink(missing_ok=True)
+
+
+def _unread(error: OSError) -> str:
+    """Why a file could not be read."""
+    return "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+
+
+def _is_full(error: Exception) -> bool:
+    """Whether there was no room; torch and safetensors say so in exceptions of their own."""
+    return not isinstance(error, OSError) or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def check_free(folder: Path) -> None:
+    """Raises CheckpointError: a run is to be made where something is."""
+    try:
+        there = folder.exists()
+    except OSError as error:
+        raise CheckpointError(f"{one_line(str(folder)):.80} cannot be a folder's name: {error.strerror}") from error
+    if there:
+        go_on = f", or go on with: {command('train', '--resume', folder)}" if (folder / "config.toml").exists() else ""
+        raise CheckpointError(f"{folder} exists; choose another folder with --out{go_on}")
+
+
+def _steps(folder: Path, ending: str = "") -> dict[int, Path]:
+    """What lies there under a step's name, by its number."""
+    found = {STEP.fullmatch(path.name.removesuffix(ending)): path for path in folder.glob(f"step-*{ending}")}
+    return {int(match[1]): path for match, path in found.items() if match}
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _fingerprint(file: Path) -> list[Any]:
+    with file.open("rb") as handle:
+        return [file.stat().st_size, hashlib.file_digest(handle, "sha256").hexdigest()]
+
+
+def _about(config: Config, exact: Mapping[str, str]) -> dict[str, Any]:
+    packages = ("coterie", "torch", "transformers", "tokenizers", "pydantic", "numpy")
+    try:
+        git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:  # no git here: the commit is not known
+        git = ""
+    return {
+        "versions": {"python": platform.python_version()} | {name: metadata.version(name) for name in packages},
+        "hardware": {"machine": platform.machine(), "cores": os.cpu_count(), "system": platform.system()},
+        "isolation": config.environment.isolation() or None,
+        "remarks": list(config.remarks),
+        "exact": dict(exact),
+        "seed": config.train.seed,
+        "commit": git or None,
+        "command": sys.argv,
+    }

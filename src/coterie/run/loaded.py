@@ -1,0 +1,238 @@
+"""The Python API behind the command line: evaluate and load. `train` is in `train.py`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from coterie.config.resolve import Config
+from coterie.errors import CheckpointError, ConfigError
+from coterie.kernel.engine import Engine
+from coterie.kernel.environment import Split
+from coterie.kernel.episode import Log
+from coterie.kernel.mistakes import check_split, count_of
+from coterie.kernel.play import Play, Seats, drive
+from coterie.kernel.team import Team
+from coterie.memory.store import Mode, Recall
+from coterie.run.ablation import BASE, Ablation, Change
+from coterie.run.evaluate import Evaluation, evaluate_team
+from coterie.run.exactness import exactness
+from coterie.run.folder import Run
+from coterie.run.weights import Crew
+
+
+class Loaded:
+    """A run's team at one of its checkpoints.
+
+    Args: run: the folder. step: which checkpoint; None: the best by validation.
+    Raises: CheckpointError: no run, no such checkpoint, or a damaged one.
+    """
+
+    def __init__(self, run: Run, step: int | None = None) -> None:
+        self.run = run
+        self.config: Config = run.config
+        with run.reading("best" if step is None else step) as (folder, self.progress):
+            self.crew = Crew(self.config, folder)
+        self.remember(self.config.memory.mode)
+
+    def __repr__(self) -> str:
+        return f"<the team of {self.run} at step {self.progress.step}>"
+
+    @property
+    def changed(self) -> bool:
+        """Whether the environment's files are no longer those that the run was trained in."""
+        with suppress(CheckpointError):  # about.json is missing: nobody knows
+            return "environment" in self.run.differences(exactness(self.config))
+        return False
+
+    def remember(self, mode: Mode) -> None:
+        """Plays from now on with the run's memory, without it, or with the placebo.
+
+        Raises: ConfigError: the run remembers nothing.
+        """
+        if mode != "off" and self.config.memory.mode == "off":
+            raise ConfigError(f"{self.run.folder} remembers nothing: it was trained with memory.mode = 'off'")
+        config = self.config.memory.model_copy(update={"mode": mode})
+        self.recall = None if mode == "off" else Recall(self.progress.memory, config)
+
+    def use(self, data: str) -> tuple[str, ...]:
+        """Plays from now on the test problems of other data; returns what a person should know of it.
+
+        Raises: ConfigError: the environment plays none, or it cannot be read.
+        """
+        environment, remarks = self.config.environment.tested_on(data)
+        self.config = dataclasses.replace(self.config, environment=environment)
+        return remarks
+
+    def evaluate(
+        self,
+        split: Split = "test",
+        *,
+        tasks: int | None = None,
+        sampled: int = 0,
+        votes: int = 1,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Evaluation:
+        """Plain play on held-out tasks; see `evaluate_team`."""
+        return self._evaluate(self.config.team, self.crew.engine, {}, split, tasks, sampled, progress, votes)
+
+    def compare(
+        self,
+        ablations: Sequence[Ablation],
+        split: Split = "test",
+        *,
+        tasks: int | None = None,
+        sampled: int = 0,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> tuple[Evaluation, list[Change]]:
+        """The team as it is, and what each ablation does to its success."""
+        before, after = self.ablate(ablations, split, tasks=tasks, sampled=sampled, progress=progress)
+        return before, [Change.between(*one) for one in zip(ablations, [before] * len(after), after, strict=True)]
+
+    def ablate(
+        self,
+        ablations: Sequence[Ablation],
+        split: Split = "test",
+        *,
+        tasks: int | None = None,
+        sampled: int = 0,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> tuple[Evaluation, list[Evaluation]]:
+        """The team as it is, and ablated in each way, on the same tasks.
+
+        Raises: ConfigError: an ablation names no role of the team, or changes nothing. CheckpointError: a
+            replacement is not there.
+        """
+        changed: list[tuple[Team, Engine, Seats]] = []
+        for ablation in ablations:
+            if not isinstance(ablation, Ablation):
+                raise ConfigError(f"{ablation!r:.80} is no ablation; write Ablation.parse('mute', 'ROLE')")
+            ablation.check(self.config.team)
+            team, engine = ablation.team(self.config.team), self.crew.engine
+            if ablation.kind == "replace":
+                team, engine = self._replaced(ablation)
+            changed.append((team, engine, ablation.seats()))
+        before = self.evaluate(split, tasks=tasks, sampled=sampled, progress=progress)
+        return before, [self._evaluate(*one, split, tasks, sampled, progress) for one in changed]
+
+    def _replaced(self, ablation: Ablation) -> tuple[Team, Engine]:
+        """The team and engine in which a role is played by its start, or by another run's policy."""
+        (role,) = ablation.roles
+        run = self.run if ablation.source == BASE else Run.open(Path(ablation.source))
+        theirs = run.config
+        if role not in theirs.team.roles:
+            raise ConfigError(f"--{ablation}: the team of {run.folder} has no role '{role}'")
+        policy = theirs.team.roles[role]
+        name = f"{policy} of {ablation.source}"
+        with run.reading(0 if ablation.source == BASE else "best") as (folder, _):
+            engine = self.crew.engine_with(name, theirs.policies[policy], folder / "policies" / policy)
+        return ablation.team(self.config.team, name), engine
+
+    def _evaluate(
+        self,
+        team: Team,
+        engine: Engine,
+        seats: Seats,
+        split: Split,
+        tasks: int | None,
+        sampled: int,
+        progress: Callable[[int, int], None] | None,
+        votes: int = 1,
+    ) -> Evaluation:
+        check_split(split)
+        settings, there = self.config.eval, count_of(self.config.environment, split)
+        return evaluate_team(
+            self.config.environment,
+            team,
+            engine,
+            split=split,
+            tasks=min(settings.tasks, there or settings.tasks) if tasks is None else tasks,
+            sampled=sampled,
+            sampling=self.crew.sampling(settings.temperature, settings.top_p),
+            seed=self.config.train.seed,
+            seats=seats,
+            recall=self.recall,
+            votes=votes,
+            progress=progress,
+        )
+
+    def play(
+        self,
+        split: Split = "validation",
+        index: int = 0,
+        *,
+        temperature: float = 0.0,
+        seats: Seats | None = None,
+    ) -> Log:
+        """One plain episode; its log has the prompts as roles saw them, notes included.
+
+        Args: temperature: 0 is greedy. seats: roles played by a function of the prompt, a person's say.
+        Raises: ConfigError: a seat is no role, or the split has no such task.
+        """
+        check_split(split)
+        count = self.config.environment.count(split)
+        if count is not None and index >= count:
+            raise ConfigError(f"there is no {split} task {index}: there are {count}, from 0")
+        for role in seats or ():
+            if role not in self.config.team.roles:
+                raise ConfigError(f"unknown role '{role}'; the roles are {', '.join(self.config.team.roles)}")
+        play = Play(
+            self.config.environment,
+            self.config.team,
+            self.crew.engine,
+            seed=self.config.train.seed,
+            sampling=self.crew.sampling(temperature),
+            seats=seats,
+            recall=self.recall,
+        )
+        task = play.task(split, index)
+        cursor = play.start(task)
+        drive(play.run(cursor))
+        return self.recall.shown(cursor.log, task) if self.recall else cursor.log
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """What a run has come to: plain greedy play of held-out test tasks, at its start and at its best checkpoint."""
+
+    run: Path
+    start: Evaluation
+    end: Evaluation
+    step: int
+
+    def __str__(self) -> str:
+        end = self.end
+        return (
+            f"test, {end.tasks} tasks, greedy: {self.start.success:.3f} solved at the start, {end.success:.3f} "
+            f"[{end.success_low:.3f}, {end.success_high:.3f}] at step {self.step}, the best by validation"
+        )
+
+
+def headline(run: Run) -> Headline:
+    """The one number of a run, from what its config calls a test."""
+    end = load(run.folder)
+    return Headline(run.folder, load(run.folder, 0).evaluate(), end.evaluate(), end.progress.step)
+
+
+def load(run: Run | str | Path, step: int | None = None) -> Loaded:
+    """A run's team, at its best checkpoint by validation, or at a given step."""
+    if isinstance(run, Loaded):
+        raise ConfigError(f"{run!r} is loaded; call its own evaluate or play")
+    return Loaded(run if isinstance(run, Run) else Run.open(Path(run)), step)
+
+
+def evaluate(
+    run: Run | str | Path,
+    split: Split = "test",
+    *,
+    step: int | None = None,
+    tasks: int | None = None,
+    sampled: int = 0,
+    votes: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> Evaluation:
+    """What a run's team achieves on held-out tasks, greedy, sampled, or by the majority of several replies."""
+    return load(run, step).evaluate(split, tasks=tasks, sampled=sampled, votes=votes, progress=progress)

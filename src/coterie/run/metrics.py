@@ -1,0 +1,160 @@
+"""What a step's line in metrics.jsonl holds; `docs/metrics.md` explains every name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from statistics import fmean
+
+from coterie.algorithms.selection import Choice, select, variation
+from coterie.kernel.episode import NO_OUTCOME, Log, Noted, Rewarded
+from coterie.kernel.group import Group
+from coterie.kernel.play import Budget
+from coterie.kernel.team import Graded
+from coterie.learning.batch import Learned
+from coterie.memory.store import Episode, Store
+from coterie.run.evaluate import Evaluation
+from coterie.run.folder import Played
+
+
+def rollout_metrics(played: Sequence[Played], budget: Budget) -> dict[str, float]:
+    """The rollout: success of the committed episodes, groups and rewards by role, what was lost."""
+    logs = [log for one in played for log in one.collected.logs]
+    groups = [group for one in played for group in one.collected.groups]
+    line: dict[str, float] = {
+        "rollout/success": fmean(log.solved for log in logs) if logs else 0.0,
+        "rollout/turns": fmean(log.turns for log in logs) if logs else 0.0,
+        "rollout/reply_tokens": budget.sampled_tokens / max(1, budget.replies.total()),
+        "groups/total": len(groups),
+        "groups/live": sum(group.live for group in groups),
+    }
+    line |= _unsaid(logs)
+    for role in sorted({role for group in groups for role in _speakers(group)}):
+        line |= _role(role, [group for group in groups if role in _speakers(group)])
+    rewards = [log.rewards() for log in logs]
+    for name in sorted({name for one in rewards for name in one}):
+        line[f"reward/{name}"] = fmean(one.get(name, 0.0) for one in rewards)
+    noted: dict[str, list[float]] = {}
+    for event in (event for log in logs for event in log.events if isinstance(event, Noted)):
+        noted.setdefault(event.name, []).append(event.value)
+    line |= {f"metric/{name}": fmean(values) for name, values in sorted(noted.items())}
+    for role in sorted(budget.replies):
+        line[f"role/{role}/truncated_share"] = budget.truncated[role] / budget.replies[role]
+    for what, counts in (("overlong", budget.overlong), ("dropped", budget.dropped), ("retried", budget.retried)):
+        line |= {f"rollout/{what}/{stage}": count for stage, count in sorted(counts.items())}
+    return line | _calls(budget)
+
+
+def _calls(budget: Budget) -> dict[str, float]:
+    """What `scene.call` ran, by the function's name; nothing where it ran nothing."""
+    line: dict[str, float] = {"rollout/calls": budget.calls.total()} if budget.calls else {}
+    for name in sorted(budget.calls):
+        line[f"call/{name}/count"] = budget.calls[name]
+        line[f"call/{name}/timeouts"] = budget.call_timeouts[name]
+        line[f"call/{name}/crashes"] = budget.call_crashes[name]
+    return line
+
+
+def _unsaid(logs: Sequence[Log]) -> dict[str, float]:
+    """Shares of episodes in which `play` gave no reward, and said no outcome; nothing where all did."""
+    if not logs:
+        return {}
+    shares = {
+        "no_reward": fmean(not any(isinstance(event, Rewarded) for event in log.events) for log in logs),
+        "no_outcome": fmean(log.outcome is None or log.outcome.reason == NO_OUTCOME for log in logs),
+    }
+    return {f"rollout/{name}": share for name, share in shares.items() if share}
+
+
+def _speakers(group: Group) -> set[str]:
+    """Whose samples a group trains: one role's, or in whole episodes the team's."""
+    return {sample.role for member in group.members for sample in member.samples}
+
+
+def _role(role: str, groups: list[Group]) -> dict[str, float]:
+    live = sum(group.live for group in groups)
+    return {
+        f"role/{role}/return": fmean(value for group in groups for value in group.values),
+        f"role/{role}/live_groups": live,
+        f"role/{role}/zero_variance_share": 1 - live / len(groups),
+    }
+
+
+def selection_metrics(found: Sequence[Group], chosen: Sequence[Group]) -> dict[str, float]:
+    """Which groups were trained, and what their returns vary by; nothing where nobody chose or played twice."""
+    live = [group for group in found if group.live]
+    varied = [variation(group) for group in live]
+    known = [one for one in varied if one.signal is not None]
+    twice = any(len(member.returns) > 1 for group in found for member in group.members)
+    if not twice and len(chosen) in (len(live), len(found)):
+        return {}
+    chosen = [group for group in chosen if group.live]
+    line: dict[str, float] = {"selection/groups": len(chosen)}
+    if known:
+        line["selection/signal"] = fmean(one.spread - (one.noise or 0.0) for one in known)
+        line["selection/noise"] = fmean(one.noise or 0.0 for one in known)
+        line["selection/reliability"] = fmean(one.reliability for one in known)
+    for role in sorted({group.key.role for group in found}):
+        line[f"role/{role}/selected"] = sum(group.key.role == role for group in chosen)
+    if chosen:
+        line["selection/point"] = fmean(group.key.point for group in chosen)
+        most_varied = {group.key for group in select(live, Choice("raw_var", len(chosen)), Random(0))}
+        line["selection/as_raw_var"] = fmean(group.key in most_varied for group in chosen)
+    return line
+
+
+def update_metrics(experience: Mapping[str, Sequence[Graded]], learned: Mapping[str, Learned]) -> dict[str, float]:
+    """The update, by policy and by role."""
+    line = {f"policy/{name}/{key}": value for name, one in learned.items() for key, value in one.metrics.items()}
+    advantage: dict[str, float] = {}
+    for graded in (one for policy in experience.values() for one in policy):
+        role = graded.sample.role
+        advantage[role] = advantage.get(role, 0.0) + abs(graded.advantage) * graded.weight
+    gradient = {role: one.gradient for policy in learned.values() for role, one in policy.roles.items()}
+    for name, sizes in (("advantage_share", advantage), ("gradient_share", gradient)):
+        total = sum(sizes.values())
+        line |= {f"role/{role}/{name}": size / total for role, size in sorted(sizes.items()) if total}
+    for name, policy in learned.items():
+        total = sum(one.gradient for one in policy.roles.values())
+        if total and len({one.sample.role for one in experience[name]}) > 1:  # those without a live group have nothing
+            line |= {f"role/{role}/policy_share": one.gradient / total for role, one in policy.roles.items()}
+    for role, one in sorted((role, one) for policy in learned.values() for role, one in policy.roles.items()):
+        line[f"role/{role}/entropy"] = one.entropy
+    return line
+
+
+def memory_metrics(store: Store, episodes: Sequence[Episode], counts: Mapping[str, int]) -> dict[str, float]:
+    """What memory holds, what its last evolution did, and success with and without it."""
+    line: dict[str, float] = {"memory/entries": len(store.entries)}
+    line |= {f"memory/{what}": count for what, count in sorted(counts.items())}
+    for name, masked in (("on", False), ("masked", True)):
+        scores = [one.score for one in episodes if one.masked is masked]
+        line |= {f"memory/success_{name}": fmean(scores)} if scores else {}
+    shown = [len(notes) for one in episodes for notes in one.shown.values() if not one.masked]
+    return line | ({"memory/notes": fmean(shown)} if shown else {})
+
+
+def evaluation_metrics(evaluation: Evaluation) -> dict[str, float]:
+    """A plain evaluation."""
+    area = evaluation.split
+    return {
+        f"{area}/success": evaluation.success,
+        f"{area}/success_low": evaluation.success_low,
+        f"{area}/success_high": evaluation.success_high,
+        f"{area}/turns": evaluation.turns,
+        f"{area}/dropped": evaluation.dropped,
+        **{f"{area}/reward/{name}": value for name, value in evaluation.rewards.items()},
+    }
+
+
+def add_budget(total: dict[str, int], budget: Budget, learned: Mapping[str, Learned]) -> None:
+    """Adds a step to the run's counters."""
+    spent = {
+        "prompt_tokens": budget.prompt_tokens,
+        "sampled_tokens": budget.sampled_tokens,
+        "replies": budget.replies.total(),
+        "engine_calls": budget.engine_calls,
+        "trained_tokens": int(sum(one.metrics["trained_tokens"] for one in learned.values())),
+    }
+    for name, count in spent.items():
+        total[name] = total.get(name, 0) + count

@@ -1,0 +1,147 @@
+"""`coterie check` finds what is broken, and only that."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from coterie import check, sandbox
+from coterie.checks.conformance import rehearse
+from coterie.environments.plan_path import PlanPath
+from coterie.errors import ConfigError, EnvError
+from coterie.kernel.scene import Scene
+from coterie.sandbox import Box
+from coterie.sandbox.backends import missing
+from tests import broken_envs
+from tests.toys import Looping, Number, Sequential, Simultaneous, Tools, Toy
+from tests.troubled import Crashing
+
+BROKEN = {
+    "Clock": ("a replay says the same", "not deterministic"),
+    "Hour": ("a second process", "differs there"),
+    "SetOrder": ("a second process", "differs there"),
+    "WrongRole": ("raises nothing", "the roles are"),
+    "OwnTask": ("raises nothing", "of its own"),
+    "OwnThread": ("raises nothing", "of its own"),
+    "MutatedTask": ("not changed", "has changed"),
+    "LateReward": ("seen by horizon", 'horizon "episode"'),
+    "Leaking": ("splits are disjoint", "is also a train task"),
+    "Endless": ("raises nothing", "decision points"),
+    "Crashing": ("raises nothing", "ValueError"),
+    "OutOfRange": ("team_reward_range", "outside"),
+    "Impure": ("is pure", "differs when asked again"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_environment_is_caught_and_named(name):
+    claim, detail = BROKEN[name]
+    report = check(getattr(broken_envs, name)(), tasks=1)
+    failed = [finding for finding in report.findings if not finding.ok]
+    assert not report.ok
+    assert any(claim in finding.claim and detail in finding.detail for finding in failed), report
+
+
+@pytest.mark.parametrize("environment", [PlanPath(), PlanPath(solo=True), PlanPath(view="full", size=4)])
+def test_plan_path_keeps_the_contract(environment):
+    report = check(environment, tasks=2)
+    assert report.ok, report
+
+
+@pytest.mark.parametrize(
+    "environment", [Sequential(), Simultaneous(), Looping(), Tools()], ids=lambda e: type(e).__name__
+)
+def test_the_toys_keep_the_contract(environment):
+    report = check(environment, tasks=2)
+    assert report.ok, report
+
+
+def test_a_late_reward_is_fine_under_a_longer_horizon():
+    assert check(broken_envs.LateReward(), tasks=1, horizon="episode").ok
+
+
+def test_a_class_that_a_second_process_cannot_import_is_said_so():
+    class Here(Sequential):
+        pass
+
+    failed = [finding for finding in check(Here(), tasks=1).findings if not finding.ok]
+    assert [finding.claim for finding in failed] == ["a second process plays the same"]
+
+
+class Apart(Toy):
+    """Each role is shown its own words of the turn before."""
+
+    async def play(self, task: Number, scene: Scene) -> None:
+        own = {"a": "", "b": ""}
+        for _ in scene.turns(2):
+            replies = await scene.ask_all({role: f"{role} {words}" for role, words in own.items()})
+            own = {role: reply.text for role, reply in replies.items()}
+
+
+def test_decentralised_execution_is_proved_or_the_words_that_leak_are_named():
+    claim = "no role is shown what another said"
+    found = check(Apart(), tasks=1, decentralised=True)
+    assert found.ok, found
+    assert claim in str(found)
+    leak = {one.claim: one for one in check(PlanPath(), tasks=1, decentralised=True).findings}[claim]
+    assert not leak.ok
+    assert "'planner' is shown words of 'proposer'" in leak.detail
+
+
+def test_a_tool_that_ends_its_process_fails_the_check_and_not_the_checker():
+    report = check(Crashing(), tasks=1)
+    (wrong, *_) = [finding for finding in report.findings if not finding.ok]
+    assert "crash: its process was ended by SIGSEGV" in wrong.detail
+
+
+class Wandering(Toy):
+    async def play(self, task, scene):
+        os.chdir("/")
+        await scene.ask("a", "x")
+
+
+def test_a_play_that_changes_the_working_folder_is_told_and_it_is_taken_back(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    says = "play has changed the working folder to /; a run's files are found from where it began"
+    assert says in str(check(Wandering(), tasks=1))
+    with pytest.raises(EnvError, match=says):
+        rehearse(Wandering(), play_timeout_s=5.0)
+    assert Path.cwd() == tmp_path
+
+
+def test_what_is_no_environment_is_one_line():
+    with pytest.raises(ConfigError, match="'plan_path' is no environment"):
+        check("plan_path")  # pyright: ignore[reportArgumentType]
+
+
+def test_a_class_in_place_of_what_it_makes_is_one_line():
+    with pytest.raises(ConfigError, match=r"Sequential is a class; check what it makes: check\(Sequential\(\)\)"):
+        check(Sequential)  # pyright: ignore[reportArgumentType]
+
+
+def test_what_breaks_several_claims_is_told_once():
+    class Broken(Toy):
+        async def play(self, task, scene):
+            await scene.ask("a", "pick")
+            raise KeyError("oops")
+
+    lines = str(check(Broken(), tasks=1)).splitlines()
+    assert sum("KeyError" in line for line in lines) == 1
+    assert "FAIL a replay says the same, event for event: the same" in lines
+
+
+class Boxed(Toy):
+    """Calls into a sandbox that nothing has made ready: its first call starts what keeps them warm."""
+
+    async def play(self, task: Number, scene: Scene) -> None:
+        for role in self.roles:
+            reply = await scene.ask(role, "write")
+            (found,) = await scene.call(sandbox.runs, Box(memory_mb=347).json(), reply.text, [""])
+            scene.reward(role, float(found["status"] == "ok"))
+        scene.succeed()
+
+
+@pytest.mark.skipif(bool(missing("bubblewrap")), reason=missing("bubblewrap"))
+def test_what_keeps_sandboxes_warm_is_no_thread_of_plays():
+    sandbox.pool.cache_clear()
+    assert check(Boxed()).ok

@@ -1,0 +1,202 @@
+"""Configs: what is refused, and that the one line says where and what to do."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from coterie.config.resolve import TrainConfig, load_config
+from coterie.errors import ConfigError
+from coterie.learning.optimizer import OptimizerConfig
+
+ROOT = Path(__file__).parents[2]
+
+
+def refusal(source, overrides=()) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_config(source, overrides)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_an_unknown_key_names_the_nearest_the_file_and_the_line(tmp_path):
+    file = tmp_path / "a.toml"
+    file.write_text('[environment]\nname = "plan_path"\n\n[algorithm]\nname = "at_grpo"\nnum_generation = 4\n')
+    assert refusal(file) == f"{file}:6: unknown key 'algorithm.num_generation'; did you mean 'num_generations'?"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["algorithm.num_generations=1"], "algorithm.num_generations = 1: input should be greater than or equal to 2"),
+        (["train.steps=0"], "train.steps = 0"),
+        (["train.steps=-3"], "train.steps = -3"),
+        (["optimizer.lr=0"], "optimizer.lr = 0"),
+        (["train.temperature=0"], "train.temperature = 0"),
+        (["eval.top_p=0"], "eval.top_p = 0"),
+        (["train.top_p=0.9"], "unknown key 'train.top_p'"),
+        (["train.steps=many"], "train.steps = 'many'"),
+        (["trian.steps=3"], "unknown table 'trian'; did you mean 'train'?"),
+        (["environment.siez=3"], "unknown key 'environment.siez'; did you mean 'size'?"),
+        (["algorithm.name=at_grop"], "unknown algorithm 'at_grop'; did you mean 'at_grpo'?"),
+        (["algorithm.name=mas_grpo", "algorithm.commit=greedy"], "it is a setting of at_grpo"),
+        (["algorithm.name=grpo"], "set environment.solo = true"),
+        (["algorithm.epsilon=0.1"], "has no effect: optimizer.updates_per_step = 1"),
+        (["algorithm.surrogate=policy_gradient", "algorithm.epsilon=0.1"], "has no effect"),
+        (["optimizer.schedule=constant", "optimizer.min_lr_share=0.5"], "optimizer.min_lr_share has no effect"),
+        (["environment.solo=true", "environment.view=full"], "environment.view has no effect"),
+        (["team.proposer=x", "policies.x.model=starter"], "role 'planner' has no policy"),
+        (["team.proposer=x", "team.planner=x"], "add [policies.x]"),
+        (["team.propsoer=x"], "unknown role 'team.propsoer'; did you mean 'proposer'?"),
+        (["policies.other.model=starter"], "policy 'other' plays no role"),
+        (["policies.team.modle=starter"], "unknown key 'policies.team.modle'; did you mean 'model'?"),
+        (["team.proposer=3", "team.planner=3"], "name a policy"),
+        (["train=3"], "write it as table.key=value"),
+        (["optimizer.clip_norm=inf"], "optimizer.clip_norm = inf"),
+        (["team.proposer=../x", "team.planner=../x", "policies.../x.model=starter"], "write it as table.key=value"),
+        (["environment.min_distance=90"], "lower min_distance"),
+        (["train.steps.more=3"], "train.steps = {'more': 3}"),
+        (["train.device=tpu"], "train.device = 'tpu'"),
+        (["algorithm.name=3"], "algorithm.name is 3"),
+    ],
+)
+def test_what_cannot_work_or_has_no_effect_is_refused(overrides, says):
+    message = refusal("plan_path", overrides)
+    assert says in message
+    assert "--set" in message
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("plan_paht", "unknown environment 'plan_paht'; did you mean 'plan_path'?"),
+        ("nowhere.toml", "does not exist"),
+        ("nowhere.py:Env", "does not exist"),
+        ("tests/toys.py:Nothing", "has no class Nothing"),
+        ("tests/toys.py:Number", "has no class Number that is a coterie.Environment"),
+    ],
+)
+def test_what_is_not_there_is_named(source, says):
+    assert says in refusal(source)
+
+
+def test_settings_in_one_string_are_not_read_letter_by_letter():
+    with pytest.raises(
+        ConfigError, match=r"overrides = 'train.steps=3' is one string; write a list: \['train.steps=3'\]"
+    ):
+        load_config("plan_path", "train.steps=3")
+
+
+def test_what_an_environment_recommends_wrongly_is_told_of_it(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from tests.toys import Agree\nclass Mine(Agree):\n"
+        "    def recommended(self): return {'train': {'step': 3}, 'optimizer': {'lr': -1.0}}\n"
+    )
+    source = f"{tmp_path}/mine.py:Mine"
+    assert "Mine.recommended: unknown key 'train.step'; did you mean 'steps'?" in refusal(source, ["optimizer.lr=1e-3"])
+
+
+def test_a_file_that_nests_beyond_all_bounds_is_one_line(tmp_path):
+    (tmp_path / "a.toml").write_text("x = " + "[" * 5000)
+    assert "a.toml: cannot be read as TOML: maximum recursion depth" in refusal(tmp_path / "a.toml")
+
+
+def test_a_file_that_does_not_import_says_why(tmp_path):
+    (tmp_path / "bad.py").write_text("import nothing_like_this\n")
+    assert "does not import: ModuleNotFoundError" in refusal(f"{tmp_path}/bad.py:Env")
+
+
+def test_toml_that_does_not_parse_names_the_file(tmp_path):
+    (tmp_path / "a.toml").write_text("[train\n")
+    assert "cannot be read as TOML" in refusal(tmp_path / "a.toml")
+    (tmp_path / "b.toml").write_bytes(b"\xff\xfe")
+    assert "cannot be read as TOML" in refusal(tmp_path / "b.toml")
+
+
+def test_the_resolved_config_gives_the_same_run(tmp_path):
+    first = load_config("plan_path", ["train.steps=7", "environment.size=4", "policies.team.template.quiet=true"])
+    file = tmp_path / "config.toml"
+    file.write_text(first.toml())
+    second = load_config(file)
+    assert second == first
+    assert second.toml() == first.toml()
+
+
+def test_a_policy_is_named_so_that_it_can_be_a_folder():
+    tables = {"environment": {"name": "plan_path"}, "team": dict.fromkeys(("proposer", "planner"), "../x")}
+    assert "use letters, digits" in refusal({**tables, "policies": {"../x": {}}})
+
+
+def test_an_environment_of_ones_own_is_named_by_its_file():
+    config = load_config("tests/toys.py:Agree")
+    assert config.names["environment"] == f"{ROOT / 'tests/toys.py'}:Agree"
+    assert config.team.roles == {"a": "team", "b": "team"}
+
+
+@pytest.mark.parametrize("file", sorted(ROOT.glob("configs/**/*.toml")), ids=lambda path: path.name)
+def test_every_shipped_config_is_read_and_says_how_to_run_it(file):
+    hub = "environment.data=" if "data" in tomllib.loads(file.read_text())["environment"] else "train.seed=0"
+    load_config(file, [hub])  # data from a hub cannot be had here
+    first = file.read_text().splitlines()[0]
+    assert re.match(r"# coterie train configs/\S+\.toml", first), first
+
+
+def test_the_reference_of_settings_is_up_to_date():
+    from coterie.config.reference import reference
+
+    assert (ROOT / "docs/config.md").read_text() == reference()
+
+
+@pytest.mark.parametrize("sets", [["environment.solo=true", "algorithm.name=grpo"], ["environment.solo=true"]])
+def test_a_resolved_config_of_one_role_is_read_again(sets, tmp_path):
+    """What has no effect in it, the mute probe, is left out."""
+    config = load_config("plan_path", sets)
+    (tmp_path / "config.toml").write_text(config.toml())
+    again = load_config(tmp_path / "config.toml")
+    assert again.tables() == config.tables()
+    assert "mute_every" not in config.toml()
+
+
+def test_a_setting_that_a_file_could_not_give_back_is_refused():
+    """None is not written: read back, it would be the default, and a resumed run another one."""
+    tables = {"environment": {"name": "plan_path"}, "algorithm": {"name": "joyagents_paper", "top_k": None}}
+    with pytest.raises(ConfigError, match="top_k = none cannot be written"):
+        load_config(tables)
+    tables["algorithm"] = {"name": "joyagents", "top_k": None, "selection": "raw_var"}
+    config = load_config(tables)
+    assert load_config(tomllib.loads(config.toml())).algorithm == config.algorithm
+
+
+@pytest.mark.parametrize("name", ["plan_path", "code", "code_pair", "assistants"])
+def test_an_environment_by_its_name_is_its_config_written_out(name):
+    """`coterie train plan_path` gives the headline number: one rule, read in two places."""
+    assert load_config(name).tables() == load_config(f"configs/{name}.toml").tables()
+
+
+@pytest.mark.parametrize("name", ["code_pair", "assistants"])
+def test_the_solo_config_is_what_a_solo_environment_recommends(name):
+    alone = load_config(name, ["environment.solo=true"])
+    assert alone.tables() == load_config(f"configs/{name}_solo.toml").tables()
+
+
+def test_plan_path_alone_is_trained_with_grpo():
+    assert load_config("plan_path", ["environment.solo=true"]).names["algorithm"] == "grpo"
+
+
+def test_what_a_config_says_comes_before_what_is_recommended():
+    base = load_config("plan_path")
+    assert (base.names["algorithm"], base.algorithm.commit, dict(base.team.roles)) == (
+        "at_grpo", "random", {"proposer": "scout", "planner": "pilot"})  # fmt: skip
+    assert load_config("plan_path", ["train.steps=7"]).train.tasks_per_step == base.train.tasks_per_step
+    assert load_config("plan_path", ["train.steps=7"]).train.steps == 7
+    other = load_config("plan_path", ["algorithm.name=mas_grpo"])
+    assert "commit" not in type(other.algorithm).model_fields
+    assert other.optimizer.lr == 1e-3
+    shared = load_config("plan_path", ["policies.team.template.quiet=true"])
+    assert set(shared.team.roles.values()) == {"team"}
+    theirs = load_config("plan_path", ["policies.scout.model=some/model"])
+    assert (theirs.policies["scout"].model, theirs.policies["pilot"].model) == ("some/model", "starter")
+    plain = TrainConfig(), OptimizerConfig()
+    assert (theirs.train, theirs.optimizer) == plain, "how the starter learns is no advice for another model"

@@ -1,0 +1,653 @@
+"""The update: its gradient, its denominators, and whose weights it moves."""
+
+import contextlib
+import copy
+import dataclasses
+import math
+from dataclasses import replace
+from random import Random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coterie.algorithms.base import Loss
+from coterie.errors import UpdateError
+from coterie.kernel.episode import Sample
+from coterie.kernel.team import Graded
+from coterie.learning import forward
+from coterie.learning.batch import Row, microbatches, pack, rows_of
+from coterie.learning.forward import attention_mask, lay_out, score
+from coterie.learning.learner import Learner
+from coterie.learning.optimizer import OptimizerConfig, learning_rate
+from coterie.run.metrics import update_metrics
+from tests.toys import tiny
+
+END = 2
+
+
+def sample(prompt, completion, logprobs=None, policy="p", temperature=1.0) -> Sample:
+    return Sample(
+        "a",
+        policy,
+        0,
+        tuple(prompt),
+        tuple(completion),
+        tuple(logprobs or [-1.0] * len(completion)),
+        "stop",
+        "",
+        temperature=temperature,
+    )
+
+
+def experience(
+    seed: int = 0, groups: int = 3, size: int = 4, prompt: int = 7, longest: int = 6, temperature: float = 1.0
+) -> list[Graded]:
+    """Groups with prompts of different length, completions of different length, an advantage each."""
+    rng = Random(seed)
+    graded = []
+    for number in range(groups):
+        ids = [rng.randrange(3, 250) for _ in range(prompt + number)]
+        for _ in range(size):
+            reply = [rng.randrange(3, 250) for _ in range(rng.randrange(0, longest))] + [END]
+            old = [-5.0 + rng.random() for _ in reply]
+            graded.append(
+                Graded(sample(ids, reply, old, temperature=temperature), rng.uniform(-2, 2), 1.0, f"g{number}")
+            )
+    return graded
+
+
+def learner(model=None, loss=Loss(), **config) -> Learner:  # noqa: B008
+    return Learner({"p": model or tiny()}, loss, OptimizerConfig(**{"lr": 1e-3, "clip_norm": 1e9, **config}), 10)
+
+
+def gradient(learner: Learner, rows: list[Row]) -> torch.Tensor:
+    net = learner.trainees["p"].model.net
+    net.zero_grad(set_to_none=True)
+    learner.accumulate("p", rows)
+    return torch.cat([weight.grad.flatten() for weight in net.parameters() if weight.grad is not None])
+
+
+def reference_gradient(model, rows: list[Row], loss: Loss) -> torch.Tensor:
+    """Row by row, the plain way: the whole sequence, no packing, no mask, the formula written out."""
+    net = copy.deepcopy(model.net)
+    total = torch.zeros(())
+    for row in rows:
+        ids = torch.tensor([row.prompt_ids + row.completion_ids])
+        logits = net(input_ids=ids, use_cache=False).logits[0].float() / row.temperature
+        logits[:, model.vocabulary :] = float("-inf")
+        logprobs = torch.log_softmax(logits, -1)
+        for at, (token, old) in enumerate(zip(row.completion_ids, row.rollout_logprobs, strict=True)):
+            new = logprobs[len(row.prompt_ids) + at - 1, token]
+            ratio = torch.exp(new - old)
+            clipped = ratio.clamp(1 - loss.epsilon, 1 + loss.epsilon_high)
+            total = total - row.token_weight * torch.minimum(ratio * row.advantage, clipped * row.advantage)
+    total.backward()
+    return torch.cat([weight.grad.flatten() for weight in net.parameters() if weight.grad is not None])
+
+
+def relative(left: torch.Tensor, right: torch.Tensor) -> float:
+    return float((left - right).norm() / right.norm())
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_the_shared_prefix_gradient_equals_row_by_row(checkpointing, temperature):
+    rows = rows_of(experience(temperature=temperature), "tokens")
+    trainer = learner(tiny(scale=3.0), checkpointing=checkpointing)
+    expected = reference_gradient(trainer.trainees["p"].model, rows, trainer.loss)
+    assert relative(gradient(trainer, rows), expected) < 1e-5
+
+
+def test_eager_attention_gives_the_same_gradient():
+    rows = rows_of(experience(), "tokens")
+    model = tiny(scale=3.0)
+    expected = reference_gradient(model, rows, Loss())
+    model.net.set_attn_implementation("eager")
+    assert relative(gradient(learner(model), rows), expected) < 1e-5
+
+
+def test_prompts_that_begin_alike_share_their_beginning():
+    rng = Random(1)
+    start = [rng.randrange(3, 250) for _ in range(12)]
+    graded = [
+        Graded(sample(start + [rng.randrange(3, 250) for _ in range(4)], [7, 8, END]), rng.uniform(-1, 1), 1.0, f"g{n}")
+        for n in range(5)
+    ]
+    rows = rows_of(graded, "tokens")
+    packs = pack(rows, 1000)
+    assert [(one.shared, len(one.rows)) for one in packs] == [(12, 5)]
+    assert packs[0].tokens == 12 + 5 * (4 + 3)
+    trainer = learner(tiny(scale=3.0))
+    expected = reference_gradient(trainer.trainees["p"].model, rows, trainer.loss)
+    assert relative(gradient(trainer, rows), expected) < 1e-5
+
+
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 99), budget=st.sampled_from([1, 30, 61, 200, 10_000]), data=st.data())
+def test_gradient_does_not_depend_on_micro_batch_order_or_padding(seed, budget, data):
+    """D11: a batch was padded with copies of its head, which were then trained."""
+    rows = rows_of(experience(seed), "tokens")
+    model = tiny(scale=3.0)
+    whole = gradient(learner(model), rows)
+    order = data.draw(st.permutations(rows))
+    assert relative(gradient(learner(model, tokens_per_microbatch=budget), list(order)), whole) < 1e-5
+
+
+@given(seed=st.integers(0, 999), budget=st.integers(1, 300), longest=st.integers(1, 300))
+def test_packing_keeps_every_row_once_and_its_first_token_predictable(seed, budget, longest):
+    rows = rows_of(experience(seed), "tokens")
+    packs = pack(rows, longest)
+    batches = microbatches(packs, budget)
+    assert sorted(row for batch in batches for one in batch for row in one.rows) == sorted(rows)
+    for one in packs:
+        prompts = [row.prompt_ids for row in one.rows]
+        assert all(prompt[: one.shared] == prompts[0][: one.shared] for prompt in prompts)
+        assert all(one.shared < len(prompt) for prompt in prompts)
+        assert len(one.rows) == 1 or one.tokens <= longest
+    for batch in batches:
+        assert len(batch) == 1 or len(batch) * max(one.tokens for one in batch) <= budget
+
+
+# 3 + 1 = 4 trained tokens: 1/4 each; by sequences: 1/(2 x 3) = 1/6 and 1/(2 x 1) = 1/2
+def test_token_weights_by_hand():
+    graded = [Graded(sample([5], [6, 7, END]), 1.0, 1.0, "g"), Graded(sample([5], [END]), -1.0, 1.0, "g")]
+    assert [row.token_weight for row in rows_of(graded, "tokens")] == [0.25, 0.25]
+    assert [row.token_weight for row in rows_of(graded, "sequences")] == pytest.approx([1 / 6, 1 / 2])
+
+
+# one group that stands for four: 4 / 1, of shares 1/3 over 3 and 1 tokens
+def test_the_weights_of_a_part_that_stands_for_the_whole_by_hand():
+    graded = [
+        Graded(sample([5], [6, 7, END]), 1.0, 1.0, "g", 1 / 3), Graded(sample([5], [END]), -1.0, 1.0, "g", 1 / 3)
+    ]  # fmt: skip
+    alone = [row.token_weight for row in rows_of(graded, "tasks")]
+    assert [row.token_weight for row in rows_of(graded, "tasks", groups=4)] == [4 * weight for weight in alone]
+
+
+def test_the_denominator_is_counted_per_policy():
+    graded = experience()
+    models = {"p": tiny(1), "q": tiny(2)}
+    both = Learner(models, Loss(), OptimizerConfig(lr=1e-3), 10)
+    other = [Graded(sample([9, 9], [5] * 40 + [END], policy="q"), 1.0, 1.0, "h")]
+    alone = Learner({"p": tiny(1)}, Loss(), OptimizerConfig(lr=1e-3), 10)
+    left = both.update({"p": graded, "q": other}, 0)["p"]
+    right = alone.update({"p": graded}, 0)["p"]
+    assert left == right
+
+
+def test_a_policy_moves_by_its_own_rows_only_and_is_bit_identical_without_any():
+    models = {"p": tiny(1), "q": tiny(2)}
+    before = {name: copy.deepcopy(model.net.state_dict()) for name, model in models.items()}
+    team = Learner(models, Loss(), OptimizerConfig(lr=1e-3, weight_decay=0.1), 10)
+    team.update({"p": experience(), "q": []}, 0)
+    team.update({"p": experience(1), "q": []}, 1)
+    assert all(torch.equal(value, before["q"][key]) for key, value in models["q"].net.state_dict().items())
+    assert any(not torch.equal(value, before["p"][key]) for key, value in models["p"].net.state_dict().items())
+
+
+def test_before_the_first_update_the_ratio_is_one_and_kl_to_the_start_is_zero():
+    model = tiny(scale=3.0)
+    rows = experience()
+    probe = learner(model)
+    graded = []
+    for batch in probe.microbatches("p", rows_of(rows, "tokens")):
+        layout = lay_out(batch)
+        logprobs = iter(score(model, layout, torch.float32).logprobs.tolist())
+        for row in layout.rows:
+            own = sample(row.prompt_ids, row.completion_ids, [next(logprobs) for _ in row.completion_ids])
+            graded.append(Graded(own, row.advantage, 1.0, row.group))
+    metrics = learner(model, Loss(kl=0.1)).update({"p": graded}, 0)["p"].metrics
+    assert metrics["ratio"] == pytest.approx(1.0, rel=0, abs=1e-5)
+    assert metrics["clip_share"] == 0.0
+    assert metrics["kl_k3"] == pytest.approx(0.0, rel=0, abs=1e-6)
+    assert metrics["mismatch_max"] < 1e-4
+
+
+def test_kl_holds_the_policy_back():
+    far = {}
+    for weight in (0.0, 5.0):
+        trainer = learner(tiny(scale=3.0), Loss(surrogate="policy_gradient", kl=weight), schedule="constant")
+        start = copy.deepcopy(trainer.trainees["p"].model.net.state_dict())
+        for step in range(8):
+            trainer.update({"p": experience()}, step)
+        moved = trainer.trainees["p"].model.net.state_dict()
+        far[weight] = sum(float((moved[key] - start[key]).norm()) for key in start)
+    assert far[5.0] < far[0.0]
+
+
+@pytest.mark.parametrize("kind", ["advantage", "weights"])
+def test_a_nan_stops_with_step_policy_and_group_and_moves_no_weight(kind):
+    models = {"p": tiny(1), "q": tiny(2)}
+    team = Learner(models, Loss(), OptimizerConfig(), 10)
+    graded = experience()
+    if kind == "advantage":
+        graded[5] = Graded(graded[5].sample, float("nan"), 1.0, graded[5].group)
+    else:
+        graded[5] = Graded(sample(graded[5].sample.prompt_ids, [7, END], [-1e5, -1.0]), 1e30, 1.0, "g1")
+    before = {name: copy.deepcopy(model.net.state_dict()) for name, model in models.items()}
+    other = [Graded(one.sample, one.advantage, 1.0, one.group) for one in experience(3)]
+    with pytest.raises(UpdateError, match="the update of policy 'q' is not finite, in group g1"):
+        team.update({"p": other, "q": graded}, 4)
+    for name, model in models.items():
+        assert all(torch.equal(value, before[name][key]) for key, value in model.net.state_dict().items())
+        assert all(weight.grad is None for weight in model.net.parameters())
+
+
+def test_masked_and_unsampled_tokens_get_no_gradient_and_the_end_token_does():
+    """D20: where pad equals end-of-text, the end was never trained."""
+    model = tiny(scale=3.0)
+    model.tokenizer.pad_token_id = END
+    rows = rows_of([Graded(sample([5, 6, 7], [END]), 1.0, 1.0, "g")], "tokens")
+    trainer = learner(model, Loss(surrogate="policy_gradient"))
+    assert float(gradient(trainer, rows).norm()) > 0
+    rows = rows_of([Graded(sample([5, 6, 7], [9, END]), 0.0, 1.0, "g")], "tokens", kl=True)
+    assert float(gradient(trainer, rows).norm()) == 0
+
+
+def test_updates_per_step_keeps_groups_whole_and_trains_each_once():
+    trainer = learner(updates_per_step=3)
+    graded = experience(groups=7)
+    parts = trainer._parts(graded, 0)
+    assert sorted(len({one.group for one in part}) for part in parts) == [2, 2, 3]
+    assert sorted(one.group for part in parts for one in part) == sorted(one.group for one in graded)
+    assert trainer._parts(list(reversed(graded)), 0)[0][0].group == parts[0][0].group
+    assert any(trainer._parts(graded, step) != parts for step in range(1, 5))
+    assert trainer.update({"p": graded}, 0)["p"].metrics["trained_sequences"] == len(graded)
+
+
+def replies(*lengths: int, group: str, advantages: tuple[float, ...], share: float = 1.0) -> list[Graded]:
+    """Members of one group by the length of their replies."""
+    return [
+        Graded(sample([5, 6, 7], [9 + at] * (length - 1) + [END]), advantage, 1.0, group, share)
+        for at, (length, advantage) in enumerate(zip(lengths, advantages, strict=True))
+    ]
+
+
+# A live group of replies of 2 and 3 tokens, a flat one of 5 and 10: 20 tokens, 4 sequences, 2 tasks of 2 members
+FLAT = {"tokens": [1 / 20, 1 / 20], "sequences": [1 / 8, 1 / 12], "tasks": [1 / 4, 1 / 4]}
+
+
+@pytest.mark.parametrize("denominator", FLAT)
+def test_a_flat_group_counts_in_the_mean_and_is_not_computed(denominator):
+    graded = replies(2, 3, group="live", advantages=(1.0, -1.0), share=1 / 4)
+    graded += replies(5, 10, group="flat", advantages=(0.0, 0.0), share=1 / 4)
+    assert [row.token_weight for row in rows_of(graded, denominator)] == pytest.approx(FLAT[denominator], rel=1e-12)
+    assert len(rows_of(graded, denominator, kl=True)) == 4
+    trained = learner(loss=Loss(denominator=denominator)).update({"p": graded}, 0)["p"].metrics
+    assert trained["trained_tokens"] == 5
+
+
+def test_a_flat_group_is_trained_for_its_kl():
+    """Its whole loss is kl x k3 summed over its tokens and divided by them; without KL nothing moves."""
+    graded = replies(2, 4, group="flat", advantages=(0.0, 0.0))
+    still = learner(tiny(scale=3.0), Loss())
+    assert still.update({"p": graded}, 0) == {}
+    trainer = learner(tiny(scale=3.0), Loss(kl=0.5))
+    model = trainer.trainees["p"].model
+    with torch.no_grad():
+        for weight in model.net.parameters():
+            weight.add_(0.05 * torch.randn_like(weight))
+    graded = [at_its_own_weights(model, one) for one in graded]
+    found = trainer.update({"p": graded}, 0)["p"].metrics
+    assert found["kl_k3"] > 1e-4
+    assert found["loss"] == pytest.approx(0.5 * found["kl_k3"], rel=1e-4)
+    assert found["grad_norm"] > 0
+
+
+def at_its_own_weights(model, graded: Graded) -> Graded:
+    """With the log-probabilities of the model as it is: the ratio is 1."""
+    one = graded.sample
+    ids = torch.tensor([one.prompt_ids + one.completion_ids])
+    with torch.no_grad():
+        logits = model.net(input_ids=ids, use_cache=False).logits[0].float()
+    logits[:, model.vocabulary :] = float("-inf")
+    logprobs = torch.log_softmax(logits, -1)
+    start = len(one.prompt_ids) - 1
+    found = tuple(float(logprobs[start + at, token]) for at, token in enumerate(one.completion_ids))
+    return dataclasses.replace(graded, sample=dataclasses.replace(one, logprobs=found))
+
+
+@pytest.mark.parametrize("denominator", ["tokens", "sequences", "tasks"])
+def test_a_part_of_a_step_is_an_estimate_of_the_whole(denominator):
+    """Equal parts of "sequences" and "tasks" average to the whole step's gradient; "tokens" weighed by its tokens."""
+    loss = Loss(denominator=denominator)
+    trainer = learner(tiny(scale=3.0), loss, updates_per_step=2)
+    graded = [dataclasses.replace(one, share=1 / (4 * 4)) for one in experience(groups=4)]
+    parts = trainer._parts(graded, 0)
+    assert [len(part) for part in parts] == [8, 8]
+    shares = [0.5, 0.5]
+    if denominator == "tokens":
+        counts = [sum(len(one.sample.completion_ids) for one in part) for part in parts]
+        shares = [count / sum(counts) for count in counts]
+    gradients = [gradient(trainer, rows_of(part, denominator, groups=4)) for part in parts]
+    average = sum(share * one for share, one in zip(shares, gradients, strict=True))
+    assert relative(average, gradient(trainer, rows_of(graded, denominator))) < 1e-5
+
+
+def test_the_update_weighs_a_part_by_all_of_the_step_groups(monkeypatch):
+    trainer = learner(loss=Loss(denominator="tasks"), updates_per_step=2)
+    weights: list[set[float]] = []
+    accumulate = trainer.accumulate
+    monkeypatch.setattr(trainer, "accumulate", lambda name, rows, totals=None: (
+        weights.append({row.token_weight for row in rows}), accumulate(name, rows, totals))[1])  # fmt: skip
+    trainer.update({"p": [dataclasses.replace(one, share=1 / 16) for one in experience(groups=4)]}, 0)
+    assert weights == [{2 / 16}, {2 / 16}]
+
+
+def stepped(trainer: Learner, graded: list[Graded]) -> dict[str, torch.Tensor]:
+    """The gradients that the optimizer is given."""
+    model, found = trainer.trainees["p"].model, {}
+    step = trainer.trainees["p"].optimizer.step
+
+    def look(*args, **kwargs):
+        found.update({name: weight.grad.clone() for name, weight in model.net.named_parameters()})
+        return step(*args, **kwargs)
+
+    trainer.trainees["p"].optimizer.step = look
+    trainer.update({"p": graded}, 0)
+    return found
+
+
+def test_a_gradient_longer_than_the_bound_is_scaled_down_to_it_and_a_shorter_one_is_kept():
+    def norm(gradients: dict[str, torch.Tensor]) -> float:
+        return float(torch.cat([one.flatten() for one in gradients.values()]).norm())
+
+    whole = stepped(learner(tiny(scale=3.0), clip_norm=1e9), experience())
+    length = norm(whole)
+    clipped = stepped(learner(tiny(scale=3.0), clip_norm=length / 4), experience())
+    assert norm(clipped) == pytest.approx(length / 4, rel=1e-4)
+    for name, one in clipped.items():
+        assert torch.allclose(4 * one, whole[name], rtol=1e-3, atol=1e-7)
+    kept = stepped(learner(tiny(scale=3.0), clip_norm=2 * length), experience())
+    assert all(torch.equal(one, whole[name]) for name, one in kept.items())
+
+
+def test_weight_decay_takes_its_share_of_every_weight():
+    """AdamW: w <- w (1 - lr decay) - lr m / (sqrt v + eps), so the two runs differ by lr decay w exactly."""
+    models = [tiny(scale=3.0), tiny(scale=3.0)]
+    before = {name: weight.clone() for name, weight in models[0].net.named_parameters()}
+    for model, decay in zip(models, (0.0, 0.1), strict=True):
+        learner(model, lr=1e-2, weight_decay=decay, schedule="constant").update({"p": experience()}, 0)
+    plain, decayed = (dict(model.net.named_parameters()) for model in models)
+    for name, weight in before.items():
+        assert torch.allclose(plain[name] - decayed[name], 1e-2 * 0.1 * weight, rtol=1e-3, atol=1e-7), name
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+def test_the_rate_rises_over_the_warm_up_and_never_again(schedule):
+    """D15: the published schedule went up and down for ever."""
+    config = OptimizerConfig(
+        lr=1.0, warmup_steps=5, schedule=schedule, min_lr_share=0.1 if schedule != "constant" else 0.0
+    )
+    rates = [learning_rate(config, step, 50) for step in range(50)]
+    assert rates[:5] == sorted(rates[:5])
+    assert rates[5] == pytest.approx(1.0)
+    assert rates[5:] == sorted(rates[5:], reverse=True)
+    assert all(0 < rate <= 1 for rate in rates)
+
+
+# linear, 4 steps, no warm-up: 1, 3/4, 2/4, 1/4
+def test_a_linear_schedule_by_hand():
+    config = OptimizerConfig(lr=2.0)
+    assert [learning_rate(config, step, 4) for step in range(4)] == [2.0, 1.5, 1.0, 0.5]
+
+
+# a quarter, two, three quarters of 4; the peak; then 4 steps down to 0: 4, 3, 2, 1
+def test_a_warm_up_by_hand():
+    config = OptimizerConfig(lr=4.0, warmup_steps=3)
+    assert [learning_rate(config, step, 7) for step in range(7)] == [1.0, 2.0, 3.0, 4.0, 3.0, 2.0, 1.0]
+    cosine = OptimizerConfig(lr=4.0, schedule="cosine", min_lr_share=0.5)  # halfway between 4 and 2
+    assert [learning_rate(cosine, step, 4) for step in (0, 2)] == pytest.approx([4.0, 3.0])
+
+
+@pytest.mark.parametrize("total", [0, -1])
+def test_a_schedule_needs_a_positive_total(total):
+    with pytest.raises(ValueError, match="positive"):
+        learning_rate(OptimizerConfig(), 0, total)
+
+
+def test_only_a_constant_schedule_has_no_end():
+    (told,) = OptimizerConfig(schedule="constant").inert().items()
+    assert told[0] == "min_lr_share"
+    assert told[1].startswith("schedule = 'constant' ")
+    assert OptimizerConfig(schedule="linear").inert() == OptimizerConfig(schedule="cosine").inert() == {}
+
+
+def moved(trainer: Learner, step: int, graded: list[Graded]) -> dict[str, torch.Tensor]:
+    trainer.update({"p": graded}, step)
+    return {name: weight.detach().clone() for name, weight in trainer.trainees["p"].model.net.named_parameters()}
+
+
+def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(weight, right[name]) for name, weight in left.items())
+
+
+def test_weights_move_at_the_rate_of_the_step():
+    half = learner(lr=1e-2, schedule="linear")  # 5 of 10 steps
+    assert half.update({"p": experience()}, 5)["p"].metrics["lr"] == pytest.approx(5e-3)
+    after = dict(half.trainees["p"].model.net.named_parameters())
+    assert same(moved(learner(lr=5e-3, schedule="constant"), 5, experience()), after)
+    assert not same(moved(learner(lr=1e-2, schedule="constant"), 5, experience()), after)
+
+
+def test_a_learner_that_takes_a_state_back_goes_on_as_the_one_that_gave_it():
+    whole = learner()
+    whole.update({"p": experience()}, 0)
+    other = learner(copy.deepcopy(whole.trainees["p"].model))
+    fresh = learner(copy.deepcopy(whole.trainees["p"].model))
+    other.load("p", copy.deepcopy(whole.state("p")))
+    after = moved(whole, 1, experience(1))
+    assert same(moved(other, 1, experience(1)), after)
+    assert not same(moved(fresh, 1, experience(1)), after)
+
+
+def test_the_averages_of_the_optimizer_are_those_of_the_config():
+    """After one step they are (1 - beta) g and (1 - beta) g^2."""
+    trainer = learner(betas=(0.5, 0.75))
+    gradients = stepped(trainer, experience())
+    names = [name for name, _ in trainer.trainees["p"].model.net.named_parameters()]
+    for name, state in zip(names, trainer.state("p")["state"].values(), strict=True):
+        assert torch.allclose(state["exp_avg"], 0.5 * gradients[name], rtol=1e-4, atol=1e-9)
+        assert torch.allclose(state["exp_avg_sq"], 0.25 * gradients[name] ** 2, rtol=1e-4, atol=1e-12)
+
+
+def dealt(step: int, seed: int = 0) -> list[set[str]]:
+    """The groups of each optimizer step."""
+    trainer = Learner({"p": tiny()}, Loss(), OptimizerConfig(updates_per_step=2), 10, seed=seed)
+    found: list[set[str]] = []
+    trainer.accumulate = lambda name, rows, totals=None: found.append({row.group for row in rows}) or 0.0
+    trainer._gradient = lambda name, rows, step, totals: trainer.accumulate(name, rows) or 1.0
+    trainer.trainees["p"].optimizer.step = lambda: None
+    with contextlib.suppress(ZeroDivisionError):  # nothing was trained, so there are no means
+        trainer.update({"p": experience(groups=8, size=2)}, step)
+    return found
+
+
+def test_groups_are_dealt_out_by_seed_and_step():
+    assert dealt(0) == dealt(0)
+    assert len({str(list(map(sorted, dealt(step)))) for step in range(4)}) > 1
+    assert len({str(list(map(sorted, dealt(0, seed)))) for seed in range(4)}) > 1
+
+
+def test_the_norm_that_is_told_is_the_mean_over_the_optimizer_steps():
+    trainer, norms = learner(updates_per_step=2), []
+    gradient_of = trainer._gradient
+    trainer._gradient = lambda *args: norms.append(gradient_of(*args)) or norms[-1]
+    told = trainer.update({"p": experience(groups=4)}, 0)["p"].metrics["grad_norm"]
+    assert len(norms) == 2
+    assert told == pytest.approx(sum(norms) / 2)
+
+
+def test_what_is_told_of_an_update_does_not_depend_on_its_micro_batches():
+    told = [learner(tokens_per_microbatch=budget).update({"p": experience()}, 0)["p"].metrics for budget in (10, 9999)]
+    assert told[0] == pytest.approx(told[1], rel=1e-4, abs=1e-5)
+    model, rows = tiny(), rows_of(experience(), "tokens")
+    layout = lay_out(pack(rows, 9999))
+    old = torch.tensor([value for row in layout.rows for value in row.rollout_logprobs])
+    difference = (score(model, layout, torch.float32).logprobs.detach() - old).abs()
+    assert told[0]["mismatch"] == pytest.approx(float(difference.mean()), rel=1e-4)
+    assert told[0]["mismatch_max"] == pytest.approx(float(difference.max()), rel=1e-4)
+
+
+@pytest.mark.parametrize("far", ["g0", "g1", "g2"])
+def test_the_largest_mismatch_is_that_of_the_whole_step(far):
+    graded = [
+        replace(one, sample=replace(one.sample, logprobs=(-9.0,) * len(one.sample.logprobs)))
+        if one.group == far
+        else one
+        for one in experience()
+    ]
+    told = [learner(tokens_per_microbatch=budget).update({"p": graded}, 0)["p"].metrics for budget in (10, 9999)]
+    assert told[0]["mismatch_max"] == pytest.approx(told[1]["mismatch_max"], rel=1e-4)
+    assert told[0]["mismatch_max"] > 2
+
+
+def test_everything_is_computed_where_the_model_is(monkeypatch):
+    """Tensors of the meta device hold no numbers, and none of another device may meet them."""
+
+    class Added(Exception):
+        pass
+
+    class Totals:
+        def add(self, loss, total, layout, scores, old, *others):
+            assert {tensor.device.type for tensor in (total, old, *others) if tensor is not None} == {"meta"}
+            raise Added
+
+    monkeypatch.setattr(torch, "autocast", lambda *args, **settings: contextlib.nullcontext())  # it knows no meta
+    model, rows = tiny(), rows_of(experience(), "tokens")
+    model.net.to("meta")
+    layout = lay_out(pack(rows, 400))
+    scores = score(model, layout, torch.float32)
+    assert {one.device.type for one in (scores.logprobs, scores.entropy, scores.steepness)} == {"meta"}
+    assert attention_mask(layout.segments.to("meta"), torch.float32).device.type == "meta"
+    assert layout.spread([1.0] * len(layout.rows), model.device).device.type == "meta"
+    for loss in (Loss(), Loss(kl=0.1)):
+        trainer = learner(model, loss)
+        with pytest.raises(Added):
+            trainer._backward(trainer.trainees["p"], pack(rows, 400), Totals())
+
+
+def test_only_the_clipped_surrogate_has_a_share_of_clipped_tokens():
+    graded = [Graded(sample([5, 6], [7, END], [-9.0, -9.0]), sign, 1.0, "g") for sign in (1.0, 1.0, 1.0, -1.0)]
+    assert learner().update({"p": graded}, 0)["p"].metrics["clip_share"] == 0.75  # a worse ratio is never clipped
+    plain = learner(loss=Loss(surrogate="policy_gradient"))
+    assert plain.update({"p": graded}, 0)["p"].metrics["clip_share"] == 0.0
+
+
+def test_the_head_is_taken_in_chunks_and_the_gradient_is_the_same(monkeypatch):
+    rows = rows_of(experience(), "tokens")
+    trainer = learner(tiny(scale=3.0))
+    expected = reference_gradient(trainer.trainees["p"].model, rows, trainer.loss)
+    monkeypatch.setattr(forward, "HEAD_CHUNK", 5)
+    assert relative(gradient(trainer, rows), expected) < 1e-5
+
+
+def test_a_mask_is_of_the_type_that_the_network_computes_in():
+    mask = attention_mask(torch.tensor([[0, 1, 2, 2, -1]]), torch.bfloat16)
+    assert mask.dtype == torch.bfloat16
+    seen = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 1]]
+    assert (mask[0, 0, :4, :4] == 0).int().tolist() == seen
+    layout = lay_out(pack(rows_of(experience(), "tokens"), 200))
+    found, exact = (score(tiny(), layout, dtype).logprobs.detach() for dtype in (torch.bfloat16, torch.float32))
+    assert not torch.equal(found, exact)
+    assert torch.allclose(found, exact, atol=0.1)
+
+
+def test_a_pack_is_at_most_four_tokens_for_each_hidden_unit_long():
+    packs = [one for batch in learner(tiny()).microbatches("p", [row(range(30))] * 150) for one in batch]
+    assert sorted(one.tokens for one in packs) == [29 + 2 * 3, *[29 + 2 * 49] * 3]  # 127, at most 4 x 32
+
+
+def test_an_update_that_no_single_group_spoils_says_so(monkeypatch):
+    trainer = learner()
+    accumulate = trainer.accumulate
+    monkeypatch.setattr(trainer, "accumulate", lambda name, rows, totals=None: (
+        accumulate(name, rows, totals) if len({row.group for row in rows}) == 1 else math.inf))  # fmt: skip
+    with pytest.raises(UpdateError, match=r"not finite, in no single group$"):
+        trainer.update({"p": experience()}, 0)
+
+
+def test_entropy_of_a_flat_distribution_is_its_logarithm():
+    model = tiny()
+    with torch.no_grad():
+        for weight in model.net.parameters():
+            weight.zero_()
+    metrics = learner(model).update({"p": experience()}, 0)["p"].metrics
+    assert metrics["entropy"] == pytest.approx(math.log(model.vocabulary), rel=0, abs=1e-4)
+
+
+def test_steepness_is_the_norm_of_the_gradient_at_the_logits():
+    model = tiny(scale=3.0)
+    layout = lay_out(pack(rows_of(experience(), "tokens"), 400))
+    scores = score(model, layout, torch.float32)
+    hidden = model.hidden(layout.ids, attention_mask=attention_mask(layout.segments, torch.float32),
+                          position_ids=layout.positions)  # fmt: skip
+    logits = model.head(hidden.flatten(0, 1)[layout.predictor])[:, : model.vocabulary].detach().requires_grad_()
+    torch.log_softmax(logits, dim=-1).gather(-1, layout.targets[:, None]).sum().backward()
+    assert logits.grad is not None
+    assert scores.steepness.tolist() == pytest.approx(logits.grad.norm(dim=-1).tolist(), rel=1e-4, abs=1e-6)
+
+
+def test_each_role_has_its_own_part_of_an_update():
+    """Two roles of one policy: twice the advantage at twice the group's weight pulls four times as hard."""
+    model = tiny(scale=3.0)
+    graded = [
+        Graded(replace(sample([9, 9], [5, 6, END]), role=role), size * sign, size, role)
+        for role, size in (("a", 1.0), ("b", 2.0))
+        for sign in (1, -1)
+    ]
+    rows = [row for row in rows_of(graded, "tokens") if row.role == "a"]
+    steepness = score(model, lay_out(pack(rows, 99)), torch.float32).steepness
+    learned = learner(model, Loss(surrogate="policy_gradient")).update({"p": graded}, 0)["p"]
+    assert set(learned.roles) == {"a", "b"}
+    assert learned.roles["a"].gradient == pytest.approx(rows[0].token_weight * float(steepness.sum()), rel=1e-4)
+    assert learned.roles["b"].gradient == pytest.approx(4 * learned.roles["a"].gradient, rel=1e-4)
+    assert learned.roles["a"].entropy == pytest.approx(learned.metrics["entropy"], rel=1e-4)
+    line = update_metrics({"p": graded}, {"p": learned})
+    assert (line["role/a/gradient_share"], line["role/b/gradient_share"]) == pytest.approx((0.2, 0.8), rel=1e-4)
+    assert (line["role/a/advantage_share"], line["role/b/advantage_share"]) == pytest.approx((0.2, 0.8))
+
+
+def row(prompt, completion: int = 1) -> Row:
+    return Row(tuple(prompt), (7,) * completion, (-1.0,) * completion, 1.0, 1.0, 1.0, "g")
+
+
+def test_a_pack_shares_what_its_prompts_begin_with_but_the_last_token():
+    assert [(one.shared, one.tokens) for one in pack([row([1, 2, 3, 4])], 99)] == [(3, 5)]
+    assert [one.shared for one in pack([row([1, 2, 3, 4]), row([1, 2, 3, 4], 2)], 99)] == [3]
+    assert [one.shared for one in pack([row([1, 2, 3, 4]), row([1, 2, 3, 4, 5, 6])], 99)] == [3]
+    assert [one.shared for one in pack([row([1, 2, 3, 4, 5]), row([1, 2, 3, 9, 5, 6])], 99)] == [3]
+
+
+def test_a_row_joins_when_half_of_its_prompt_is_shared():
+    assert len(pack([row([1, 2, 3, 4]), row([1, 2, 9, 9])], 99)) == 1
+    assert len(pack([row([1, 2, 3, 4, 5]), row([1, 2, 9, 9, 9])], 99)) == 2
+
+
+# shared 3, rests of 1 + 1 tokens each: 3 + 2 + 2 = 7
+def test_a_row_joins_as_long_as_the_layout_stays_within_its_limit():
+    rows = [row([1, 2, 3, 4]), row([1, 2, 3, 5])]
+    assert [one.tokens for one in pack(rows, 7)] == [7]
+    assert len(pack(rows, 6)) == 2
+
+
+# three rows share 9 of 10 (9 + 3 x 2 = 15 tokens); a fourth (11) that shares s makes s + 4 (11 - s) = 44 - 3 s
+def test_a_row_does_not_join_where_the_pack_would_grow_by_more_than_the_row():
+    rows = [row([*range(9), 90 + number]) for number in range(3)]
+    assert len(pack([*rows, row([0, 1, 2, 3, 4, 5, 90, 90, 90, 90])], 99)) == 1  # s = 6: 26, as much as apart
+    assert len(pack([*rows, row([0, 1, 2, 3, 4, 90, 90, 90, 90, 90])], 99)) == 2  # s = 5: 29
+
+
+def test_micro_batches_stay_within_their_budget_and_hold_packs_of_like_length():
+    def lengths(budget: int, *tokens: int) -> list[list[int]]:
+        packs = [pack([row([9] * (count - 1))], 99)[0] for count in tokens]
+        return [[one.tokens for one in batch] for batch in microbatches(packs, budget)]
+
+    assert lengths(20, 10, 10) == [[10, 10]]
+    assert lengths(19, 10, 10) == [[10], [10]]
+    assert lengths(30, 10, 10, 10) == [[10, 10, 10]]
+    assert lengths(99, 8, 10) == [[8, 10]]  # padded by a quarter
+    assert lengths(99, 8, 11) == [[8], [11]]
+    assert lengths(99, 8, 12) == [[8], [12]]

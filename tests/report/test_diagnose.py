@@ -1,0 +1,162 @@
+"""Warnings: what a healthy run does not get, and what a team with a redundant and a dead role gets."""
+
+import pytest
+
+from coterie import load_config, train
+from coterie.config.resolve import MUTE_TASKS
+from coterie.errors import ConfigError
+from coterie.models.load import save_model
+from coterie.report.diagnose import WINDOW, concerns, history
+from tests.toys import tiny
+
+ROLES = ("a", "b")
+
+
+def steps(count: int = WINDOW, **changed: float) -> list[dict[str, float]]:
+    """Lines of a healthy run, with what is changed; `__` stands for `/`."""
+    line = {"groups/total": 20, "groups/live": 8}
+    for role in ROLES:
+        line |= {f"role/{role}/live_groups": 4, f"role/{role}/gradient_share": 0.5, f"role/{role}/advantage_share": 0.5}
+    line |= {name.replace("__", "/"): value for name, value in changed.items()}
+    return [{"step": step + 1, **line} for step in range(count)]
+
+
+def kinds(lines) -> list[tuple[str, str]]:
+    return [(one.kind, one.role) for one in concerns(lines, ROLES)]
+
+
+def test_a_healthy_run_has_no_warning():
+    assert kinds(steps()) == []
+
+
+def test_a_role_without_a_live_group_for_twenty_steps_is_dead_and_one_earlier_is_not():
+    assert kinds(steps(role__a__live_groups=0)) == [("dead", "a")]
+    assert kinds(steps(19, role__a__live_groups=0)) == []
+    assert kinds([*steps(5), *steps(19, role__a__live_groups=0)]) == []
+
+
+def test_a_role_that_is_never_asked_is_dead():
+    lines = [{key: value for key, value in line.items() if not key.startswith("role/b/")} for line in steps()]
+    assert kinds(lines) == [("dead", "b")]
+
+
+def test_a_dominant_role_has_nearly_all_of_the_gradient_or_of_the_advantage():
+    assert kinds(steps(role__a__gradient_share=0.95)) == [("dominant", "a")]
+    assert kinds(steps(role__b__advantage_share=0.95)) == [("dominant", "b")]
+    assert kinds(steps(role__a__gradient_share=0.85)) == []
+
+
+def test_beside_a_dead_role_dominance_says_nothing_new():
+    assert kinds(steps(role__a__live_groups=0, role__b__gradient_share=1.0)) == [("dead", "a")]
+
+
+def test_memory_that_never_learns_is_named():
+    assert kinds(steps(memory__skipped=1)) == [("no_memory", "")]
+    assert kinds([*steps(memory__skipped=1)[:-1], *steps(1)]) == []
+
+
+def test_mostly_dead_groups_are_counted_over_the_window():
+    assert kinds(steps(groups__live=1)) == [("mostly_dead", "")]
+    assert kinds([*steps(10, groups__live=1), *steps(10)]) == []
+
+
+@pytest.mark.parametrize(("low", "lazy"), [(-0.019, True), (-0.021, False), (-0.4, False), (0.001, True)])
+def test_a_role_is_lazy_when_muting_it_surely_costs_less_than_two_points(low, lazy):
+    probe = {"step": 21, "mute/a/change": low + 0.01, "mute/a/change_low": low, "mute/a/change_high": low + 0.02}
+    assert kinds([*steps(), probe]) == ([("lazy", "a")] if lazy else [])
+
+
+def test_the_latest_probe_counts():
+    def probe(step: int, low: float) -> dict[str, float]:
+        return {"step": step, "mute/a/change": low, "mute/a/change_low": low, "mute/a/change_high": low}
+
+    assert kinds([probe(1, 0.0), probe(2, -0.5)]) == []
+    assert kinds([probe(1, -0.5), probe(2, 0.0)]) == [("lazy", "a")]
+
+
+def test_history_names_the_step_at_which_each_arose_once():
+    lines = [*steps(30, groups__live=1), *steps(30), *steps(30, groups__live=1)]
+    lines = [{**line, "step": number + 1} for number, line in enumerate(lines)]
+    arose = [(step, one.kind) for step, one in history(lines, ROLES)]
+    assert [kind for _, kind in arose] == ["mostly_dead", "mostly_dead"]
+    assert arose[0][0] == 20
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("crowd")
+    save_model(tiny(0), folder / "model")
+    sets = [f"policies.{role}.model={folder / 'model'}" for role in "abcd"]
+    sets += [f"team.{role}={role}" for role in "abcd"]
+    sets += ["train.steps=40", "train.tasks_per_step=16", "train.eval_tasks=50", "train.eval_every=20",
+             "train.mute_every=1", "optimizer.lr=1e-2"]  # fmt: skip
+    return train(load_config("tests/toys.py:Crowd", sets), folder / "run")
+
+
+def test_the_redundant_role_is_called_lazy_the_dead_one_dead_and_healthy_ones_neither(crowd):
+    lines = crowd.metrics()
+    assert lines[-1]["validation/success"] > 0.9
+    found = {(one.kind, one.role) for one in concerns(lines, "abcd")}
+    assert found == {("lazy", "c"), ("dead", "d")}
+
+
+def test_what_muting_costs_stands_in_the_metrics(crowd):
+    last = crowd.metrics()[-1]
+    assert last["mute/a/change_high"] < -0.3
+    assert last["mute/b/change_high"] < -0.8
+    assert last["mute/c/change"] == 0.0
+
+
+def test_a_probe_that_cannot_be_made_is_refused_where_it_was_asked_for():
+    with pytest.raises(ConfigError, match="mute_every has no effect: a team of one"):
+        load_config("plan_path", ["environment.solo=true", "train.mute_every=2"])
+    config = load_config("plan_path", ["environment.solo=true"])
+    assert config.mute_hindrance()
+    assert MUTE_TASKS == 500
+
+
+def policy(count: int, **changed: float) -> list[dict[str, float]]:
+    """Lines of a run whose one policy is as told."""
+    told = {f"policy/p/{name}": value for name, value in {"grad_norm": 1.0, "entropy": 0.5, **changed}.items()}
+    return [line | told for line in steps(count)]
+
+
+def test_each_threshold_of_a_policy_from_both_sides():
+    assert ("spike", "p") in kinds([*policy(11), *policy(1, grad_norm=101.0)])
+    assert kinds([*policy(11), *policy(1, grad_norm=99.0)]) == []
+    assert ("stuck", "p") in kinds([*policy(3), *policy(5, grad_norm=0.0)])
+    assert kinds([*policy(3), *policy(4, grad_norm=0.0)]) == []
+    dead = [line | {"groups/live": 0} for line in policy(5, grad_norm=0.0)]
+    assert ("stuck", "p") not in kinds(dead), "a KL term alone begins at zero"
+    assert ("exploded", "p") in kinds([*policy(1), *policy(5, entropy=2.1)])
+    assert kinds([*policy(1), *policy(5, entropy=1.9)]) == []
+    assert kinds([*policy(1, entropy=0.8), *policy(5, entropy=2.3)]) == [], "not three times the first"
+    assert ("collapsed", "p") in kinds([*policy(5), *policy(1, entropy=0.019)])
+    assert kinds([*policy(5), *policy(1, entropy=0.021)]) == []
+    assert ("mismatch", "p") in kinds(policy(1, mismatch=0.11))
+    assert kinds(policy(1, mismatch=0.09)) == []
+
+
+def test_cut_and_overlong_replies_from_both_sides():
+    assert kinds(steps(5, role__a__truncated_share=0.51)) == [("cut", "a")]
+    assert kinds(steps(5, role__a__truncated_share=0.49)) == []
+    assert kinds(steps(4, role__a__truncated_share=1.0)) == []
+    assert kinds([*steps(2), *steps(3, rollout__overlong__a=1)]) == [("overlong", "a")]
+    assert kinds([*steps(3), *steps(2, rollout__overlong__a=1)]) == []
+
+
+def validated(*successes: float) -> list[dict[str, float]]:
+    return [
+        {"step": 20 * at, "validation/success": one, "validation/success_low": one - 0.05,
+         "validation/success_high": one + 0.05}
+        for at, one in enumerate(successes)
+    ]  # fmt: skip
+
+
+def test_a_curve_that_is_flat_or_falls():
+    assert kinds(validated(0.5, 0.5, 0.51, 0.49, 0.5)) == [("flat", "")]
+    assert kinds(validated(0.5, 0.5, 0.51, 0.49)) == []
+    assert kinds(validated(0.5, 0.5, 0.51, 0.49, 0.56)) == []
+    assert kinds(validated(0.95, 0.95, 0.95, 0.95, 0.95)) == []
+    assert kinds(validated(0.5, 0.8, 0.69)) == [("fallen", "")]
+    assert kinds(validated(0.5, 0.8, 0.71)) == []
