@@ -6,30 +6,34 @@ Nothing heavy is imported before it is needed: `coterie --help` must answer at o
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import signal
 import sys
-import traceback
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from importlib import metadata
 from pathlib import Path
-from statistics import fmean
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from coterie.bench import BENCHES
 from coterie.errors import CoterieError, nearest
 from coterie.kernel.safe import command, one_line, plain
+from coterie.report.evaluation import evaluation_json, evaluation_text
+from coterie.report.output import (
+    BROKEN_PIPE,
+    INTERRUPTED,
+    Unheard,
+    ctrl_c,
+    interrupted,
+    kept_for_json,
+    prepare_streams,
+    say,
+    show_bug,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from coterie.run.ablation import Change
-    from coterie.run.evaluate import Evaluation
     from coterie.run.loaded import Loaded
 
 app = typer.Typer(
@@ -37,10 +41,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-INTERRUPTED = 130
-"""The exit code after Ctrl-C."""
-BROKEN_PIPE = 141
-"""The exit code of a command that nobody listens to any more, as of one that SIGPIPE ended."""
 USAGE_ERRORS = typer.BadParameter.__bases__
 """What typer raises for a word it does not understand; it keeps the class to itself."""
 Sets = Annotated[
@@ -95,7 +95,7 @@ def train(
     resolved = load_config(str(config), sets or ())
     finished = old is not None and resolved.train.steps in old.checkpoints()
     if dry_run:
-        from coterie.checks.conformance import rehearse
+        from coterie.checks.rehearsal import rehearse
         from coterie.models.load import memory_text
         from coterie.run.weights import pick_device
 
@@ -119,7 +119,7 @@ def train(
         with TrainingDisplay(_console()) as display:
             run = run_training(resolved, out, resume=resume, anyway=anyway, watch=display)
     except Stop as stopped:  # typer would drop the message
-        _interrupted(str(stopped), 128 + stopped.number)
+        interrupted(str(stopped), 128 + stopped.number)
     say(f"done: {run.folder}")
     if finished:
         made = run.config.train.steps
@@ -183,7 +183,7 @@ def evaluate(
         console.print(remark, markup=False, highlight=False)
     if memory is not None:
         loaded.remember(memory)  # pyright: ignore[reportArgumentType]
-    with _kept_for_json(as_json), console.status("playing") as status:
+    with kept_for_json(as_json), console.status("playing") as status:
         wanted = {
             "tasks": tasks, "sampled": sampled,
             "progress": lambda done, total: status.update(f"played {done} of {total} tasks"),
@@ -194,46 +194,7 @@ def evaluate(
             found, changes = loaded.compare(ablations, split, **wanted)  # pyright: ignore[reportArgumentType]
     console.print(f"played by the checkpoint of step {loaded.progress.step}")
     passed = {k: at_k(found.solved, sampled, k) for k in (1, 3, 5, 10) if k <= sampled}
-    say((_evaluation_json if as_json else _evaluation_text)(found, changes, passed, votes))
-
-
-def _evaluation_json(found: Evaluation, changes: Sequence[Change], passed: Mapping[int, float], votes: int) -> str:
-    whole = {key: value for key, value in dataclasses.asdict(found).items() if key not in {"solved", "noted", "kinds"}}
-    whole |= {
-        "votes": votes,
-        "by_kind": found.by_kind,
-        "noted": {name: fmean(values) for name, values in found.noted.items()},
-        "pass_at": passed,
-        "ablations": [dataclasses.asdict(change) for change in changes],
-    }
-    return json.dumps(whole)
-
-
-def _evaluation_text(found: Evaluation, changes: Sequence[Change], passed: Mapping[int, float], votes: int) -> str:
-    how = f"{found.sampled} sampled episodes a task" if found.sampled else "greedy"
-    how = how if votes == 1 else f"the majority of {votes} sampled replies at every question"
-    lines = [
-        f"{found.split}: {found.success:.3f} solved, 95 % interval {found.success_low:.3f} to {found.success_high:.3f}",
-        f"{found.tasks} tasks, {how}, {found.turns:.2f} turns a task (the unsolved at the limit), "
-        f"{found.tokens:.0f} tokens",
-    ]
-    if found.by_kind:
-        lines.append("  by kind: " + ", ".join(f"{kind} {share:.3f}" for kind, share in found.by_kind.items()))
-    if len(passed) > 1:
-        lines.append(", ".join(f"pass@{k} {share:.3f}" for k, share in passed.items()))
-    whose = " of those not dropped" if found.outcomes.get("dropped") else ""
-    for name, value in found.rewards.items():
-        cut = f", {found.truncated[name]:.1%} of replies cut" if name in found.truncated else ""
-        lines.append(f"  {name}: reward {value:+.3f} an episode{whose}{cut}")
-    lines.append("  endings: " + ", ".join(f"{reason} {count}" for reason, count in sorted(found.outcomes.items())))
-    if changes:
-        lines.append("changed, on the same tasks (change in points, paired 95 % interval):")
-    lines += [
-        f"  {one.ablation}: {one.success:.3f} solved, {100 * one.change:+.1f} "
-        f"[{100 * one.low:+.1f}, {100 * one.high:+.1f}]"
-        for one in changes
-    ]
-    return "\n".join(lines)
+    say((evaluation_json if as_json else evaluation_text)(found, changes, passed, votes))
 
 
 @app.command()
@@ -301,7 +262,8 @@ def report(
 ) -> None:
     """Show runs as one page: curves, warnings, groups, roles: coterie report RUN"""
     from coterie.errors import ConfigError
-    from coterie.run.folder import Run, write_whole
+    from coterie.run.files import write_whole
+    from coterie.run.folder import Run
 
     page = out or runs[0] / "report.html"
     if page.is_dir():
@@ -326,7 +288,6 @@ def show_memory(
     """Show what roles remember, where it comes from and what it was worth: coterie memory RUN"""
     from coterie.errors import ConfigError
     from coterie.kernel.mistakes import task_of
-    from coterie.memory.store import near_duplicates
     from coterie.report.text import memory_text
     from coterie.run.folder import Run
 
@@ -336,13 +297,9 @@ def show_memory(
         raise ConfigError(f"--role {role}: unknown{nearest(role, roles)}; the team has {', '.join(roles)}")
     with opened.reading("latest" if step is None else step) as (_, progress):
         pass
-    say(memory_text(progress.memory, opened.config.memory, role))
-    if progress.memory.entries:
-        world, tasks = opened.config.environment, opened.config.train.eval_tasks
-        near = near_duplicates(progress.memory, (task_of(world, "validation", index).query for index in range(tasks)))
-        say(f"\nfrom nearly one of {tasks} validation queries: {len(near)}")
-        for entry, query in near[:20]:
-            say(f"  {entry.key}  ~  {query}")
+    world, tasks = opened.config.environment, opened.config.train.eval_tasks
+    queries = [task_of(world, "validation", index).query for index in range(tasks)]
+    say(memory_text(progress.memory, opened.config.memory, role, queries))
 
 
 @app.command()
@@ -428,7 +385,7 @@ def check(
 
     config = load_config(target, sets or ())
     limits = config.engine.model_dump(include={"call_timeout_s", "play_timeout_s"}, exclude_unset=True)
-    with _kept_for_json(as_json):
+    with kept_for_json(as_json):
         report = prove(
             config.environment, tasks=tasks, horizon=config.algorithm.reach, decentralised=decentralised, **limits
         )
@@ -470,26 +427,6 @@ def bench(
     say(json.dumps(figures) if as_json else "\n".join(f"{key}: {value}" for key, value in figures.items()))
 
 
-class Unheard(Exception):
-    """Whoever read the output has gone."""
-
-
-def say(text: str, err: bool = False) -> None:
-    """Prints for people and machines alike: the one way out of a command, and it is safe."""
-    try:
-        typer.echo(plain(text), err=err)
-    except BrokenPipeError as error:  # typer would take it for a failure
-        raise Unheard from error
-    except OSError as error:
-        told = f"the output could not be written: {error.strerror}; make room, or send it elsewhere"
-        raise CoterieError(told) from error
-
-
-def _kept_for_json(as_json: bool) -> AbstractContextManager[object]:
-    """Standard output is for the one object: what an environment prints goes to standard error."""
-    return redirect_stdout(sys.stderr) if as_json else nullcontext()
-
-
 def _console(stderr: bool = False) -> Console:
     from coterie.report.terminal import SafeConsole
 
@@ -506,49 +443,17 @@ def _loaded(run: Path, step: int | None) -> Loaded:
     return loaded
 
 
-def _interrupted(message: str = "", code: int = INTERRUPTED) -> NoReturn:
-    say(f"\ncoterie: {one_line(message) or 'interrupted'}", err=True)
-    sys.exit(code)
-
-
-def _show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """A bug keeps its traceback, one of `play` from `play` on; what it quotes of tasks and replies is made safe."""
-    from coterie.kernel.cursor import PlayBug
-
-    if not isinstance(error, PlayBug) or (cause := error.__cause__) is None:
-        sys.stderr.write(plain("".join(traceback.format_exception(kind, error, trace))))
-        return
-    trace = cause.__traceback__
-    while trace and trace.tb_next and Path(__file__).parent in Path(trace.tb_frame.f_code.co_filename).parents:
-        trace = trace.tb_next
-    sys.stderr.write(plain("".join(traceback.format_exception(type(cause), cause, trace))))
-    said = [f"coterie: {error}", *getattr(error, "__notes__", ())]
-    sys.stderr.write("\n" + "".join(f"{one_line(line)}\n" for line in said))
-
-
-def _prepare_streams() -> None:
-    """A terminal that lacks a character is shown its code: no text can stop a command."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-
-
-def _ctrl_c(number: int, frame: FrameType | None) -> NoReturn:
-    """Where it strikes; asyncio's own handler waits for a task to hear of it, and one that fails has not heard."""
-    raise KeyboardInterrupt
-
-
 def main() -> None:
     """The entry point: a person's mistake is one line and exit code 2, a bug keeps its traceback."""
-    _prepare_streams()
+    prepare_streams()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else a shell has it ignored
-        signal.signal(signal.SIGINT, _ctrl_c)
+        signal.signal(signal.SIGINT, ctrl_c)
     if len(sys.argv) == 1:
         sys.argv.append("--help")
     try:
         code = app(standalone_mode=False) or 0
         if code == INTERRUPTED:
-            _interrupted()
+            interrupted()
         sys.exit(code)
     except CoterieError as error:
         say(f"coterie: {one_line(str(error))}", err=True)
@@ -565,9 +470,9 @@ def main() -> None:
         drop(sys.stdout)
         sys.exit(BROKEN_PIPE)
     except typer.Abort:
-        _interrupted()
+        interrupted()
     except Exception:
-        sys.excepthook = _show_bug  # not before: typer puts in one of its own
+        sys.excepthook = show_bug  # not before: typer puts in one of its own
         raise
 
 

@@ -10,7 +10,7 @@ import torch
 
 from coterie import load, load_config, train
 from coterie.errors import ConfigError
-from coterie.memory.store import PREFACE
+from coterie.memory.recall import PREFACE
 from coterie.models.load import save_model
 from coterie.report.text import log_text, tree_text
 from coterie.run.folder import Run

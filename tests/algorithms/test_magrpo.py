@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from coterie import train
 from coterie.algorithms.at_grpo import ATGRPO
-from coterie.algorithms.base import Loss
 from coterie.algorithms.magrpo import MAGRPO
 from coterie.config.resolve import load_config
 from coterie.errors import ConfigError, Unavailable
@@ -27,6 +26,7 @@ from coterie.kernel.scene import Scene
 from coterie.kernel.team import Team, route
 from coterie.learning.batch import Row, rows_of
 from coterie.learning.learner import Learner
+from coterie.learning.loss import Loss
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.models.load import save_model
 from tests.games import Game, Tables, Tabular, close, collect, estimate, exact, expected, outcomes, play_with

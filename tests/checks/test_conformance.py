@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from coterie import check, sandbox
-from coterie.checks.conformance import rehearse
+from coterie.checks.rehearsal import rehearse
 from coterie.environments.plan_path import PlanPath
 from coterie.errors import ConfigError, EnvError
 from coterie.kernel.scene import Scene

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from coterie.config.resolve import TrainConfig, load_config
+from coterie.config.resolve import load_config
+from coterie.config.settings import TrainConfig
 from coterie.errors import ConfigError
 from coterie.learning.optimizer import OptimizerConfig
 

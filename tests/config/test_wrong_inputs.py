@@ -15,8 +15,8 @@ from random import Random
 
 import pytest
 
-from coterie.cli import INTERRUPTED
 from coterie.models.load import save_model
+from coterie.report.output import INTERRUPTED
 from coterie.run.folder import Run
 from tests.run.test_faults import child, contents
 from tests.test_cli import ROOT, call, snapshot

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.errors import CallError, EnvError, Unavailable
-from coterie.kernel.cursor import Cursor, PlayBug, _as_json
+from coterie.kernel.bounds import as_json
+from coterie.kernel.cursor import Cursor, PlayBug
 from coterie.kernel.episode import LOGS, Asked, Called, Ended, Noted, Returned, Rewarded
 from coterie.kernel.scene import Reply, Scene
 from tests.outside import CALLS
@@ -328,10 +329,10 @@ def test_what_a_call_takes_may_nest_so_deep_whatever_its_strings_say():
         return value
 
     for text in ("", "]" * 90, "[" * 90, '\\"]' * 50, '"]'):
-        assert _as_json(nested(100, text), "what") == nested(100, text)
+        assert as_json(nested(100, text), "what") == nested(100, text)
         for apart in (nested(101, text), [text, nested(100, text)]):
             with pytest.raises(CallError, match="deeper than 100"):
-                _as_json(apart, "what")
+                as_json(apart, "what")
 
 
 @pytest.mark.parametrize("limit", [-1, "3", 2.0, None])

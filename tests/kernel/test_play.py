@@ -9,7 +9,8 @@ from coterie.engines.scripted import ScriptedEngine
 from coterie.errors import CallError, ConfigError, EnvError, Unavailable
 from coterie.kernel import calls
 from coterie.kernel.episode import Ended, Sample
-from coterie.kernel.play import RETRIES, Play, Sampling, drive
+from coterie.kernel.front import RETRIES
+from coterie.kernel.play import Play, Sampling, drive
 from coterie.kernel.scene import Scene
 from coterie.seeds import seed_of
 from tests.outside import double

@@ -2,6 +2,8 @@
 
 import asyncio
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -166,6 +168,17 @@ def test_what_ends_just_as_it_is_found_late_raises_there_or_not_at_all():
     assert not thread.is_alive()
     assert not wrong
     assert late
+
+
+def test_a_thread_that_was_late_goes_on_where_calls_are_traced():
+    """As under a debugger, coverage or hypothesis: Python 3.11 waited there for an error that was taken back."""
+    program = (
+        "import sys\nfrom coterie.kernel.watchdog import Late, Watch\nwatch = Watch()\nwatch._fired = True\n"
+        "try:\n    watch._settle()\nexcept Late:\n    print('late')\n"
+        "sys.settrace(lambda *_: None)\ndef called(): print('called')\ncalled()"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert found.stdout == "late\ncalled\n"
 
 
 def test_a_process_that_was_stopped_and_goes_on_has_not_been_late():

@@ -12,7 +12,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.algorithms.base import Loss
 from coterie.errors import UpdateError
 from coterie.kernel.episode import Sample
 from coterie.kernel.team import Graded
@@ -20,6 +19,7 @@ from coterie.learning import forward
 from coterie.learning.batch import Row, microbatches, pack, rows_of
 from coterie.learning.forward import attention_mask, lay_out, score
 from coterie.learning.learner import Learner
+from coterie.learning.loss import Loss
 from coterie.learning.optimizer import OptimizerConfig, learning_rate
 from coterie.run.metrics import update_metrics
 from tests.toys import tiny

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from coterie.algorithms.base import Loss
+from coterie.learning.loss import Loss
 from coterie.learning.losses import clip_share, clipped_surrogate, kl_k3, policy_gradient, token_losses
 
 

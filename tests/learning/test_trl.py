@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-from coterie.algorithms.base import Loss
 from coterie.algorithms.credit import standardize
 from coterie.kernel.episode import Sample
 from coterie.kernel.group import Group, Key, Member
 from coterie.kernel.team import Team, route
 from coterie.learning.learner import Learner
+from coterie.learning.loss import Loss
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.models.load import load_model, prepare, save_model
 from tests.toys import tiny

@@ -16,22 +16,11 @@ from coterie.errors import ConfigError
 from coterie.kernel.episode import ChatMessage
 from coterie.kernel.play import Play
 from coterie.memory import store as memory
+from coterie.memory.evolve import Episode, evolve, threshold
+from coterie.memory.hygiene import near_duplicates, sanitised, source
+from coterie.memory.recall import PREFACE, Recall, rendered
 from coterie.memory.retrieval import Index, overlap
-from coterie.memory.store import (
-    PREFACE,
-    STORE,
-    Entry,
-    Episode,
-    MemoryConfig,
-    Recall,
-    Store,
-    evolve,
-    near_duplicates,
-    rendered,
-    sanitised,
-    source,
-    threshold,
-)
+from coterie.memory.store import STORE, Entry, MemoryConfig, Store
 from tests.toys import TEAM, Number, Toy, counting, run
 
 ON = MemoryConfig.model_validate({"mode": "on", "relevance": 0.3, "mask": 1e-9})

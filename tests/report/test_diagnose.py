@@ -3,7 +3,7 @@
 import pytest
 
 from coterie import load_config, train
-from coterie.config.resolve import MUTE_TASKS
+from coterie.config.settings import MUTE_TASKS
 from coterie.errors import ConfigError
 from coterie.models.load import save_model
 from coterie.report.diagnose import WINDOW, concerns, history

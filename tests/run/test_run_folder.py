@@ -23,7 +23,9 @@ from coterie.kernel.episode import Asked
 from coterie.kernel.group import Collected
 from coterie.run import folder as runs
 from coterie.run.exactness import _content, _imported, _source, exactness
-from coterie.run.folder import Played, Progress, Run, new_folder, write_whole
+from coterie.run.files import write_whole
+from coterie.run.folder import Run, new_folder
+from coterie.run.records import Played, Progress
 from tests.toys import Agree, Toy, run
 
 EXACT = {"threads": "1", "policy x": "abc"}

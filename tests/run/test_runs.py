@@ -16,14 +16,15 @@ import torch
 
 from coterie import evaluate, load, load_config, train
 from coterie.algorithms.at_grpo import ATGRPO
-from coterie.config.resolve import Config
+from coterie.config.settings import Config
 from coterie.errors import CheckpointError, ConfigError, CoterieError
 from coterie.kernel.cursor import PlayBug
 from coterie.kernel.team import route
 from coterie.learning.learner import Learner
 from coterie.models.load import save_model
 from coterie.run.exactness import _source
-from coterie.run.folder import Progress, Run
+from coterie.run.folder import Run
+from coterie.run.records import Progress
 from coterie.run.train import task_index
 from tests.toys import Agree, Toy, tiny
 

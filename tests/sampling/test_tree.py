@@ -21,7 +21,8 @@ from coterie.errors import CallError, ConfigError, EnvError, Unavailable
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import Environment
 from coterie.kernel.episode import Asked, Rewarded
-from coterie.kernel.play import RETRIES, Play, Sampling
+from coterie.kernel.front import RETRIES
+from coterie.kernel.play import Play, Sampling
 from coterie.kernel.scene import Scene
 from coterie.sampling.tree import tree
 from tests.outside import double, slow, unavailable_for_odd

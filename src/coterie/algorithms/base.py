@@ -1,15 +1,13 @@
 """What an algorithm is: a recipe of sampler, credit and loss; no trainer, no torch.
 
-`train.py` asks an algorithm four things and never which one it is. A new one is a file beside
+`run/train.py` asks an algorithm four things and never which one it is. A new one is a file beside
 this one and a line in `registry.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from random import Random
-from typing import Literal
 
 from pydantic import Field
 
@@ -19,26 +17,7 @@ from coterie.kernel.episode import Horizon
 from coterie.kernel.group import Collected, Group
 from coterie.kernel.play import Play
 from coterie.kernel.team import Team
-
-Surrogate = Literal["clip", "policy_gradient"]
-Denominator = Literal["tokens", "sequences", "tasks"]
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """What the learner minimises; see `learning/losses.py` for the formulas.
-
-    surrogate: clipped importance ratio, or plain policy gradient. epsilon, epsilon_high: the
-    ratio's bounds 1 - epsilon and 1 + epsilon_high. kl: weight of the k3 estimate of KL to the
-    starting weights; 0: no reference is kept. denominator: what a policy's sum is divided by,
-    counted over its whole optimizer step; see `learning/batch.py`.
-    """
-
-    surrogate: Surrogate = "clip"
-    epsilon: float = 0.2
-    epsilon_high: float = 0.2
-    kl: float = 0.0
-    denominator: Denominator = "tokens"
+from coterie.learning.loss import Denominator, Loss, Surrogate
 
 
 class Algorithm(Settings):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from coterie.algorithms.base import Denominator
 from coterie.algorithms.credit import Credit
 from coterie.algorithms.node_wise import NodeWise
+from coterie.learning.loss import Denominator
 
 
 class C3(NodeWise):

@@ -12,7 +12,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from coterie.algorithms.base import Denominator
 from coterie.algorithms.credit import Credit
 from coterie.algorithms.node_wise import NodeWise
 from coterie.algorithms.selection import RANKED, Among, Choice, Rule, select
@@ -20,6 +19,7 @@ from coterie.errors import ConfigError
 from coterie.kernel.environment import Environment
 from coterie.kernel.group import Group
 from coterie.kernel.team import Team
+from coterie.learning.loss import Denominator
 
 BY_SIGNAL: tuple[Rule, ...] = ("signal", "shrunk", "sample")
 """Rules that need to know what chance does after a decision."""

@@ -7,12 +7,13 @@ from typing import Literal
 from pydantic import Field
 
 from coterie.algorithms import credit
-from coterie.algorithms.base import Algorithm, Denominator, Surrogate
+from coterie.algorithms.base import Algorithm
 from coterie.errors import ConfigError
 from coterie.kernel.environment import Environment, Task
 from coterie.kernel.group import Collected, Group
 from coterie.kernel.play import Play
 from coterie.kernel.team import Team
+from coterie.learning.loss import Denominator, Surrogate
 from coterie.sampling.expand import Expansion, JointActions, Plan, expand
 
 Baseline = Literal["none", "mean", "leave_one_out", "greedy"]

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from coterie.bench import Say
-from coterie.config.resolve import Config, load_config
+from coterie.config.resolve import load_config
+from coterie.config.settings import Config
 from coterie.kernel.safe import command
 from coterie.report.display import TrainingDisplay
 from coterie.report.terminal import SafeConsole

@@ -19,7 +19,8 @@ from typing import Any
 from coterie.bench import Say
 from coterie.bench.demo import before_and_after
 from coterie.bench.intervals import over_seeds
-from coterie.config.resolve import Config, load_config
+from coterie.config.resolve import load_config
+from coterie.config.settings import Config
 from coterie.run.folder import Run
 
 FIVE = (0, 1, 2, 3, 4)

@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 
-from coterie.algorithms.base import Loss
 from coterie.bench import Say
 from coterie.bench.models import medium
 from coterie.kernel.episode import Sample
 from coterie.kernel.team import Graded
 from coterie.learning.batch import Row, rows_of
 from coterie.learning.learner import Learner
+from coterie.learning.loss import Loss
 from coterie.learning.losses import token_losses
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.models.load import Model

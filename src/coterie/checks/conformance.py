@@ -22,14 +22,14 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
 
-from coterie.errors import ConfigError, EnvError, Unavailable
+from coterie.checks.rehearsal import _stayed
+from coterie.errors import ConfigError, EnvError
 from coterie.kernel import calls
 from coterie.kernel.cursor import Cursor, PlayBug, perform_inline
 from coterie.kernel.environment import SPLITS, Environment, Split, Task
@@ -156,45 +156,6 @@ def _played(
         if finding.stuck:
             return
     yield _claim("a second process plays the same", lambda: _second_process(environment, tasks, watch))
-
-
-def rehearse(environment: Environment, *, play_timeout_s: float) -> None:
-    """Plays one train task with roles that say nothing, so that a mistake in `play` shows before a run begins.
-
-    It ends at the first call: nothing outside is run. A bug that is none of a beginner's is left for the run, which
-    keeps what led to it.
-
-    Args: play_timeout_s: that `play` may run without coming back.
-    Raises: EnvError: one line about a mistake. ConfigError: this machine cannot play it.
-    """
-    environment.ready()
-    task = task_of(environment, "train", 0)
-    watch, here = Watch(play_timeout_s), Path.cwd()
-    cursor = Cursor(environment, task, seed_of("rehearse", task.id), perform=_no_call, watch=watch)
-    with watch, warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        with contextlib.suppress(PlayBug, Unavailable):
-            asyncio.run(_rehearsed(cursor))
-    _stayed(here)
-    for warning in seen:
-        if "never awaited" in str(warning.message):
-            raise EnvError(f"play of task {task.id}: {str(warning.message).splitlines()[0]}; write `await` before it")
-
-
-def _stayed(here: Path) -> None:
-    """Raises EnvError: `play` has changed the working folder, which is taken back."""
-    if (there := Path.cwd()) != here:
-        os.chdir(here)
-        raise EnvError(f"play has changed the working folder to {there}; a run's files are found from where it began")
-
-
-async def _rehearsed(cursor: Cursor) -> None:
-    while (point := await cursor.advance()) is not None:
-        cursor.answer({role: Reply(role, "", "length") for role in point.roles})
-
-
-async def _no_call(function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
-    raise Unavailable("rehearsal", "nothing outside runs in a rehearsal")
 
 
 def digests(environment: Environment, tasks: int, watch: Patience) -> list[str]:

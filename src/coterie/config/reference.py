@@ -6,7 +6,7 @@ import json
 import sys
 
 from coterie.algorithms.base import Algorithm
-from coterie.config.resolve import EngineConfig, EvalConfig, PolicyConfig, SFTConfig, TrainConfig
+from coterie.config.settings import EngineConfig, EvalConfig, PolicyConfig, SFTConfig, TrainConfig
 from coterie.kernel.environment import Environment, Settings
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.memory.store import MemoryConfig

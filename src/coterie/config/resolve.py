@@ -8,24 +8,23 @@ refused with the file, the line and what to do, before any model is loaded.
 from __future__ import annotations
 
 import inspect
-import json
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from coterie.algorithms.base import Algorithm
+from coterie.config.settings import SHARED, Config, EngineConfig, EvalConfig, PolicyConfig, SFTConfig, TrainConfig
+from coterie.config.toml import Source, read
 from coterie.errors import ConfigError, EnvError, nearest
 from coterie.kernel.environment import SPLITS, Environment, Settings, Split
 from coterie.kernel.mistakes import check_written, count_of, raised_at, said, task_of
-from coterie.kernel.safe import command
 from coterie.kernel.team import Team
-from coterie.kernel.watchdog import PLAY_TIMEOUT_S, Watch
+from coterie.kernel.watchdog import Watch
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.memory.store import MemoryConfig
 from coterie.registry import ALGORITHMS, ENVIRONMENTS, USER_MODULE, find, whole_folder, whole_name
@@ -33,188 +32,6 @@ from coterie.registry import ALGORITHMS, ENVIRONMENTS, USER_MODULE, find, whole_
 S = TypeVar("S", bound=Settings)
 RECOMMENDED = {"algorithm", "team", "policies", "optimizer", "engine", "memory", "train", "eval"}
 """Tables that an environment may recommend."""
-Device = Literal["auto", "cpu", "cuda", "mps"]
-OTHER_FORMATS = (".json", ".yaml", ".yml", ".cfg", ".ini")
-"""What configs of other programs are called."""
-MUTE_TASKS = 500
-"""Validation tasks of a mute probe."""
-COLDEST = 0.01
-"""Temperature of sampling: float32 holds logits divided by it, and one token has all the probability long before."""
-LONGEST_S = 1e6
-"""Seconds of a limit: eleven days."""
-SHARED = "team"
-"""The policy that plays every role where the config names none."""
-
-
-class PolicyConfig(Settings):
-    """Weights under training."""
-
-    model: str
-    """A shipped starter, a folder, or a Hugging Face id of a causal language model; none: the environment's starter."""
-    template: dict[str, str | int | float | bool] = Field(default_factory=dict)
-    """Variables of the chat template, such as enable_thinking."""
-
-
-class EngineConfig(Settings):
-    """How replies are sampled."""
-
-    rows: int = Field(1024, ge=1)
-    """Samples decoded at once."""
-    max_tokens: int = Field(256, ge=1)
-    """Tokens of a reply where the environment sets no limit."""
-    call_timeout_s: float = Field(60.0, gt=0, le=LONGEST_S)
-    """Seconds that one scene.call may take; programs in the sandbox have limits of their own."""
-    play_timeout_s: float = Field(PLAY_TIMEOUT_S, gt=0, le=LONGEST_S)
-    """Seconds that an environment's own code may take from an answer to its next question, before the run stops."""
-
-
-class TrainConfig(Settings):
-    """The run."""
-
-    seed: int = Field(0, ge=0)
-    """Draws tasks and samples; two runs with one seed are equal."""
-    steps: int = Field(120, ge=1)
-    """Rollouts, each followed by an update."""
-    tasks_per_step: int = Field(16, ge=1)
-    """Tasks of one rollout."""
-    temperature: float = Field(1.0, ge=COLDEST)
-    """Of sampling and of the learner's log-probabilities alike."""
-    device: Device = "auto"
-    """auto: cuda, then mps, then cpu."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """What networks compute in; trained weights are float32."""
-    eval_every: int = Field(20, ge=1)
-    """Steps between validations; validation chooses the best checkpoint."""
-    eval_tasks: int = Field(400, ge=1)
-    """Validation tasks, always the same."""
-    mute_every: int = Field(5, ge=0)
-    """Validations between probes that mute each role over 500 tasks, to find lazy ones; 0: never."""
-    checkpoint_every: int = Field(20, ge=1)
-    """Steps between checkpoints."""
-    keep_checkpoints: int = Field(2, ge=1)
-    """Latest checkpoints kept, beside the start and the best."""
-    grace_s: float = Field(5.0, ge=0)
-    """Seconds that a step may go on after SIGTERM or SIGHUP, before it is given up and the run saved."""
-    episodes_every: int = Field(20, ge=1)
-    """Steps between saved rollouts; the first and the last are always saved."""
-    max_dropped_share: float = Field(0.2, ge=0, le=1)
-    """Share of a step's tasks that may be lost to faults before the run stops."""
-
-
-class EvalConfig(Settings):
-    """How `coterie eval` and the final test measure."""
-
-    tasks: int = Field(1000, ge=1)
-    """Held-out tasks, always the same."""
-    temperature: float = Field(1.0, ge=COLDEST)
-    """Of sampled evaluation; plain evaluation is greedy."""
-    top_p: float = Field(1.0, gt=0, le=1)
-    """Nucleus of sampled evaluation."""
-
-
-class SFTConfig(Settings):
-    """How a starter is made."""
-
-    steps: int = Field(1000, ge=1)
-    """Optimizer steps."""
-    tasks_per_step: int = Field(32, ge=1)
-    """Train tasks whose demonstrations make one step."""
-    lr: float = Field(3e-3, gt=0)
-    """Peak learning rate; it rises over 50 steps and falls linearly to 0."""
-    seed: int = Field(0, ge=0)
-    """Draws weights, tasks and demonstrations."""
-    hidden_size: int = Field(128, ge=8)
-    """Width of a new model."""
-    layers: int = Field(4, ge=1)
-    """Layers of a new model."""
-    heads: int = Field(4, ge=1)
-    """Attention heads of a new model."""
-    vocabulary: int = Field(512, ge=260)
-    """Tokens of a new tokenizer, at most."""
-    context: int = Field(1024, ge=16)
-    """Longest sequence of a new model, tokens."""
-    dtype: Literal["float32", "bfloat16"] = "bfloat16"
-    """What training computes in; weights are float32."""
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """A run, resolved. names: what environment and algorithm were called. remarks: what a person should know of it."""
-
-    environment: Environment
-    algorithm: Algorithm
-    memory: MemoryConfig
-    team: Team
-    policies: Mapping[str, PolicyConfig]
-    optimizer: OptimizerConfig
-    engine: EngineConfig
-    train: TrainConfig
-    eval: EvalConfig
-    names: Mapping[str, str]
-    remarks: tuple[str, ...] = ()
-
-    def tables(self) -> dict[str, dict[str, Any]]:
-        """Everything resolved as plain data, without settings that have no effect."""
-        return {
-            "environment": {"name": self.names["environment"], **_effective(self.environment)},
-            "algorithm": {"name": self.names["algorithm"], **_effective(self.algorithm, self.idle_clip())},
-            "memory": _effective(self.memory),
-            "team": dict(self.team.roles),
-            "policies": {name: _effective(policy) for name, policy in self.policies.items()},
-            "optimizer": _effective(self.optimizer),
-            "engine": _effective(self.engine),
-            "train": _effective(self.train, {"mute_every": why} if (why := self.mute_hindrance()) else {}),
-            "eval": _effective(self.eval),
-        }
-
-    def toml(self) -> str:
-        """The resolved config as a TOML file that gives the same run."""
-        return to_toml(self.tables())
-
-    def mute_hindrance(self) -> str:
-        """Why no role can be muted in this run, or nothing."""
-        if len(self.team.roles) < 2:
-            return "a team of one has nobody to do without"
-        count = self.environment.count("validation")
-        if count is not None and count < MUTE_TASKS:
-            return f"the validation split has {count} tasks, and {MUTE_TASKS} are needed"
-        return ""
-
-    def idle_clip(self) -> dict[str, str]:
-        """Clip bounds that cannot matter, with why."""
-        if self.optimizer.updates_per_step > 1 or self.train.dtype != "float32":
-            return {}
-        reason = "optimizer.updates_per_step = 1 keeps the ratio at 1, which is never clipped"
-        return dict.fromkeys(("epsilon", "epsilon_high"), reason)
-
-
-class Source:
-    """What a person wrote, and where: for messages, and to find the files it names.
-
-    folder: where its file lies, if it is one.
-    """
-
-    def __init__(self, data: dict[str, Any], places: Mapping[str, str], folder: Path | None = None) -> None:
-        self.data = data
-        self.folder = folder
-        self._places = places
-
-    def with_defaults(self, tables: Mapping[str, Mapping[str, Any]], where: str) -> Source:
-        """The same, with other settings where this one has none. Args: where: who says so, for messages."""
-        names = {**self.data, **tables}
-        merged = {name: {**tables.get(name, {}), **self.data.get(name, {})} for name in names}
-        added = ((name, key) for name, table in tables.items() for key in table if key not in self.data.get(name, {}))
-        theirs = {f"{name}.{key}": where for name, key in added}
-        return Source(merged, {**theirs, **self._places}, self.folder)
-
-    def place(self, path: str) -> str:
-        """`file:line: ` of a dotted key, else of a key in it, else of the table around it, or nothing."""
-        while path:
-            inside = (place for key, place in self._places.items() if f"{key}.".startswith(f"{path}."))
-            if found := self._places.get(path) or next(inside, ""):
-                return f"{found}: "
-            path = path.rpartition(".")[0]
-        return ""
 
 
 def recommended(environment: Environment, written: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -253,21 +70,21 @@ def load_config(source: str | Path | Mapping[str, Any], overrides: Sequence[str]
         overrides: `train.steps=200`, values as in TOML; a bare word is a string.
     Raises: ConfigError: one line that says where, what and what to do.
     """
-    return resolve(_read(source, overrides))
+    return resolve(read(source, overrides))
 
 
 def load_environment(source: str | Mapping[str, Any], overrides: Sequence[str] = ()) -> Environment:
     """An environment alone, as `load_config` takes it. Raises: ConfigError: it cannot be, or there are other tables."""
-    read = _read(source, overrides)
-    for table in read.data:
+    written = read(source, overrides)
+    for table in written.data:
         if table != "environment":
-            raise ConfigError(f"{read.place(table)}unknown table '{table}'; it is about environment alone")
-    return _world(read, {})
+            raise ConfigError(f"{written.place(table)}unknown table '{table}'; it is about environment alone")
+    return _world(written, {})
 
 
 def load_sft(environment: str, overrides: Sequence[str] = ()) -> tuple[Environment, SFTConfig, MemoryConfig]:
     """An environment and how its starter is made; the tables are environment, sft and memory."""
-    source = _read(environment, overrides)
+    source = read(environment, overrides)
     tables = ("environment", "sft", "memory")
     for table in source.data:
         if table not in tables:
@@ -398,66 +215,6 @@ def _world(source: Source, names: dict[str, str]) -> Environment:
     return environment
 
 
-def _read(source: str | Path | Mapping[str, Any], overrides: Sequence[str]) -> Source:
-    places: dict[str, str] = {}
-    folder: Path | None = None
-    if isinstance(source, Mapping):
-        data = {table: dict(content) for table, content in source.items()}
-    elif str(source).endswith(".toml"):
-        path = Path(source)
-        folder = path.parent
-        try:
-            text = path.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
-            data = tomllib.loads(text)
-        except FileNotFoundError as error:
-            raise ConfigError(f"{path} does not exist; give a .toml file or the name of an environment") from error
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-            raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
-        places = {key: f"{path}:{line}" for key, line in _lines(text).items()}
-    elif (Path(source) / "config.toml").is_file():
-        raise ConfigError(f"{source} is the folder of a run; go on with: {command('train', '--resume', source)}")
-    elif Path(source).suffix.lower() in OTHER_FORMATS:
-        raise ConfigError(f"{source}: a config is a TOML file, as in configs/; write it as {Path(source).stem}.toml")
-    else:
-        data = {"environment": {"name": str(source)}}
-    if isinstance(overrides, str):
-        raise ConfigError(f"overrides = {overrides!r} is one string; write a list: [{overrides!r}]")
-    for override in overrides:
-        key, separator, value = override.partition("=")
-        parts = key.strip().split(".")
-        if not separator or len(parts) < 2 or not all(parts):
-            raise ConfigError(f"--set {override}: write it as table.key=value, for example train.steps=200")
-        table: Any = data
-        for part in parts[:-1]:
-            table = table.setdefault(part, {})
-            if not isinstance(table, dict):
-                raise ConfigError(f"--set {override}: '{part}' is a value, not a table")
-        table[parts[-1]] = _value(value)
-        places[key.strip()] = f"--set {override}"
-    return Source(data, places, folder)
-
-
-def _value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
-def _lines(text: str) -> dict[str, int]:
-    """The line of every table and key, as far as a line-wise look can tell."""
-    lines: dict[str, int] = {}
-    table = ""
-    for number, line in enumerate(text.splitlines(), 1):
-        if header := re.match(r"\s*\[([\w.\- \"]+)\]", line):
-            table = header[1].replace(" ", "").replace('"', "")
-            lines.setdefault(table, number)
-        elif key := re.match(r"\s*([\w.\-\"]+)\s*=", line):
-            name = key[1].replace('"', "")
-            lines.setdefault(f"{table}.{name}" if table else name, number)
-    return lines
-
-
 def _named(
     source: Source, table: str, known: dict[str, str], base: type[S], names: dict[str, str], default: str | None
 ) -> S:
@@ -573,28 +330,3 @@ def _policies(source: Source, team: Team, starter: str) -> dict[str, PolicyConfi
         name: policy.model_copy(update={"model": whole_folder(policy.model, source.folder)})
         for name, policy in made.items()
     }
-
-
-def _effective(settings: Settings, idle: Mapping[str, str] | None = None) -> dict[str, Any]:
-    left_out = {**settings.inert(), **(idle or {})}
-    return {key: value for key, value in settings.model_dump(mode="json").items() if key not in left_out}
-
-
-def to_toml(tables: Mapping[str, Any], path: str = "") -> str:
-    """Tables of numbers, strings, booleans and lists as TOML; None is left out."""
-    lines: list[str] = []
-    plain = {key: value for key, value in tables.items() if not isinstance(value, dict) and value is not None}
-    if path and (plain or not tables):
-        lines.append(f"[{path}]")
-    lines += [f"{_bare(key)} = {json.dumps(value, ensure_ascii=False)}" for key, value in plain.items()]
-    if lines:
-        lines.append("")
-    text = "\n".join(lines) + ("\n" if lines else "")
-    for key, value in tables.items():
-        if isinstance(value, dict) and (value or not path):
-            text += to_toml(value, f"{path}.{_bare(key)}" if path else _bare(key))
-    return text
-
-
-def _bare(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)

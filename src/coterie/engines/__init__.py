@@ -1,1 +1,1 @@
-"""Engines: what answers. `base.py` is the protocol."""
+"""Engines: what answers. The protocol is `kernel/engine.py`."""

@@ -13,9 +13,6 @@ nothing outside ever runs twice.
 from __future__ import annotations
 
 import asyncio
-import json
-import math
-import re
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from operator import attrgetter
@@ -24,6 +21,7 @@ from typing import Any, TypeVar, get_args
 
 from coterie.errors import CallError, EnvError, ExternalEffect, Unavailable
 from coterie.kernel import calls
+from coterie.kernel.bounds import LARGEST_METRIC, LARGEST_REWARD, as_json, checked_number, checked_text
 from coterie.kernel.environment import Environment, Task
 from coterie.kernel.episode import (
     NO_OUTCOME,
@@ -50,17 +48,8 @@ from coterie.seeds import seed_of
 Perform = Callable[[Callable[..., JSON], tuple[JSON, ...]], Awaitable[JSON]]
 """Runs a call live; raises CallError or Unavailable."""
 E = TypeVar("E", Asked, Rewarded)
-DEEPEST = 100
-"""Levels of lists and objects in what goes to a call and comes back: logs are written by recursion."""
-BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
-"""What opens and closes lists and objects in JSON; a string comes whole, so that its brackets do not count."""
 VALUES = {Asked: attrgetter("prompts", "max_tokens", "stop"), Rewarded: attrgetter("role", "point", "value", "name")}
 """What says that two of the events a replay is full of are the same."""
-LARGEST_REWARD = 1e9
-"""Of one reward. A gradient is in proportion to it, and is squared and summed over the weights in float32: 1e9 squared,
-over a billion weights, is 1e27, well below where float32 ends."""
-LARGEST_METRIC = 2.0**53
-"""Of one metric: the last whole number that every smaller one can be told from; means never overflow."""
 LONGEST_EPISODE = 2000
 """Decision points of an episode: more is a loop that a model's words keep going."""
 NEVER_AWAITED = (
@@ -282,7 +271,7 @@ class Cursor:
             raise EnvError(
                 f"play of task {self.task.id} has more than {LONGEST_EPISODE} decision points; bound its loops"
             )
-        stop = tuple(_text(one, "a stop string") for one in stop)
+        stop = tuple(checked_text(one, "a stop string") for one in stop)
         limited = max_tokens is None or (isinstance(max_tokens, int) and max_tokens >= 1)
         if not limited or not all(stop):
             raise EnvError(
@@ -306,7 +295,7 @@ class Cursor:
     async def call(self, function: Callable[..., JSON], args: tuple[JSON, ...], effect: Effect) -> JSON:
         if effect not in get_args(Effect):
             raise EnvError(f"scene.call with effect = {effect!r:.80}; an effect is {' or '.join(get_args(Effect))}")
-        called = Called(calls.named(function), _as_json(list(args), "arguments"), effect)
+        called = Called(calls.named(function), as_json(list(args), "arguments"), effect)
         self._say(called)
         self._external |= effect == "external"
         replayed = self._next_recorded()
@@ -318,15 +307,15 @@ class Cursor:
         assert isinstance(replayed, Returned)
         if replayed.error is not None:
             raise CallError(*replayed.error, replayed.place)
-        return _as_json(replayed.value, "result")
+        return as_json(replayed.value, "result")
 
     def turn(self, number: int) -> None:
         self._turn = number
         self._say(TurnBegan(number))
 
     def reward(self, role: str | None, value: float, name: str) -> None:
-        value = _number(value, f"the reward '{name}' of {role or 'the team'}", LARGEST_REWARD)
-        name = one_line(_text(name, "a reward's name"))
+        value = checked_number(value, f"the reward '{name}' of {role or 'the team'}", LARGEST_REWARD)
+        name = one_line(checked_text(name, "a reward's name"))
         if role is not None and role not in self._roles:
             raise EnvError(f"the reward '{name}' is for role {role!r:.80}; the roles are {sorted(self._roles)}")
         if role is not None and role not in self._spoke:
@@ -336,13 +325,13 @@ class Cursor:
         self._say(again or Rewarded(role, point, value, name))
 
     def outcome(self, solved: bool, reason: str) -> None:
-        reason = one_line(_text(reason, "the reason of scene.fail"))
+        reason = one_line(checked_text(reason, "the reason of scene.fail"))
         self._say(Ended(False, self._overlong) if self._overlong else Ended(solved, reason))
         self._ended = True
 
     def metric(self, name: str, value: float) -> None:
-        value = _number(value, f"the metric '{name}'", LARGEST_METRIC)
-        self._say(Noted(one_line(_text(name, "a metric's name")), value))
+        value = checked_number(value, f"the metric '{name}'", LARGEST_METRIC)
+        self._say(Noted(one_line(checked_text(name, "a metric's name")), value))
 
     # Behind them.
 
@@ -401,7 +390,7 @@ class Cursor:
     async def _run_call(self, called: Called) -> Returned:
         assert self._function is not None
         try:
-            return Returned(_as_json(await self._perform(self._function, tuple(called.args)), "result"))
+            return Returned(as_json(await self._perform(self._function, tuple(called.args)), "result"))
         except CallError as error:
             return Returned(error=(clean(error.kind), clean(error.message)), place=clean(error.place))
 
@@ -422,46 +411,3 @@ class Cursor:
                 f"play of task {self.task.id} is not deterministic: it ended before event "
                 f"{len(self._events)}, {self._recorded[len(self._events)]}, of the replayed log"
             )
-
-
-def _number(value: object, what: str, largest: float) -> float:
-    """A number that statistics can take. Raises: EnvError: it is none, not finite, or too large."""
-    try:
-        number = math.nan if isinstance(value, str) else float(value)  # pyright: ignore[reportArgumentType]
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not abs(number) <= largest:
-        advice = ": scale it" if isinstance(value, int | float) and math.isfinite(value) else ""
-        raise EnvError(f"{what} is {value!r:.80}; it must be a finite number, at most {largest:,.0f} in size{advice}")
-    return number
-
-
-def _text(value: object, what: str) -> str:
-    if not isinstance(value, str):
-        raise EnvError(f"{what} is {value!r:.80}; give a string")
-    return clean(value)
-
-
-def _as_json(value: JSON, what: str) -> JSON:
-    """Plain data, the same live and replayed.
-
-    Raises: EnvError: it is none. CallError: it is data that no log can hold, which may depend on what a model wrote.
-    """
-    try:
-        written = json.dumps(value, ensure_ascii=False, allow_nan=False)
-        if _depth(written) > DEEPEST:
-            raise ValueError(f"nested deeper than {DEEPEST}")
-        return json.loads(clean(written))
-    except TypeError as error:
-        raise EnvError(f"{what} of scene.call must be JSON: {error}") from error
-    except (ValueError, RecursionError) as error:
-        raise CallError("unusable", f"{what} of scene.call: {error}") from error
-
-
-def _depth(written: str) -> int:
-    """How deep lists and objects nest in JSON."""
-    depth = deepest = 0
-    for found in BRACKETS.findall(written):
-        depth += (found in "[{") - (found in "]}")
-        deepest = max(deepest, depth)
-    return deepest

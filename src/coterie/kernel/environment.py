@@ -1,7 +1,7 @@
 """What a user writes: an `Environment`, and the `Task` it plays.
 
 An environment is a frozen record of settings with one coroutine, `play`. What `play` may
-use is in `scene.py`; how to prove that it keeps its contract is in `conformance.py`.
+use is in `scene.py`; how to prove that it keeps its contract is in `checks/conformance.py`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from coterie.seeds import seed_of
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 STARTERS = {
-    "starter": "starter",
-    "starter-code": "starter_code",
-    "starter-assistants": "starter_assistants",
-    "starter-assistants-solo": "starter_assistants_solo",
+    "starter": "plan_path",
+    "starter-code": "code",
+    "starter-assistants": "assistants",
+    "starter-assistants-solo": "assistants_solo",
 }
-"""The small models that are shipped: their names, and their folders in the package."""
+"""The small models that are shipped: their names, and their folders in `starters/`."""
 
 
 class Settings(BaseModel):

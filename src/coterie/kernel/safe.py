@@ -2,7 +2,7 @@
 
 What models, tasks, environments and errors write is shown as text: characters that would move a cursor, hide
 a line or turn its direction are written out. Whatever is printed goes through `plain`, once, where it is printed:
-`cli.say`, the console of `terminal.py`, the report's page and the pages that benchmarks write.
+`output.say`, the console of `report/terminal.py`, the report's page and the pages that benchmarks write.
 """
 
 from __future__ import annotations

@@ -78,6 +78,7 @@ class Watch:
                     self._settle()
         except Late as late:
             self._began = 0.0
+            self._fired = False
             raise Stuck(
                 f"{what()} has run for more than {self.limit_s:g} s{_places(late)}; it may loop for ever: bound the "
                 "loop, give heavy work to scene.call, or raise the limit (of a run: engine.play_timeout_s)"
@@ -154,18 +155,21 @@ class Watch:
                     self._fired = False
 
     def _settle(self) -> None:
-        """Takes back what was to be raised, now that the piece has ended, and raises it here."""
+        """Waits for what was to be raised, now that the piece has ended, so that it is raised here.
+
+        It is not taken back: Python 3.11 would look for it for ever, and never go on where calls are traced.
+        """
         with self._lock:
-            if self._fired:
-                self._fired = False
-                _raise_in(threading.get_ident(), None)
-                raise Late
+            fired, self._fired = self._fired, False
+        if fired:
+            _raise_in(threading.get_ident(), Late)
+            while True:
+                pass
 
 
-def _raise_in(thread: int, error: type[BaseException] | None) -> None:
-    """Has a thread raise an error at its next step; None takes it back."""
-    given = None if error is None else ctypes.py_object(error)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), given)
+def _raise_in(thread: int, error: type[BaseException]) -> None:
+    """Has a thread raise an error at its next step."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))
 
 
 def _places(late: Late) -> str:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from coterie.algorithms.base import Denominator
 from coterie.kernel.team import Graded
+from coterie.learning.loss import Denominator
 
 
 @dataclass(frozen=True, slots=True, order=True)

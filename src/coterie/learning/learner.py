@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
-from coterie.algorithms.base import Loss
 from coterie.errors import UpdateError
 from coterie.kernel.team import Graded
 from coterie.learning.batch import Learned, Pack, RoleLearned, Row, microbatches, pack, rows_of
 from coterie.learning.forward import Layout, Scores, lay_out, score
+from coterie.learning.loss import Loss
 from coterie.learning.losses import clip_share, kl_k3, token_losses
 from coterie.learning.optimizer import OptimizerConfig, learning_rate
 from coterie.models.load import Model

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from coterie.algorithms.base import Loss
+from coterie.learning.loss import Loss
 
 
 def token_losses(

@@ -160,7 +160,7 @@ def save_model(model: Model, folder: Path) -> None:
 
 def starter_folder(name: str) -> Path:
     """Where a shipped starter lies."""
-    return Path(str(resources.files("coterie") / STARTERS[name]))
+    return Path(str(resources.files("coterie") / "starters" / STARTERS[name]))
 
 
 def memory_text(sources: Mapping[str, str]) -> str:

@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.progress import Progress, TextColumn
 from rich.table import Table
 
-from coterie.config.resolve import Config
+from coterie.config.settings import Config
 from coterie.report.diagnose import Watch
 from coterie.run.folder import Run
 

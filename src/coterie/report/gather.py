@@ -20,8 +20,9 @@ from coterie.report.diagnose import WINDOW, history
 from coterie.report.text import log_text, why_comparable
 from coterie.run.ablation import BASE, Ablation, Change
 from coterie.run.evaluate import Evaluation
-from coterie.run.folder import Played, Run
+from coterie.run.folder import Run
 from coterie.run.loaded import Loaded, load
+from coterie.run.records import Played
 
 AUDITED = 3
 """Tasks of the last saved rollout whose groups are shown."""

@@ -5,11 +5,14 @@ What a model wrote is shown as text: control characters are written out, nothing
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from coterie.kernel.episode import Answered, Asked, Called, Ended, Log, Noted, Returned, Rewarded, TurnBegan, text_of
 from coterie.kernel.group import Group
 from coterie.kernel.safe import plain
+from coterie.memory.hygiene import near_duplicates
 from coterie.memory.store import MemoryConfig, Store
-from coterie.run.folder import Played
+from coterie.run.records import Played
 
 
 def tree_text(played: Played) -> str:
@@ -109,8 +112,11 @@ def _indented(text: str, first: str) -> list[str]:
     return [first + line for line in text.split("\n")]
 
 
-def memory_text(store: Store, config: MemoryConfig, role: str | None = None) -> str:
-    """A store as a person reads it: entries by role, the strongest first. role: of this one alone."""
+def memory_text(store: Store, config: MemoryConfig, role: str | None, queries: Collection[str]) -> str:
+    """A store as a person reads it: entries by role, the strongest first.
+
+    Args: role: of this one alone. queries: held out; entries from nearly one of them are told.
+    """
     if config.mode == "off":
         return "this run remembers nothing: memory.mode = 'off'"
     lines = [f"{len(store.entries)} entries after {store.iteration} steps, {store.digest[:12]}"]
@@ -132,4 +138,8 @@ def memory_text(store: Store, config: MemoryConfig, role: str | None = None) -> 
                 f"    for: {entry.key} ({judged}, since step {entry.born}, last used {entry.used}{state}; "
                 f"from {len(entry.sources)} of {' '.join(entry.origin[:2])})"
             )
+    if store.entries:
+        near = near_duplicates(store, queries)
+        lines += ["", f"from nearly one of {len(queries)} validation queries: {len(near)}"]
+        lines += [f"  {entry.key}  ~  {query}" for entry, query in near[:20]]
     return plain("\n".join(lines))

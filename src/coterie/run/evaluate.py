@@ -13,7 +13,7 @@ from coterie.kernel.episode import Log, Noted
 from coterie.kernel.mistakes import task_of
 from coterie.kernel.play import Play, Sampling, Seats, drive
 from coterie.kernel.team import Team
-from coterie.memory.store import Recall
+from coterie.memory.recall import Recall
 
 Z95 = 1.959964
 """The 97.5 % point of the normal distribution."""

@@ -15,7 +15,7 @@ from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any
 
-from coterie.config.resolve import Config
+from coterie.config.settings import Config
 from coterie.kernel.environment import Settings
 
 EXACT = ("coterie", "torch", "transformers", "tokenizers")

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import fcntl
 import gzip
-import hashlib
 import json
 import os
 import platform
-import re
 import shlex
 import shutil
 import subprocess
@@ -24,79 +21,41 @@ import sys
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, TypeAdapter
-from safetensors import SafetensorError
+from pydantic import TypeAdapter
 
-from coterie.config.resolve import Config, load_config
+from coterie.config.resolve import load_config
+from coterie.config.settings import Config
 from coterie.errors import CheckpointError, ConfigError
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import Split
 from coterie.kernel.episode import LOGS, Log
-from coterie.kernel.group import Collected
 from coterie.kernel.mistakes import check_split, task_of
 from coterie.kernel.safe import command, one_line
-from coterie.memory.store import Store
 from coterie.run.exactness import MENDS
+from coterie.run.files import (
+    MANIFEST,
+    _flush,
+    check_free,
+    files_in,
+    fingerprint_of,
+    identity,
+    steps_in,
+    unread,
+    whole,
+    write_whole,
+)
+from coterie.run.records import METRICS, PLAYED, PROGRESS, About, Played, Progress
 
-MANIFEST = "manifest.json"
-STEP = re.compile(r"step-(\d{5,})")
-"""How a checkpoint's folder and a rollout's file begin; other names there are somebody else's."""
 REPLACED = ".replaced-"
 """How a checkpoint is called while another of the same step takes its place."""
 PRUNED = ".pruned-"
 """How it is called while it is being removed."""
 RETRIES = 20
 """How often a reader looks again for a checkpoint that the run has just replaced."""
-
-
-@dataclass(frozen=True, slots=True)
-class Played:
-    """What one task of a saved rollout holds: where the task is found again, its groups and credit."""
-
-    split: Split
-    index: int
-    collected: Collected
-    advantages: tuple[tuple[float, ...], ...]
-
-
-PLAYED: TypeAdapter[Played] = TypeAdapter(Played)
-
-
-@dataclass(slots=True)
-class Progress:
-    """Where a run is: all that a checkpoint holds beside weights and optimizers.
-
-    step: updates made. best_step, best_success: the checkpoint validation prefers. budget: tokens
-    and calls so far. memory: what roles remember. pending: the metrics of the last step, where it was left
-    before its validation; a run that has not begun has step 0 to validate.
-    """
-
-    step: int = 0
-    pending: dict[str, int | float] | None = field(default_factory=lambda: {"step": 0})
-    best_step: int = -1
-    best_success: float = -1.0
-    budget: dict[str, int] = field(default_factory=dict[str, int])
-    memory: Store = field(default_factory=Store)
-
-
-class About(BaseModel, extra="allow"):
-    """What about.json must hold for a run to go on; the rest is for people."""
-
-    exact: dict[str, str]
-    versions: dict[str, Any] = {}
-    hardware: dict[str, Any] = {}
-    went_on_anyway: list[Any] = []
-    lost_lines: list[int] = []
-    steps_changed: list[Any] = []
-
-
-PROGRESS: TypeAdapter[Progress] = TypeAdapter(Progress)
-METRICS: TypeAdapter[dict[str, float]] = TypeAdapter(dict[str, int | float])
 MANIFESTS: TypeAdapter[dict[str, list[int | str]]] = TypeAdapter(dict[str, list[int | str]])
 
 
@@ -120,7 +79,7 @@ class Run:
         """
         check_free(folder)
         aside = folder.with_name(f".{folder.name}-{os.getpid()}")
-        with _whole(folder, "choose another folder with --out", aside):
+        with whole(folder, "choose another folder with --out", aside):
             aside.mkdir(parents=True)
             run = cls(aside)
             run._write("config.toml", _whole_config(config, folder))
@@ -205,7 +164,7 @@ class Run:
                 raise CheckpointError(
                     f"{self.folder / 'lock'} cannot be written: {error.strerror}; make the folder writable, or copy it"
                 ) from error
-            self._held = _identity(lock.fileno())
+            self._held = identity(lock.fileno())
             try:
                 yield
             finally:
@@ -214,7 +173,7 @@ class Run:
     def log(self, metrics: Mapping[str, float]) -> None:
         """Appends one step's line to metrics.jsonl."""
         self._check_there()
-        with _whole(self.folder / "metrics.jsonl", self._go_on), (self.folder / "metrics.jsonl").open("a") as file:
+        with whole(self.folder / "metrics.jsonl", self._go_on), (self.folder / "metrics.jsonl").open("a") as file:
             file.write(json.dumps(metrics) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -225,7 +184,7 @@ class Run:
         try:
             lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
         except OSError as error:
-            raise CheckpointError(f"{file} {_unread(error)}; put it back") from error
+            raise CheckpointError(f"{file} {unread(error)}; put it back") from error
         found: list[dict[str, float]] = []
         for number, line in enumerate(lines, 1):
             if line.endswith(b"\n"):  # the last may be half written
@@ -259,7 +218,7 @@ class Run:
 
     def saved_episodes(self) -> list[int]:
         """Steps whose rollout was saved, in order."""
-        return sorted(_steps(self.folder / "episodes", ".jsonl.gz"))
+        return sorted(steps_in(self.folder / "episodes", ".jsonl.gz"))
 
     def check_begun(self) -> None:
         """Raises CheckpointError: steps were made, and no checkpoint of them is left to go on from."""
@@ -311,7 +270,7 @@ class Run:
 
     def checkpoints(self) -> list[int]:
         """Steps that have a checkpoint, in order."""
-        return sorted(_steps(self.folder / "checkpoints"))
+        return sorted(steps_in(self.folder / "checkpoints"))
 
     def save_checkpoint(self, progress: Progress, write: Any, keep: int) -> None:
         """Writes a checkpoint aside, renames it whole and removes those no longer kept.
@@ -322,13 +281,13 @@ class Run:
         aside = folder.with_name(f".{folder.name}")
         shutil.rmtree(aside, ignore_errors=True)
         self._check_there()
-        with _whole(folder, self._go_on, aside):
+        with whole(folder, self._go_on, aside):
             aside.mkdir(parents=True)
             write(aside)
             (aside / "progress.json").write_bytes(PROGRESS.dump_json(progress))
-            manifest = {str(file.relative_to(aside)): _fingerprint(file) for file in _files(aside)}
+            manifest = {str(file.relative_to(aside)): fingerprint_of(file) for file in files_in(aside)}
             (aside / MANIFEST).write_text(json.dumps(manifest, indent=1))
-            for file in (*_files(aside), aside / MANIFEST, aside):
+            for file in (*files_in(aside), aside / MANIFEST, aside):
                 _flush(file)
             if folder.exists():  # left before its validation: one of the two is there at any moment
                 folder.rename(folder.with_name(f"{REPLACED}{folder.name}"))
@@ -381,7 +340,7 @@ class Run:
                 manifest = (folder / MANIFEST).open("rb")
             except OSError as error:
                 if folder.exists():
-                    raise CheckpointError(f"{folder / MANIFEST} {_unread(error)}; {self._other(folder)}") from error
+                    raise CheckpointError(f"{folder / MANIFEST} {unread(error)}; {self._other(folder)}") from error
                 continue  # replaced between two looks
             with manifest:
                 fcntl.flock(manifest, fcntl.LOCK_SH)
@@ -406,17 +365,17 @@ class Run:
     def _verified(self, folder: Path, manifest: bytes) -> Progress:
         try:
             listed = MANIFESTS.validate_json(manifest)
-            there = {str(one.relative_to(folder)) for one in _files(folder)}
+            there = {str(one.relative_to(folder)) for one in files_in(folder)}
             if "progress.json" not in listed or not there <= listed.keys():
                 raise CheckpointError(f"{folder / MANIFEST} does not list its files; {self._other(folder)}")
             for name, fingerprint in listed.items():
-                if _fingerprint(folder / name) != fingerprint:
+                if fingerprint_of(folder / name) != fingerprint:
                     raise CheckpointError(f"{folder / name} is cut or changed; {self._other(folder)}")
             return PROGRESS.validate_json((folder / "progress.json").read_bytes())
         except CheckpointError:
             raise
         except OSError as error:
-            raise CheckpointError(f"{error.filename or folder} {_unread(error)}; {self._other(folder)}") from error
+            raise CheckpointError(f"{error.filename or folder} {unread(error)}; {self._other(folder)}") from error
         except ValueError as error:
             raise CheckpointError(f"{folder} is damaged; {self._other(folder)}") from error
 
@@ -435,13 +394,13 @@ class Run:
         """
         kept = [json.dumps(line) for line in self.metrics() if line["step"] < lines]
         self._write("metrics.jsonl", "".join(f"{line}\n" for line in kept))
-        for number, file in _steps(self.folder / "episodes", ".jsonl.gz").items():
+        for number, file in steps_in(self.folder / "episodes", ".jsonl.gz").items():
             if number > step:
                 file.unlink()
 
     def _write(self, name: str, content: str | bytes) -> None:
         self._check_there()
-        with _whole(self.folder / name, self._go_on):
+        with whole(self.folder / name, self._go_on):
             (self.folder / name).parent.mkdir(exist_ok=True)
         write_whole(self.folder / name, content, self._go_on)
 
@@ -451,7 +410,7 @@ class Run:
         Nor is another that stands in its place written to, or the same by a fork of the process that holds it.
         """
         with contextlib.suppress(OSError):
-            if self.folder.is_dir() and (self._held is None or self._held == _identity(self.folder / "lock")):
+            if self.folder.is_dir() and (self._held is None or self._held == identity(self.folder / "lock")):
                 return
         raise CheckpointError(
             f"{self.folder} is gone: it was moved, removed or replaced while the run went on, or play has changed the "
@@ -468,11 +427,6 @@ class Run:
         return f"go on with: {self.resume_command}"
 
 
-def _identity(file: int | Path) -> tuple[int, int, int]:
-    there = os.fstat(file) if isinstance(file, int) else file.stat()
-    return os.getpid(), there.st_dev, there.st_ino
-
-
 def _whole_config(config: Config, folder: Path) -> str:
     return f"# {one_line(command('train', folder / 'config.toml'))}\n\n{config.toml()}"
 
@@ -481,85 +435,6 @@ def new_folder(environment: str) -> Path:
     """Where a run goes when nobody says: runs/DATE-TIME-ENVIRONMENT."""
     name = Path(environment.split(":", maxsplit=1)[0]).stem if ":" in environment else environment
     return Path("runs") / f"{time.strftime('%Y-%m-%d-%H%M%S')}-{name}"
-
-
-def write_whole(path: Path, content: str | bytes, advice: str) -> None:
-    """Writes a file aside and renames it, so that it is whole or not there.
-
-    Args: advice: what to do where it cannot be written. Raises: CheckpointError: it cannot.
-    """
-    aside = path.with_name(f".{path.name}")
-    with _whole(path, advice, aside):
-        with aside.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.rename(path)
-
-
-@contextlib.contextmanager
-def _whole(path: Path, advice: str, aside: Path | None = None) -> Iterator[None]:
-    """A write that fails is one line; what was written aside is removed."""
-    try:
-        yield
-    except (OSError, RuntimeError, SafetensorError) as error:  # what torch and safetensors raise on a full disk
-        with contextlib.suppress(OSError):  # its folder may be gone, or no folder
-            _remove(aside)
-        reason = (isinstance(error, OSError) and error.strerror) or str(error).splitlines()[0]
-        raise CheckpointError(
-            f"{path} could not be written: {reason}; {'make room and ' if _is_full(error) else ''}{advice}"
-        ) from error
-
-
-def _remove(aside: Path | None) -> None:
-    if aside is not None and aside.is_dir():
-        shutil.rmtree(aside)
-    elif aside is not None:
-        aside.unlink(missing_ok=True)
-
-
-def _unread(error: OSError) -> str:
-    """Why a file could not be read."""
-    return "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
-
-
-def _is_full(error: Exception) -> bool:
-    """Whether there was no room; torch and safetensors say so in exceptions of their own."""
-    return not isinstance(error, OSError) or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-def check_free(folder: Path) -> None:
-    """Raises CheckpointError: a run is to be made where something is."""
-    try:
-        there = folder.exists()
-    except OSError as error:
-        raise CheckpointError(f"{one_line(str(folder)):.80} cannot be a folder's name: {error.strerror}") from error
-    if there:
-        go_on = f", or go on with: {command('train', '--resume', folder)}" if (folder / "config.toml").exists() else ""
-        raise CheckpointError(f"{folder} exists; choose another folder with --out{go_on}")
-
-
-def _steps(folder: Path, ending: str = "") -> dict[int, Path]:
-    """What lies there under a step's name, by its number."""
-    found = {STEP.fullmatch(path.name.removesuffix(ending)): path for path in folder.glob(f"step-*{ending}")}
-    return {int(match[1]): path for match, path in found.items() if match}
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _fingerprint(file: Path) -> list[Any]:
-    with file.open("rb") as handle:
-        return [file.stat().st_size, hashlib.file_digest(handle, "sha256").hexdigest()]
 
 
 def _about(config: Config, exact: Mapping[str, str]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from coterie.config.resolve import Config
+from coterie.config.settings import Config
 from coterie.errors import CheckpointError, ConfigError
 from coterie.kernel.engine import Engine
 from coterie.kernel.environment import Split
@@ -16,7 +16,8 @@ from coterie.kernel.episode import Log
 from coterie.kernel.mistakes import check_split, count_of
 from coterie.kernel.play import Play, Seats, drive
 from coterie.kernel.team import Team
-from coterie.memory.store import Mode, Recall
+from coterie.memory.recall import Recall
+from coterie.memory.store import Mode
 from coterie.run.ablation import BASE, Ablation, Change
 from coterie.run.evaluate import Evaluation, evaluate_team
 from coterie.run.exactness import exactness

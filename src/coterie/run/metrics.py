@@ -8,13 +8,14 @@ from statistics import fmean
 
 from coterie.algorithms.selection import Choice, select, variation
 from coterie.kernel.episode import NO_OUTCOME, Log, Noted, Rewarded
+from coterie.kernel.front import Budget
 from coterie.kernel.group import Group
-from coterie.kernel.play import Budget
 from coterie.kernel.team import Graded
 from coterie.learning.batch import Learned
-from coterie.memory.store import Episode, Store
+from coterie.memory.evolve import Episode
+from coterie.memory.store import Store
 from coterie.run.evaluate import Evaluation
-from coterie.run.folder import Played
+from coterie.run.records import Played
 
 
 def rollout_metrics(played: Sequence[Played], budget: Budget) -> dict[str, float]:

@@ -17,8 +17,7 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from coterie.algorithms.base import Loss
-from coterie.config.resolve import SFTConfig
+from coterie.config.settings import SFTConfig
 from coterie.errors import ConfigError
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import Environment, Lesson
@@ -27,8 +26,11 @@ from coterie.kernel.mistakes import task_of
 from coterie.kernel.scene import Reply
 from coterie.kernel.team import Graded
 from coterie.learning.learner import Learner
+from coterie.learning.loss import Loss
 from coterie.learning.optimizer import OptimizerConfig
-from coterie.memory.store import Episode, MemoryConfig, Recall, Store, evolve, told_by
+from coterie.memory.evolve import Episode, evolve, told_by
+from coterie.memory.recall import Recall
+from coterie.memory.store import MemoryConfig, Store
 from coterie.models.load import Model, load_model, prepare, save_model
 from coterie.models.rendering import Renderer
 from coterie.seeds import seed_of

@@ -12,8 +12,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from coterie.checks.conformance import rehearse
-from coterie.config.resolve import MUTE_TASKS, Config, load_config
+from coterie.checks.rehearsal import rehearse
+from coterie.config.resolve import load_config
+from coterie.config.settings import MUTE_TASKS, Config
 from coterie.errors import CheckpointError, ConfigError, EnvError, RolloutError, Unavailable, UpdateError
 from coterie.kernel.cursor import PlayBug
 from coterie.kernel.environment import Environment, Split
@@ -22,11 +23,13 @@ from coterie.kernel.mistakes import task_of
 from coterie.kernel.play import Play, drive
 from coterie.kernel.safe import command
 from coterie.kernel.team import count_tasks, route
-from coterie.memory.store import Recall, evolve, told_by
+from coterie.memory.evolve import evolve, told_by
+from coterie.memory.recall import Recall
 from coterie.run.ablation import Ablation, Change
 from coterie.run.evaluate import evaluate_team
 from coterie.run.exactness import exactness
-from coterie.run.folder import Played, Progress, Run, check_free, new_folder
+from coterie.run.files import check_free
+from coterie.run.folder import Run, new_folder
 from coterie.run.interrupts import Interrupts, Stop
 from coterie.run.metrics import (
     add_budget,
@@ -36,6 +39,7 @@ from coterie.run.metrics import (
     selection_metrics,
     update_metrics,
 )
+from coterie.run.records import Played, Progress
 from coterie.run.weights import Crew
 from coterie.seeds import seed_of
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from coterie.config.resolve import Config, PolicyConfig
+from coterie.config.settings import Config, PolicyConfig
 from coterie.engines.transformers import TransformersEngine
 from coterie.errors import CheckpointError, ConfigError
 from coterie.kernel.play import Sampling

@@ -152,7 +152,7 @@ def judged(box: dict[str, Any], tests: str, program: str, name: str, told: int =
     and iterators as something to call, exceptions by the name of Python's own, and what a call changed in its
     arguments is changed in the tests' too. So a program cannot touch what judges it.
 
-    Args: tests: with every assert a call of `__record__`, see `problems/formats.py`. name: the function. told: how
+    Args: tests: with every assert a call of `__record__`, see `formats.py`. name: the function. told: how
         many calls of it are told.
     Returns: an answer with `passed` and `total` asserts, calls `asked`, `answered` and out of time (`late`), and
         the first `calls` that could be made again, as pairs of JSON: their arguments, and what was answered, "" if the

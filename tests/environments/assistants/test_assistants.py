@@ -15,16 +15,10 @@ from coterie.checks.conformance import check
 from coterie.config.resolve import load_config
 from coterie.engines.scripted import ScriptedEngine
 from coterie.environments.assistants import world as assistance
-from coterie.environments.assistants.assistants import (
-    MOST,
-    NO_ANSWER,
-    Assistants,
-    catalogue,
-    cut,
-    parsed,
-    quoted,
-    strategy,
-)
+from coterie.environments.assistants.actions import cut, parsed, quoted
+from coterie.environments.assistants.assistants import Assistants
+from coterie.environments.assistants.data import MOST, catalogue
+from coterie.environments.assistants.demonstrations import NO_ANSWER, strategy
 from coterie.environments.assistants.world import Knowledge, Query, Shop
 from coterie.errors import ConfigError
 from coterie.kernel.cursor import Cursor
@@ -33,7 +27,9 @@ from coterie.kernel.episode import Asked, Noted, Rewarded, text_of
 from coterie.kernel.play import Play
 from coterie.kernel.scene import Reply
 from coterie.kernel.team import Team
-from coterie.memory.store import Entry, MemoryConfig, Recall, Store, evolve, told_by
+from coterie.memory.evolve import evolve, told_by
+from coterie.memory.recall import Recall
+from coterie.memory.store import Entry, MemoryConfig, Store
 
 ENV = Assistants(naive=0.0)
 ITEM = assistance.items()["red mug"]

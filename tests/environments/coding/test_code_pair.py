@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from coterie.checks.conformance import check
 from coterie.config.resolve import load_config
-from coterie.environments import code_pair
+from coterie.environments.coding import code_pair
 from coterie.environments.coding.code_pair import CodePair, expert_edits
 from coterie.environments.coding.problems import Problem, embedded
 from coterie.environments.coding.problems.formats import instrumented

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie import hub, load_config
+from coterie import load_config
 from coterie.environments.coding.code import Code
 from coterie.environments.coding.code_pair import CodePair
 from coterie.environments.coding.problems import data as published
@@ -16,6 +16,7 @@ from coterie.environments.coding.problems import golds
 from coterie.environments.coding.problems.data import BENCHMARKS, Data, held_out, load, problems, shared
 from coterie.environments.coding.problems.sources import Source, source_of
 from coterie.errors import ConfigError
+from coterie.models import hub
 from coterie.sandbox import Box
 from coterie.sandbox.backends import missing
 from tests.environments.coding.test_problems import HUMANEVAL, MBPP, OWN, written

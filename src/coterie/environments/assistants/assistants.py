@@ -2,7 +2,7 @@
 
 The team is JoyAgents-R1's (arXiv:2506.19846): a `master` that routes and aggregates; `qa`, which searches a
 knowledge base; `shop_call` and `general_call`, which have typed tools; `math`. The paper's data and action
-format are not public: the queries (`assistance.py`), the grammar and the limits are ours.
+format are not public: the queries (`world.py`), the grammar and the limits are ours.
 
 Every call ends with one line that is exactly one action; what stands before it is thought:
 
@@ -30,35 +30,32 @@ published ones, 1 and 1, are another setting.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
-from pathlib import Path
 from random import Random
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from coterie.environments.assistants import world as assistance
-from coterie.environments.assistants.world import KINDS, SKILLS, Knowledge, Query, Shop, plan, read, steps, tool_call
+from coterie.environments.assistants.actions import Action, bytes_of, cut, one_line, parsed, plain, quoted
+from coterie.environments.assistants.data import catalogue, queries, sentences
+from coterie.environments.assistants.demonstrations import (
+    NO_ANSWER,
+    advised,
+    alone_says,
+    caller_says,
+    master_says,
+    math_says,
+)
+from coterie.environments.assistants.world import KINDS, SKILLS, Knowledge, Query, Shop
 from coterie.environments.tools import Toolbox
-from coterie.errors import ConfigError
-from coterie.kernel.environment import SPLITS, Environment, Split, split_of
+from coterie.kernel.environment import Environment, Split
 from coterie.kernel.scene import Prompt, Reply, Scene
 
 MASTER = "master"
 MASTER_CALLS, CALLS_A_TASK = 8, 4
 """Calls of the master in an episode, and of a specialist for one task."""
-LONGEST = 200
-"""Bytes of a task, of an answer, and of what a line quotes."""
-ACTION = re.compile(r"(delegate|tool|final)\((.*)\)")
-ANOTHER = re.compile(r"\)\s*(?:delegate|tool|final)\(")
-"""An action that is followed by one: neither counts."""
-MOST = 10**9
-"""Of a price or a stock."""
 MALFORMED = "error: end with one action"
-NO_ANSWER = "no answer"
 INSTRUCTIONS = {
     MASTER: "You answer a user's query with the help of specialists. End your reply with one line that is one action: "
     "delegate(AGENT, TASK), where AGENT is one of {agents}, or final(ANSWER).",
@@ -69,50 +66,6 @@ INSTRUCTIONS = {
 }
 ALONE = "You answer a user's query with tools, step by step."
 HOW = "End your reply with one line that is one action: tool(NAME, JSON_ARGUMENTS) or final(ANSWER). Tools: {tools}"
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """What a call decided. kind: delegate, tool or final. name: the agent or tool. text: the task or answer."""
-
-    kind: str
-    name: str = ""
-    text: str = ""
-    arguments: Any = None
-
-    def __str__(self) -> str:
-        if self.kind == "final":
-            return f"final({self.text})"
-        return f"{self.kind}({self.name}, {self.text if self.kind == 'delegate' else json.dumps(self.arguments)})"
-
-
-def parsed(text: str) -> Action | None:
-    """The action in a reply: its last line, where that and no other line is one."""
-    *thought, last = [line.strip() for line in text.strip().splitlines()] or [""]
-    match = ACTION.fullmatch(last)
-    if match is None or len(last) > 10 * LONGEST or any(map(ACTION.fullmatch, thought)):
-        return None
-    kind, content = match[1], match[2].strip()
-    if kind != "tool" and ANOTHER.search(last):
-        return None
-    if kind == "final":
-        return Action(kind, text=content) if content else None
-    name, _, rest = (part.strip() for part in content.partition(","))
-    if not (rest and re.fullmatch(r"\w{1,40}", name)):
-        return None
-    if kind == "delegate":
-        return Action(kind, name, cut(rest))
-    arguments = _object(rest)
-    return None if arguments is None else Action(kind, name, arguments=arguments)
-
-
-def _object(text: str) -> dict[str, Any] | None:
-    """A JSON object, or None."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 @dataclass(slots=True)
@@ -267,7 +220,7 @@ class Assistants(Environment):
         told = [task]
         broken = 0
         for _ in range(limit):
-            if count.over or broken > self.max_repair or sum(map(_bytes, told[1:])) > self.max_transcript:
+            if count.over or broken > self.max_repair or sum(map(bytes_of, told[1:])) > self.max_transcript:
                 return None
             reply = await scene.ask(role, self.prompt(role, told, tools[role]), max_tokens=self.max_tokens)
             count.calls += 1
@@ -335,186 +288,12 @@ class Assistants(Environment):
         lines = [line for line in str(prompt).splitlines() if line]
         told = lines[-1 - sum(" -> " in line for line in lines) :]
         asked = told[0].partition(": ")[2]
-        habit = rng.random() < self.naive and not _advised(asked, lines[: -len(told)], sends=self._sends(role))
+        habit = rng.random() < self.naive and not advised(asked, lines[: -len(told)], sends=self._sends(role))
         seen = [line.rpartition(" -> ")[2] for line in told[1:]]
         if self.solo:
-            return _alone(asked, seen, told[1:], habit)
+            return alone_says(asked, seen, told[1:], habit)
         if role == MASTER:
-            return _master(asked, seen, told[1:], habit)
+            return master_says(asked, seen, told[1:], habit)
         if role == "math":
-            return _math(asked, habit)
-        return _caller(role, asked, seen, habit)
-
-
-def _advised(asked: str, lines: list[str], *, sends: bool) -> bool:
-    """Whether the notes of a prompt say what an expert would do here."""
-    notes = [line for line in lines if line.startswith('{"note": ')]
-    if sends:
-        return any(f'"{strategy(asked)}"' in note for note in notes)
-    call = tool_call(asked)
-    return call is not None and any(f"tool({call[0]})" in note for note in notes)
-
-
-def strategy(text: str) -> str:
-    """What an expert master does about a query, as memory keeps it."""
-    return "; ".join([*(f"delegate({errand.agent})" for errand in plan(text)), "final"])
-
-
-def _master(asked: str, seen: list[str], told: list[str], habit: bool) -> str:
-    errands = plan(asked)
-    done = len(seen)
-    failed = done > 0 and (seen[-1] == NO_ANSWER or seen[-1].startswith("error"))
-    if habit and 0 < len(errands) <= done and told[-1] not in told[:-1]:
-        return told[-1].rpartition(" -> ")[0]
-    if done >= len(errands) or failed:
-        return _final(NO_ANSWER if failed or not done else seen[-1])
-    agent = errands[done].agent
-    if habit and 0 < done == len(errands) - 1:
-        agent = errands[0].agent
-    if habit and asked.startswith(("age of", "maker of")):
-        agent = "shop_call"
-    return f"delegate({agent}, {errands[done].task.format(*seen)} )"
-
-
-def _final(answer: str) -> str:
-    """With spaces: a small model copies whole words."""
-    return f"final( {answer} )"
-
-
-def _math(asked: str, habit: bool) -> str:
-    try:
-        results = steps(asked)
-    except (ValueError, KeyError, IndexError):
-        return _final(NO_ANSWER)
-    words = asked.split()
-    if habit and words[1] == "-":
-        results = results[:1]
-    first, lines = words[0], []
-    for at, result in enumerate(results):
-        lines.append(f"so {first} {words[2 * at + 1]} {words[2 * at + 2]} = {result}")
-        first = str(result)
-    return "\n".join([*lines, _final(first)])
-
-
-def _caller(role: str, asked: str, seen: list[str], habit: bool) -> str:
-    call = tool_call(asked)
-    if call is None or assistance.TASKS[call[0]][0] != role:
-        return _final(NO_ANSWER)
-    if seen:
-        return _final(NO_ANSWER if seen[-1].startswith("error") else read(seen[-1]))
-    return _called(asked, habit)
-
-
-def _alone(asked: str, seen: list[str], told: list[str], habit: bool) -> str:
-    errands = plan(asked)
-    if not errands or (seen and seen[-1].startswith("error")):
-        return _final(NO_ANSWER)
-    values = [read(one) for one in seen]
-    left_out = habit and 0 < len(seen) == len(errands) - 1
-    if habit and seen and len(seen) >= len(errands) and told[-1] not in told[:-1]:
-        return told[-1].rpartition(" -> ")[0]
-    if left_out or len(seen) >= len(errands):
-        return _final(values[-1])
-    errand = errands[len(seen)]
-    task = errand.task.format(*values)
-    return _math(task, habit) if errand.agent == "math" else _called(task, habit, alone=True)
-
-
-def _called(task: str, habit: bool, *, alone: bool = False) -> str:
-    call = tool_call(task)
-    if call is None:
-        return _final(NO_ANSWER)
-    name, arguments = call
-    if habit and alone and task.startswith(("age of", "maker of")):
-        name, arguments = "price", {"item": task.partition(" of ")[2]}
-    if habit and name == "stock":
-        name = "price"
-    if habit and name == "search" and task.startswith(("origin", "height")):
-        arguments = {"words": " ".join(str(arguments["words"]).split()[:-1])}
-    if habit and name == "convert" and (arguments["unit"], arguments["to"]) in assistance.UNITS:
-        arguments = {**arguments, "unit": arguments["to"], "to": arguments["unit"]}
-    return f"tool({name}, {json.dumps(arguments, separators=(' , ', ': '))} )"
-
-
-def plain(answer: str) -> str:
-    """An answer as it is compared: words in lower case."""
-    return " ".join(answer.lower().split())
-
-
-def one_line(text: str) -> str:
-    """What somebody wrote, in which nothing reads as a line of its own or as what an action gave."""
-    return " ".join(word for word in text.split() if word != "->")
-
-
-def quoted(text: str) -> str:
-    """That, bounded."""
-    line = one_line(text)
-    return line if _bytes(line) <= LONGEST else f"{cut(line)} …"
-
-
-def cut(text: str) -> str:
-    """The first LONGEST bytes, whole characters."""
-    return text.encode(errors="replace")[:LONGEST].decode(errors="ignore")
-
-
-def _bytes(text: str) -> int:
-    return len(text.encode(errors="replace"))
-
-
-# One's own data ----------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=4)
-def queries(data: str) -> dict[Split, tuple[Query, ...]]:
-    """The queries of a file, split by content. Raises: ConfigError: names the file and the row."""
-    found: dict[Split, list[Query]] = {split: [] for split in SPLITS}
-    for number, row in _rows("data", data, {"query": str, "answer": str}):
-        split = split_of(plain(row["query"]))
-        if not plain(row["answer"]) or _bytes(row["answer"]) > LONGEST:
-            raise ConfigError(f"environment.data: {data}, row {number}: an answer has 1 to {LONGEST} bytes")
-        kind = row.get("kind", "")
-        if not isinstance(kind, str):
-            raise ConfigError(f"environment.data: {data}, row {number}: 'kind' is text, or is left out")
-        found[split].append(Query(f"{number}", split, query=row["query"], answer=row["answer"], kind=kind))
-    return {split: tuple(of_split) for split, of_split in found.items()}
-
-
-@lru_cache(maxsize=4)
-def sentences(data: str) -> tuple[str, ...]:
-    """The knowledge base. Raises: ConfigError: names the file and the row."""
-    if not data:
-        return assistance.sentences()
-    return tuple(row["text"] for _, row in _rows("knowledge", data, {"text": str}))
-
-
-@lru_cache(maxsize=4)
-def catalogue(data: str) -> tuple[tuple[str, int, int], ...]:
-    """The shop. Raises: ConfigError: names the file and the row."""
-    if not data:
-        return assistance.catalogue()
-    rows = [row for _, row in _rows("catalogue", data, {"item": str, "price": int, "stock": int})]
-    if len({row["item"] for row in rows}) < len(rows):
-        raise ConfigError(f"environment.catalogue: {data} names an item twice")
-    return tuple((row["item"], row["price"], row["stock"]) for row in rows)
-
-
-def _rows(setting: str, data: str, columns: Mapping[str, type]) -> Iterator[tuple[int, dict[str, Any]]]:
-    where = f"environment.{setting}: {data}"
-    try:
-        text = Path(data).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{where} cannot be read as UTF-8 text: {error}") from error
-    number = 0
-    for number, line in enumerate(text.removesuffix("\n").split("\n") if text else (), 1):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{where}, row {number}: not JSON: {str(error)[:100]}") from error
-        for column, kind in columns.items():
-            if not isinstance(row, dict) or type(row.get(column)) is not kind:
-                raise ConfigError(f"{where}, row {number}: needs '{column}', of type {kind.__name__}")
-            if kind is int and not 0 <= row[column] <= MOST:
-                raise ConfigError(f"{where}, row {number}: '{column}' is from 0 to {MOST}")
-        yield number, row
-    if not number:
-        raise ConfigError(f"{where} has no rows")
+            return math_says(asked, habit)
+        return caller_says(role, asked, seen, habit)

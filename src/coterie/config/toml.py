@@ -1,0 +1,129 @@
+"""TOML in and out: what a person wrote and where, overrides, and a config as a file."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from coterie.errors import ConfigError
+from coterie.kernel.safe import command
+
+OTHER_FORMATS = (".json", ".yaml", ".yml", ".cfg", ".ini")
+"""What configs of other programs are called."""
+
+
+class Source:
+    """What a person wrote, and where: for messages, and to find the files it names.
+
+    folder: where its file lies, if it is one.
+    """
+
+    def __init__(self, data: dict[str, Any], places: Mapping[str, str], folder: Path | None = None) -> None:
+        self.data = data
+        self.folder = folder
+        self._places = places
+
+    def with_defaults(self, tables: Mapping[str, Mapping[str, Any]], where: str) -> Source:
+        """The same, with other settings where this one has none. Args: where: who says so, for messages."""
+        names = {**self.data, **tables}
+        merged = {name: {**tables.get(name, {}), **self.data.get(name, {})} for name in names}
+        added = ((name, key) for name, table in tables.items() for key in table if key not in self.data.get(name, {}))
+        theirs = {f"{name}.{key}": where for name, key in added}
+        return Source(merged, {**theirs, **self._places}, self.folder)
+
+    def place(self, path: str) -> str:
+        """`file:line: ` of a dotted key, else of a key in it, else of the table around it, or nothing."""
+        while path:
+            inside = (place for key, place in self._places.items() if f"{key}.".startswith(f"{path}."))
+            if found := self._places.get(path) or next(inside, ""):
+                return f"{found}: "
+            path = path.rpartition(".")[0]
+        return ""
+
+
+def read(source: str | Path | Mapping[str, Any], overrides: Sequence[str]) -> Source:
+    """What a person wrote: a TOML file, tables, or the name of an environment, and overrides on top.
+
+    Raises: ConfigError: it cannot be read, or an override is none.
+    """
+    places: dict[str, str] = {}
+    folder: Path | None = None
+    if isinstance(source, Mapping):
+        data = {table: dict(content) for table, content in source.items()}
+    elif str(source).endswith(".toml"):
+        path = Path(source)
+        folder = path.parent
+        try:
+            text = path.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
+            data = tomllib.loads(text)
+        except FileNotFoundError as error:
+            raise ConfigError(f"{path} does not exist; give a .toml file or the name of an environment") from error
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+            raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
+        places = {key: f"{path}:{line}" for key, line in _lines(text).items()}
+    elif (Path(source) / "config.toml").is_file():
+        raise ConfigError(f"{source} is the folder of a run; go on with: {command('train', '--resume', source)}")
+    elif Path(source).suffix.lower() in OTHER_FORMATS:
+        raise ConfigError(f"{source}: a config is a TOML file, as in configs/; write it as {Path(source).stem}.toml")
+    else:
+        data = {"environment": {"name": str(source)}}
+    if isinstance(overrides, str):
+        raise ConfigError(f"overrides = {overrides!r} is one string; write a list: [{overrides!r}]")
+    for override in overrides:
+        key, separator, value = override.partition("=")
+        parts = key.strip().split(".")
+        if not separator or len(parts) < 2 or not all(parts):
+            raise ConfigError(f"--set {override}: write it as table.key=value, for example train.steps=200")
+        table: Any = data
+        for part in parts[:-1]:
+            table = table.setdefault(part, {})
+            if not isinstance(table, dict):
+                raise ConfigError(f"--set {override}: '{part}' is a value, not a table")
+        table[parts[-1]] = _value(value)
+        places[key.strip()] = f"--set {override}"
+    return Source(data, places, folder)
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _lines(text: str) -> dict[str, int]:
+    """The line of every table and key, as far as a line-wise look can tell."""
+    lines: dict[str, int] = {}
+    table = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*\[([\w.\- \"]+)\]", line):
+            table = header[1].replace(" ", "").replace('"', "")
+            lines.setdefault(table, number)
+        elif key := re.match(r"\s*([\w.\-\"]+)\s*=", line):
+            name = key[1].replace('"', "")
+            lines.setdefault(f"{table}.{name}" if table else name, number)
+    return lines
+
+
+def to_toml(tables: Mapping[str, Any], path: str = "") -> str:
+    """Tables of numbers, strings, booleans and lists as TOML; None is left out."""
+    lines: list[str] = []
+    plain = {key: value for key, value in tables.items() if not isinstance(value, dict) and value is not None}
+    if path and (plain or not tables):
+        lines.append(f"[{path}]")
+    lines += [f"{_bare(key)} = {json.dumps(value, ensure_ascii=False)}" for key, value in plain.items()]
+    if lines:
+        lines.append("")
+    text = "\n".join(lines) + ("\n" if lines else "")
+    for key, value in tables.items():
+        if isinstance(value, dict) and (value or not path):
+            text += to_toml(value, f"{path}.{_bare(key)}" if path else _bare(key))
+    return text
+
+
+def _bare(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)

@@ -1,0 +1,203 @@
+"""What is kept: one evolution an iteration, a pure function of the store and the episodes."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from statistics import fmean
+
+from coterie.kernel.environment import Environment, Task
+from coterie.kernel.episode import Log
+from coterie.memory.hygiene import leaks, sanitised, source
+from coterie.memory.recall import Recall
+from coterie.memory.store import ENOUGH, LOW_TWICE, LOW_UTILITY, Entry, MemoryConfig, State, Store
+
+Z95 = 1.96
+LONGEST_KEY, LONGEST_TEXT = 512, 800
+"""Characters of an entry's key and text."""
+FEWEST_EPISODES = 16
+"""Of an iteration, below which it tells nothing."""
+HIGH = (0.55, 0.95)
+"""Where the threshold of a strong episode may lie."""
+RATE, MOST_AT_ONCE = 0.2, 5
+"""How fast a utility follows: 1 - (1 - RATE)^c after c queries, at most so many."""
+BASELINE_RATE = 0.1
+WEAK, FORGOTTEN = -0.8, 200
+"""The strength, and the iterations without use, at which an entry goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """What one finished episode says to memory.
+
+    shown: entries by role, as their ids. did: what each role that acted did, in the environment's words.
+    score: in [0, 1].
+    """
+
+    id: str
+    task: Task
+    masked: bool
+    score: float
+    shown: Mapping[str, tuple[str, ...]]
+    did: Mapping[str, str]
+
+
+def told_by(environment: Environment, recall: Recall, task: Task, log: Log) -> Episode:
+    """What a whole episode's log says to memory."""
+    number = int(log.id.split("/")[0])
+    did: dict[str, list[str]] = {}
+    for _, reply in log.replies():
+        did.setdefault(reply.role, []).append(environment.note(reply.role, reply))
+    return Episode(
+        id=f"{task.id}/{log.id}",
+        task=task,
+        masked=recall.masked(task, number),
+        score=float(log.solved),
+        shown={role: tuple(entry.id for entry in recall.seen(role, task, number)) for role in did},
+        did={role: "; ".join(note for note in notes if note) for role, notes in did.items()},
+    )
+
+
+def evolve(store: Store, episodes: Sequence[Episode], config: MemoryConfig) -> tuple[Store, Counter[str]]:
+    """The next snapshot, once an iteration, when every reward is in.
+
+    Args: episodes: of this iteration, whole ones, in any order.
+    Returns: the store, and how many entries were added, known again, refused, quarantined, deleted, evicted; or
+        that the iteration was "skipped": its episodes were too few or all alike, and tell nothing.
+    """
+    now = store.iteration + 1
+    counts: Counter[str] = Counter()
+    ordered = sorted(episodes, key=lambda one: one.id)
+    baselines = _baselines(store.baselines, ordered)
+    scores = [one.score for one in ordered]
+    if len(scores) < FEWEST_EPISODES or max(scores) - min(scores) < 1e-6:
+        used = tuple(_used(entry, _showing(entry, ordered), now) for entry in store.entries)
+        return Store(used, now, baselines), Counter({"skipped": 1})
+    high = threshold(ordered)
+    kept: list[Entry] = []
+    for role in sorted({entry.role for entry in store.entries} | {role for one in ordered for role in one.did}):
+        if config.roles and role not in config.roles:
+            continue
+        mine = [one for one in ordered if role in one.did]
+        old = [entry for entry in store.entries if entry.role == role]
+        entries = {entry.id: _judged(entry, mine, store.baselines, now) for entry in old}
+        for entry in _candidates(mine, role, high, now, config, counts):
+            known = entries.get(entry.id)
+            counts["known" if known else "added" if entry.state == "active" else "quarantined"] += 1
+            entries[entry.id] = (
+                replace(known, sources=known.sources | entry.sources, origin=entry.origin) if known else entry
+            )
+        lasting = [entry for entry in entries.values() if not _spent(entry, now, config)]
+        counts["deleted"] += len(entries) - len(lasting)
+        lasting.sort(key=lambda one: (one.state == "active", one.strength(now, config.half_life), one.born, one.id))
+        counts["evicted"] += max(0, len(lasting) - config.capacity)
+        kept += lasting[-config.capacity :]
+    return Store(tuple(sorted(kept, key=lambda one: one.id)), now, baselines), counts
+
+
+def threshold(episodes: Sequence[Episode]) -> float:
+    """The score from which on an episode is strong; each query counts once.
+
+    Two deviations above the mean as published, clamped so that it can be reached. Of all episodes, for the
+    reward is the whole team's: a role that is seldom asked would have to wait for one of its own.
+    """
+    queries: dict[str, list[float]] = {}
+    for one in episodes:
+        queries.setdefault(one.task.id, []).append(one.score)
+    mean = fmean(fmean(scores) for scores in queries.values())
+    deviation = math.sqrt(fmean(fmean((score - mean) ** 2 for score in scores) for scores in queries.values()))
+    return min(max(mean + Z95 * deviation, HIGH[0]), HIGH[1])
+
+
+def _baselines(before: Mapping[str, float], episodes: Sequence[Episode]) -> dict[str, float]:
+    found: dict[str, list[float]] = {}
+    for one in episodes:
+        for role in one.did if one.masked else ():
+            for name in {role, f"{role}/{one.task.kind}"}:
+                found.setdefault(name, []).append(one.score)
+    new = {
+        name: fmean(scores) if name not in before else before[name] + BASELINE_RATE * (fmean(scores) - before[name])
+        for name, scores in found.items()
+    }
+    return dict(sorted({**before, **new}.items()))
+
+
+def _showing(entry: Entry, episodes: Sequence[Episode]) -> dict[str, list[Episode]]:
+    """By query, the episodes whose role was shown an entry."""
+    showing: dict[str, list[Episode]] = {}
+    for one in episodes:
+        if entry.id in one.shown.get(entry.role, ()):
+            showing.setdefault(one.task.id, []).append(one)
+    return showing
+
+
+def _used(entry: Entry, showing: Mapping[str, Sequence[Episode]], now: int) -> Entry:
+    if not showing:
+        return entry
+    count = len(showing)
+    return replace(entry, used=now, shown=entry.shown + count, probation=max(0, entry.probation - count))
+
+
+def _judged(entry: Entry, episodes: Sequence[Episode], baselines: Mapping[str, float], now: int) -> Entry:
+    """An entry after an iteration: what showing it did, against the same queries, or their kind, without notes.
+
+    Args: episodes: in which its role acted, shown notes or not: acting goes with success by itself.
+    """
+    showing = _showing(entry, episodes)
+    masked: dict[str, list[float]] = {}
+    for one in episodes:
+        if one.masked:
+            masked.setdefault(one.task.id, []).append(one.score)
+    effects: list[float] = []
+    for query, shown in showing.items():
+        kind = f"{entry.role}/{shown[0].task.kind}"
+        without = fmean(masked[query]) if query in masked else baselines.get(kind, baselines.get(entry.role))
+        if without is not None:
+            effects.append(fmean(one.score for one in shown) - without)
+    if not effects:
+        return _used(entry, showing, now)
+    rate = 1 - (1 - RATE) ** min(len(showing), MOST_AT_ONCE)
+    utility = (1 - rate) * entry.utility + rate * min(max(0.5 + 0.5 * fmean(effects), 0.0), 1.0)
+    low = entry.low + 1 if utility <= LOW_UTILITY else 0
+    return replace(_used(entry, showing, now), utility=utility, low=low)
+
+
+def _candidates(
+    episodes: Sequence[Episode], role: str, high: float, now: int, config: MemoryConfig, counts: Counter[str]
+) -> list[Entry]:
+    """New entries from strong episodes, the best few: one of each text, then a second of each; quarantined ones last.
+
+    So many queries that end alike do not crowd out what others tell.
+    """
+    found: dict[str, tuple[float, Entry]] = {}
+    for one in episodes:
+        if one.score < high or not one.did[role]:
+            continue
+        text, tampered = sanitised(one.did[role], LONGEST_TEXT)
+        key, odd = sanitised(one.task.query, LONGEST_KEY)
+        if one.task.split != "train" or not text or not key or leaks(text, one.task):
+            counts["refused"] += 1
+            continue
+        name = blake2b("\0".join((role, key.lower(), text.lower())).encode(), digest_size=8).hexdigest()
+        state: State = "quarantined" if tampered or odd else "active"
+        entry = Entry(
+            id=name, role=role, key=key, text=text, born=now, used=now, sources=frozenset([source(one.task.query)]),
+            origin=(one.task.split, one.task.id, one.id), state=state,
+        )  # fmt: skip
+        found[name] = (one.score, entry)
+    turns: Counter[tuple[str, str]] = Counter()
+    best: list[tuple[int, Entry]] = []
+    for _, entry in sorted(found.values(), key=lambda pair: (-pair[0], pair[1].id)):
+        best.append((turns[entry.state, entry.text], entry))
+        turns[entry.state, entry.text] += 1
+    best.sort(key=lambda pair: (pair[1].state != "active", pair[0]))
+    return [entry for _, entry in best[: config.add]]
+
+
+def _spent(entry: Entry, now: int, config: MemoryConfig) -> bool:
+    """Whether an entry has shown itself useless, or has not been of use for long."""
+    low = entry.probation == 0 and entry.shown >= ENOUGH and entry.low >= LOW_TWICE
+    return low or entry.strength(now, config.half_life) < WEAK or now - entry.used > FORGOTTEN

@@ -1,0 +1,75 @@
+"""What may be shown: sanitised texts, hashes of queries, answers that leak, near copies."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from hashlib import blake2b
+
+from coterie.kernel.environment import Task
+from coterie.memory.retrieval import words
+from coterie.memory.store import Entry, Store
+
+COPIED_WORDS = 8
+"""Words in a row of the query that a text may not hold."""
+NEAR = 0.9
+"""The share of their words from which on two queries are nearly one."""
+TAMPERED = 0.3
+"""The share of a text's characters that a sanitiser may change before the entry is kept apart."""
+MARKUP = re.compile(
+    r"<\|[^|<>]{0,40}\|>|</?s>|\[/?INST\]|<</?SYS>>|</?(?:tool|think|system|user|assistant)[\w-]*>|```|~~~"
+    r"|(?:https?|ftp|file|data):\S+|www\.\S+|\b(?:system|user|assistant|tool)\s*:",
+    re.IGNORECASE,
+)
+NUMBER = re.compile(r"[+-]?\d[\d,]*(?:\.\d+)?")
+
+
+def sanitised(text: str, longest: int) -> tuple[str, bool]:
+    """A text as it may be shown, and whether so much had to change that it should not be.
+
+    Normal form, one line, no control characters; a chat template's tokens, role markers, fences, tags and
+    addresses become a dot.
+    """
+    plain = unicodedata.normalize("NFC", text)
+    changed = sum(unicodedata.category(one)[0] == "C" and not one.isspace() for one in plain)
+    plain = " ".join("".join(" " if unicodedata.category(one)[0] in "CZ" else one for one in plain).split())
+    changed += sum(len(found) for found in MARKUP.findall(plain))
+    while (shorter := MARKUP.sub("·", plain)) != plain:  # what is left may read as markup again
+        plain = shorter
+    return plain[:longest].strip(), changed > TAMPERED * max(1, len(plain) + changed)
+
+
+def source(query: str) -> str:
+    """Names the query that an entry comes from."""
+    return blake2b(" ".join(words(query)).encode(), digest_size=8).hexdigest()
+
+
+def near_duplicates(store: Store, queries: Iterable[str]) -> list[tuple[Entry, str]]:
+    """Entries that come from nearly one of these queries, each with the first such: nine of ten words shared."""
+    known = [(query, frozenset(words(query))) for query in queries]
+    found: list[tuple[Entry, str]] = []
+    for entry in store.entries:
+        own = frozenset(words(entry.key))
+        found += [(entry, query) for query, asked in known if len(own & asked) >= NEAR * len(own | asked)][:1]
+    return found
+
+
+def leaks(text: str, task: Task) -> bool:
+    """Whether a text holds the gold answer, or much of the query: as words, as a number, or else as it is written."""
+    answer, text = (unicodedata.normalize("NFKC", one).casefold().strip() for one in (task.answer, text))
+    said = words(text)
+    if answer.isascii() and words(answer):
+        if f" {' '.join(words(answer))} " in f" {' '.join(said)} ":
+            return True
+    elif answer and answer in text:
+        return True
+    if NUMBER.fullmatch(answer) and _number(answer) in map(_number, NUMBER.findall(text)):
+        return True
+    asked = f" {' '.join(words(task.query))} "
+    runs = (said[at : at + COPIED_WORDS] for at in range(len(said) - COPIED_WORDS + 1))
+    return any(f" {' '.join(run)} " in asked for run in runs)
+
+
+def _number(written: str) -> float:
+    return float(written.replace(",", ""))

@@ -1,0 +1,77 @@
+"""The command line's way out: one printer for people and machines, and how an end is told."""
+
+from __future__ import annotations
+
+import io
+import sys
+import traceback
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import NoReturn
+
+import typer
+
+from coterie import errors
+from coterie.errors import CoterieError
+from coterie.kernel.safe import one_line, plain
+
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
+BROKEN_PIPE = 141
+"""The exit code of a command that nobody listens to any more, as of one that SIGPIPE ended."""
+OURS = Path(errors.__file__).parent
+"""The package."""
+
+
+class Unheard(Exception):
+    """Whoever read the output has gone."""
+
+
+def say(text: str, err: bool = False) -> None:
+    """Prints for people and machines alike: the one way out of a command, and it is safe."""
+    try:
+        typer.echo(plain(text), err=err)
+    except BrokenPipeError as error:  # typer would take it for a failure
+        raise Unheard from error
+    except OSError as error:
+        told = f"the output could not be written: {error.strerror}; make room, or send it elsewhere"
+        raise CoterieError(told) from error
+
+
+def kept_for_json(as_json: bool) -> AbstractContextManager[object]:
+    """Standard output is for the one object: what an environment prints goes to standard error."""
+    return redirect_stdout(sys.stderr) if as_json else nullcontext()
+
+
+def interrupted(message: str = "", code: int = INTERRUPTED) -> NoReturn:
+    """Says so and leaves. Args: message: instead of "interrupted"."""
+    say(f"\ncoterie: {one_line(message) or 'interrupted'}", err=True)
+    sys.exit(code)
+
+
+def show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """A bug keeps its traceback, one of `play` from `play` on; what it quotes of tasks and replies is made safe."""
+    from coterie.kernel.cursor import PlayBug
+
+    if not isinstance(error, PlayBug) or (cause := error.__cause__) is None:
+        sys.stderr.write(plain("".join(traceback.format_exception(kind, error, trace))))
+        return
+    trace = cause.__traceback__
+    while trace and trace.tb_next and OURS in Path(trace.tb_frame.f_code.co_filename).parents:
+        trace = trace.tb_next
+    sys.stderr.write(plain("".join(traceback.format_exception(type(cause), cause, trace))))
+    said = [f"coterie: {error}", *getattr(error, "__notes__", ())]
+    sys.stderr.write("\n" + "".join(f"{one_line(line)}\n" for line in said))
+
+
+def prepare_streams() -> None:
+    """A terminal that lacks a character is shown its code: no text can stop a command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def ctrl_c(number: int, frame: FrameType | None) -> NoReturn:
+    """Where it strikes; asyncio's own handler waits for a task to hear of it, and one that fails has not heard."""
+    raise KeyboardInterrupt

@@ -1,0 +1,109 @@
+"""Files written aside and renamed whole: a partial file is never taken for a whole one."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from coterie.errors import CheckpointError
+from coterie.kernel.safe import command, one_line
+
+MANIFEST = "manifest.json"
+STEP = re.compile(r"step-(\d{5,})")
+"""How a checkpoint's folder and a rollout's file begin; other names there are somebody else's."""
+
+
+def identity(file: int | Path) -> tuple[int, int, int]:
+    """Names a file for this process: a copy, another file of its name, or another process is another."""
+    there = os.fstat(file) if isinstance(file, int) else file.stat()
+    return os.getpid(), there.st_dev, there.st_ino
+
+
+def write_whole(path: Path, content: str | bytes, advice: str) -> None:
+    """Writes a file aside and renames it, so that it is whole or not there.
+
+    Args: advice: what to do where it cannot be written. Raises: CheckpointError: it cannot.
+    """
+    aside = path.with_name(f".{path.name}")
+    with whole(path, advice, aside):
+        with aside.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.rename(path)
+
+
+@contextlib.contextmanager
+def whole(path: Path, advice: str, aside: Path | None = None) -> Iterator[None]:
+    """A write that fails is one line; what was written aside is removed."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:  # what torch and safetensors raise on a full disk
+        with contextlib.suppress(OSError):  # its folder may be gone, or no folder
+            _remove(aside)
+        reason = (isinstance(error, OSError) and error.strerror) or str(error).splitlines()[0]
+        raise CheckpointError(
+            f"{path} could not be written: {reason}; {'make room and ' if _is_full(error) else ''}{advice}"
+        ) from error
+
+
+def _remove(aside: Path | None) -> None:
+    if aside is not None and aside.is_dir():
+        shutil.rmtree(aside)
+    elif aside is not None:
+        aside.unlink(missing_ok=True)
+
+
+def unread(error: OSError) -> str:
+    """Why a file could not be read."""
+    return "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+
+
+def _is_full(error: Exception) -> bool:
+    """Whether there was no room; torch and safetensors say so in exceptions of their own."""
+    return not isinstance(error, OSError) or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def check_free(folder: Path) -> None:
+    """Raises CheckpointError: a run is to be made where something is."""
+    try:
+        there = folder.exists()
+    except OSError as error:
+        raise CheckpointError(f"{one_line(str(folder)):.80} cannot be a folder's name: {error.strerror}") from error
+    if there:
+        go_on = f", or go on with: {command('train', '--resume', folder)}" if (folder / "config.toml").exists() else ""
+        raise CheckpointError(f"{folder} exists; choose another folder with --out{go_on}")
+
+
+def steps_in(folder: Path, ending: str = "") -> dict[int, Path]:
+    """What lies there under a step's name, by its number."""
+    found = {STEP.fullmatch(path.name.removesuffix(ending)): path for path in folder.glob(f"step-*{ending}")}
+    return {int(match[1]): path for match, path in found.items() if match}
+
+
+def files_in(folder: Path) -> list[Path]:
+    """Every file of a checkpoint but its manifest."""
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def fingerprint_of(file: Path) -> list[Any]:
+    """Size in bytes, and hash, of a file."""
+    with file.open("rb") as handle:
+        return [file.stat().st_size, hashlib.file_digest(handle, "sha256").hexdigest()]

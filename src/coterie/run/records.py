@@ -1,0 +1,57 @@
+"""What a run folder keeps beside weights, as records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter
+
+from coterie.kernel.environment import Split
+from coterie.kernel.group import Collected
+from coterie.memory.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What one task of a saved rollout holds: where the task is found again, its groups and credit."""
+
+    split: Split
+    index: int
+    collected: Collected
+    advantages: tuple[tuple[float, ...], ...]
+
+
+PLAYED: TypeAdapter[Played] = TypeAdapter(Played)
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where a run is: all that a checkpoint holds beside weights and optimizers.
+
+    step: updates made. best_step, best_success: the checkpoint validation prefers. budget: tokens
+    and calls so far. memory: what roles remember. pending: the metrics of the last step, where it was left
+    before its validation; a run that has not begun has step 0 to validate.
+    """
+
+    step: int = 0
+    pending: dict[str, int | float] | None = field(default_factory=lambda: {"step": 0})
+    best_step: int = -1
+    best_success: float = -1.0
+    budget: dict[str, int] = field(default_factory=dict[str, int])
+    memory: Store = field(default_factory=Store)
+
+
+class About(BaseModel, extra="allow"):
+    """What about.json must hold for a run to go on; the rest is for people."""
+
+    exact: dict[str, str]
+    versions: dict[str, Any] = {}
+    hardware: dict[str, Any] = {}
+    went_on_anyway: list[Any] = []
+    lost_lines: list[int] = []
+    steps_changed: list[Any] = []
+
+
+PROGRESS: TypeAdapter[Progress] = TypeAdapter(Progress)
+METRICS: TypeAdapter[dict[str, float]] = TypeAdapter(dict[str, int | float])
