@@ -15,9 +15,8 @@ from coterie.engines.scripted import ScriptedEngine
 from coterie.errors import ConfigError
 from coterie.kernel.episode import ChatMessage
 from coterie.kernel.play import Play
-from coterie.memory import store as memory
 from coterie.memory.evolve import Episode, evolve, threshold
-from coterie.memory.hygiene import near_duplicates, sanitised, source
+from coterie.memory.hygiene import MARKUP, near_duplicates, sanitised, source
 from coterie.memory.recall import PREFACE, Recall, rendered
 from coterie.memory.retrieval import Index, overlap
 from coterie.memory.store import STORE, Entry, MemoryConfig, Store
@@ -431,7 +430,7 @@ def test_sanitising_ends_and_is_bounded(text):
     found, _ = sanitised(text, 100)
     assert len(found) <= 100
     assert sanitised(found, 100)[0] == found
-    assert not memory.MARKUP.search(found)
+    assert not MARKUP.search(found)
 
 
 # Settings -----------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from coterie.kernel.episode import Asked
 from coterie.kernel.group import Collected
 from coterie.run import folder as runs
 from coterie.run.exactness import _content, _imported, _source, exactness
-from coterie.run.files import write_whole
+from coterie.run.files import fingerprint_of, whole, write_whole
 from coterie.run.folder import Run, new_folder
 from coterie.run.records import Played, Progress
 from tests.toys import Agree, Toy, run
@@ -440,7 +440,7 @@ def damaged(run: Run, what: str) -> None:
     else:
         (folder / "progress.json").write_text("[]")
         listed = json.loads((folder / "manifest.json").read_text())
-        listed["progress.json"] = runs._fingerprint(folder / "progress.json")
+        listed["progress.json"] = fingerprint_of(folder / "progress.json")
         (folder / "manifest.json").write_text(json.dumps(listed))
 
 
@@ -597,7 +597,7 @@ def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
 )
 def test_why_a_write_failed_is_one_line(tmp_path, error, says):
     says = f"x could not be written: {says}$"
-    with pytest.raises(CheckpointError, match=says), runs._whole(tmp_path / "x", "do this"):
+    with pytest.raises(CheckpointError, match=says), whole(tmp_path / "x", "do this"):
         raise error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +37,29 @@ def test_trees_are_built_in_many_threads_at_once():
             assert all(pool.map(built, [DEEP, WIDE] * 1500))
     finally:
         gc.set_threshold(*before)
+
+
+class Told:
+    """Garbage that builds a tree itself when it is collected, as who prints a traceback does."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        ast.parse(DEEP)
+
+
+def test_garbage_that_builds_a_tree_waits():
+    before = gc.get_threshold()
+    try:
+        for number in range(200):
+            gc.collect()
+            gc.set_threshold(10 + number)  # it is collected in the midst of what follows, somewhere
+            Told()
+            assert tree_of(DEEP) is not None
+    finally:
+        gc.set_threshold(*before)
+    assert gc.isenabled()
 
 
 def test_what_is_no_program_is_none_and_its_warnings_are_nobodys(recwarn):

@@ -17,6 +17,7 @@ from typing import Any
 
 from coterie.config.settings import Config
 from coterie.kernel.environment import Settings
+from coterie.sandbox.syntax import tree_of
 
 EXACT = ("coterie", "torch", "transformers", "tokenizers")
 """Packages of which another version may compute something else."""
@@ -101,9 +102,7 @@ def _imported(module: str, file: str) -> dict[str, str]:
         return {}
     package = module if Path(file).name == "__init__.py" else module.rpartition(".")[0]
     names: set[str] = set()
-    try:
-        tree = ast.parse(_content(file))
-    except (SyntaxError, ValueError):  # nobody has imported it yet, and who does is told
+    if (tree := tree_of(_content(file))) is None:  # nobody has imported it yet, and who does is told
         return {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
