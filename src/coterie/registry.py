@@ -33,6 +33,9 @@ ALGORITHMS = {
     "joyagents_paper": "coterie.algorithms.joyagents:JoyAgentsPaper",
     "drmas": "coterie.algorithms.drmas:DrMAS",
     "c3": "coterie.algorithms.c3:C3",
+    "gigpo": "coterie.algorithms.gigpo:GiGPO",
+    "rae": "coterie.algorithms.rae:RAE",
+    "reinforce_pp": "coterie.algorithms.reinforce_pp:ReinforcePP",
 }
 ENGINES = {
     "transformers": "coterie.engines.transformers:TransformersEngine",

@@ -296,10 +296,10 @@ def test_the_scale_divides_and_never_centres():
 def test_with_one_role_and_one_turn_it_is_grpo_sample_for_sample():
     game, tables = Game(agents=1, actions=3), Tables(3)
     ours = collect(game, magrpo(4), tables)
-    theirs = collect(game, ATGRPO(num_generations=4, credit="center"), tables)
+    theirs = collect(game, ATGRPO(num_generations=4, advantage="center"), tables)
     assert [m.samples for g in ours.groups for m in g.members] == [m.samples for g in theirs.groups for m in g.members]
     assert [magrpo(4).advantages(g) for g in ours.groups] == [
-        ATGRPO(num_generations=4, credit="center").advantages(g) for g in theirs.groups
+        ATGRPO(num_generations=4, advantage="center").advantages(g) for g in theirs.groups
     ]
 
 

@@ -56,6 +56,17 @@ def test_each_policy_gets_exactly_the_samples_of_its_roles():
     assert [(one.sample.role, one.advantage) for one in routed["pb"]] == [("b", 0.5), ("b", -0.5)]
 
 
+def test_a_sample_of_several_groups_is_one_row_with_the_sum():
+    """As one of the first: its name and share; weights are in the sum."""
+    twice = sample(ids=(9,))
+    first = group(member(0.0, twice), member(1.0), weight=2.0)
+    second = Group(Key("t", 0, "state 0", "a"), "prompt", (member(3.0, twice), member(4.0)), 0.5)
+    routed = route(TEAM, [first, second], [(-1.0, 1.0), (0.5, -0.5)])["pa"]
+    assert [(one.advantage, one.weight, one.group) for one in routed] == [
+        (-1.75, 1.0, "t/0/0@0/a"), (1.0, 2.0, "t/0/0@0/a"), (-0.5, 0.5, "t/0/state 0/a"),
+    ]  # fmt: skip
+
+
 def test_a_share_counts_the_tasks_whose_groups_were_not_chosen():
     groups = [group(member(0.0), member(1.0))]
     assert {one.share for one in route(TEAM, groups, [(-1.0, 1.0)])["pa"]} == {1 / 2}

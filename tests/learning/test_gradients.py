@@ -178,10 +178,10 @@ def test_enumeration_gives_the_derivative_of_the_expected_return(monkeypatch):
 @pytest.mark.parametrize(
     ("algorithm", "turns", "worth"),
     [
-        (MASGRPO(credit="leave_one_out", num_generations=2), 2, whole),
-        (ATGRPO(credit="leave_one_out", num_generations=2, commit="random", horizon="turn"), 1, to_turn_end),
-        (ATGRPO(credit="leave_one_out", num_generations=2, commit="random", horizon="turn"), 2, to_turn_end),
-        (ATGRPO(credit="leave_one_out", num_generations=2, commit="random", horizon="point"), 2, to_next_point),
+        (MASGRPO(advantage="leave_one_out", num_generations=2), 2, whole),
+        (ATGRPO(advantage="leave_one_out", num_generations=2, commit="random", horizon="turn"), 1, to_turn_end),
+        (ATGRPO(advantage="leave_one_out", num_generations=2, commit="random", horizon="turn"), 2, to_turn_end),
+        (ATGRPO(advantage="leave_one_out", num_generations=2, commit="random", horizon="point"), 2, to_next_point),
     ],
 )
 def test_in_sequence_leave_one_out_is_unbiased_for_what_the_horizon_sees(algorithm, turns, worth):
@@ -191,7 +191,7 @@ def test_in_sequence_leave_one_out_is_unbiased_for_what_the_horizon_sees(algorit
 @pytest.mark.parametrize("joint", ["aligned", "per_role"])
 @pytest.mark.parametrize("horizon", ["turn", "point"])
 def test_at_once_leave_one_out_is_unbiased_for_each_role(joint, horizon):
-    algorithm = ATGRPO(credit="leave_one_out", num_generations=2, commit="random", horizon=horizon, joint=joint)
+    algorithm = ATGRPO(advantage="leave_one_out", num_generations=2, commit="random", horizon=horizon, joint=joint)
     exact: Counter[str] = Counter()
     for first, second in itertools.product((0, 1), repeat=2):
         chance = (P["a"] if first else 1 - P["a"]) * (P["b"] if second else 1 - P["b"])
@@ -202,7 +202,7 @@ def test_at_once_leave_one_out_is_unbiased_for_each_role(joint, horizon):
 
 
 def test_at_once_whole_episodes_are_unbiased_too():
-    algorithm = MASGRPO(credit="leave_one_out", num_generations=2)
+    algorithm = MASGRPO(advantage="leave_one_out", num_generations=2)
     exact: Counter[str] = Counter()
     for first, second in itertools.product((0, 1), repeat=2):
         chance = (P["a"] if first else 1 - P["a"]) * (P["b"] if second else 1 - P["b"])
@@ -215,14 +215,14 @@ def test_at_once_whole_episodes_are_unbiased_too():
 def test_a_horizon_leaves_out_what_comes_after_it():
     """Under "turn" the first turn is blind to the second: a bias against the whole return, and the docs say so."""
     found = estimates(
-        Relay(max_turns=2), ATGRPO(credit="leave_one_out", num_generations=2, commit="random", horizon="turn")
+        Relay(max_turns=2), ATGRPO(advantage="leave_one_out", num_generations=2, commit="random", horizon="turn")
     )
     assert not agree(found, exactly(2, whole))
 
 
 @pytest.mark.parametrize("size", [2, 3, 6])
 def test_the_mean_as_baseline_shrinks_the_gradient_by_one_over_the_group(size):
-    algorithm = ATGRPO(credit="center", num_generations=size, commit="random", horizon="turn")
+    algorithm = ATGRPO(advantage="center", num_generations=size, commit="random", horizon="turn")
     exact = {prompt: value * (size - 1) / size for prompt, value in exactly(1, to_turn_end).items()}
     assert agree(estimates(Relay(), algorithm), exact)
 
@@ -241,12 +241,12 @@ def test_grpo_over_episodes_whose_length_the_policy_decides_is_unbiased_where_to
     exact = {
         "stop": sum(chance * sum(reply - p for reply in replies) * worth for chance, replies, worth in stop_ways())
     }
-    assert agree(estimates(Stopping(), GRPO(credit="leave_one_out", num_generations=2)), exact)
+    assert agree(estimates(Stopping(), GRPO(advantage="leave_one_out", num_generations=2)), exact)
 
 
 def test_dividing_by_the_tokens_of_a_small_step_is_biased_by_exactly_what_enumeration_says():
     """The denominator counts the step's tokens: where a policy decides how many, it is correlated with the return."""
-    algorithm, p = GRPO(credit="leave_one_out", num_generations=2), P["stop"]
+    algorithm, p = GRPO(advantage="leave_one_out", num_generations=2), P["stop"]
     found: list[Counter[str]] = []
     for groups in collected(Stopping(), algorithm):
         graded = route(Team({"a": "a"}), groups, [algorithm.advantages(group) for group in groups])["a"]
@@ -278,7 +278,7 @@ def committed(prompt: str, wins: int, size: int) -> float:
 def test_a_greedy_commit_trains_the_next_role_on_better_prompts_than_play_gives():
     """The bias of the paper's rule, exactly: b's prompts are drawn from a's best of K, not from a."""
     size = 4
-    algorithm = ATGRPO(credit="leave_one_out", num_generations=size, commit="greedy", horizon="point")
+    algorithm = ATGRPO(advantage="leave_one_out", num_generations=size, commit="greedy", horizon="point")
     found = estimates(Relay(), algorithm)
     plain = exactly(1, to_next_point)
     chance = committed("a", 1, size)  # a earns 0.5 for "1" and nothing for "0"
@@ -290,7 +290,7 @@ def test_a_greedy_commit_trains_the_next_role_on_better_prompts_than_play_gives(
 def test_dividing_by_the_deviation_weighs_prompts_by_how_seldom_they_vary():
     """standardize is not the gradient of the return: its expectation is that of a sum over group outcomes."""
     size, p = 4, P["b1"]
-    algorithm = ATGRPO(credit="standardize", num_generations=size, commit="random", horizon="point")
+    algorithm = ATGRPO(advantage="standardize", num_generations=size, commit="random", horizon="point")
     found = estimates(Relay(), algorithm)
     gap = (TEAM_TABLE[1, 1] - 0.25) - TEAM_TABLE[1, 0]  # between b's two replies after "1"
     expected = 0.0

@@ -99,6 +99,23 @@ def test_resume_at_step_k_equals_an_uninterrupted_run_bit_for_bit(whole, model, 
     assert str(left) == str(right)
 
 
+def test_what_an_algorithm_remembers_is_in_every_checkpoint_and_goes_on(model, tmp_path):
+    settings = config(model, "algorithm.name=rae", "algorithm.num_generations=2")
+    train(settings, tmp_path / "run")
+    shutil.copytree(tmp_path / "run", tmp_path / "again")
+    cut_back(tmp_path / "again", 2)
+    train(settings, resume=tmp_path / "again")
+    assert untimed(tmp_path / "again") == untimed(tmp_path / "run")
+    assert weights(tmp_path / "again", 4) == weights(tmp_path / "run", 4)
+    states = []
+    for name in ("run", "again"):
+        with Run(tmp_path / name).reading() as (_, progress):
+            states.append(progress.credit)
+    assert states[0] == states[1]
+    assert set(states[0]) == {"a", "b"}
+    assert untimed(tmp_path / "run")[-1]["groups/live"] > 0
+
+
 def test_a_resume_takes_the_reference_of_the_kl_term_from_where_the_run_began(model, tmp_path):
     settings = config(model, "algorithm.kl=0.5", "train.steps=3")
     train(settings, tmp_path / "whole")

@@ -427,7 +427,7 @@ class Lots:
 def test_the_mean_of_the_group_as_baseline_shrinks_it():
     game = Game(agents=1, turns=2)
     wanted = {at: value / 2 for at, value in exact(game, Tables()).items()}
-    assert close(expected(game, node_wise(num_generations=2, credit="center"), Tables()), wanted, 1e-9)
+    assert close(expected(game, node_wise(num_generations=2, advantage="center"), Tables()), wanted, 1e-9)
 
 
 # Dr. MAS ------------------------------------------------------------------------------------------
@@ -514,7 +514,7 @@ def test_the_presets_are_as_their_papers_and_we_say():
         1,
         True,
     )
-    assert (paper.selection, paper.top_k, paper.among, paper.floor, paper.credit) == (
+    assert (paper.selection, paper.top_k, paper.among, paper.floor, paper.advantage) == (
         "raw_var",
         5,
         "query",
@@ -534,7 +534,7 @@ def test_the_presets_are_as_their_papers_and_we_say():
         4,
         1,
     )
-    assert (ours.selection, ours.top_k, ours.among, ours.floor, ours.credit) == (
+    assert (ours.selection, ours.top_k, ours.among, ours.floor, ours.advantage) == (
         "all_live",
         None,
         "batch",
@@ -542,7 +542,7 @@ def test_the_presets_are_as_their_papers_and_we_say():
         "leave_one_out",
     )
     assert (ours.loss.denominator, ours.loss.kl, ours.loss.epsilon_high) == ("tasks", 0.0, 0.28)
-    assert (C3().credit, C3().loss.denominator, DrMAS().credit) == ("leave_one_out", "tasks", "standardize")
+    assert (C3().advantage, C3().loss.denominator, DrMAS().advantage) == ("leave_one_out", "tasks", "standardize")
 
 
 def test_selection_is_part_of_the_algorithm():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 from pydantic import Field
 
@@ -18,6 +19,9 @@ from coterie.kernel.group import Collected, Group
 from coterie.kernel.play import Play
 from coterie.kernel.team import Team
 from coterie.learning.loss import Denominator, Loss, Surrogate
+
+State = dict[str, Any]
+"""What a method remembers from step to step: plain data, kept in every checkpoint."""
 
 
 class Algorithm(Settings):
@@ -61,8 +65,19 @@ class Algorithm(Settings):
         """Plays a task: groups to learn from, and the committed episodes."""
         raise NotImplementedError
 
-    def advantages(self, group: Group) -> tuple[float, ...]:
-        """One number a member."""
+    def start(self) -> State:
+        """What is remembered before the first step."""
+        return {}
+
+    def credit(self, groups: Sequence[Group], state: State) -> tuple[list[tuple[float, ...]], State]:
+        """The advantages of a whole step at once, asked for once.
+
+        A sample that stands in several groups is trained once, with the sum of what it earned in each times that
+        group's weight.
+
+        Args: groups: those that were selected. state: what was returned a step ago; it is not changed.
+        Returns: for each group a number a member, and what is remembered from here on.
+        """
         raise NotImplementedError
 
     def select(self, groups: Sequence[Group], rng: Random) -> Sequence[Group]:
@@ -80,9 +95,13 @@ class GroupBaseline(Algorithm):
     """Replies, or episodes, that are compared with each other."""
     team_weight: float = Field(1.0, ge=0)
     """Weight of team rewards beside local ones."""
-    credit: Credit = "standardize"
+    advantage: Credit = "standardize"
     """How a group's returns become advantages."""
 
+    def credit(self, groups: Sequence[Group], state: State) -> tuple[list[tuple[float, ...]], State]:
+        """Each group's by itself; nothing is remembered."""
+        return [self.advantages(group) for group in groups], state
+
     def advantages(self, group: Group) -> tuple[float, ...]:
-        """The chosen credit function of the group's returns."""
-        return tuple(CREDIT[self.credit](group.values))
+        """The chosen function of the group's returns, a number a member."""
+        return tuple(CREDIT[self.advantage](group.values))

@@ -19,7 +19,7 @@ class C3(NodeWise):
 
     continuations: int = Field(2, ge=1)
     """Times that each alternative is played to the end."""
-    credit: Credit = "leave_one_out"
+    advantage: Credit = "leave_one_out"
     """How a group's returns become advantages."""
     denominator: Denominator = "tasks"
     """A reply's tokens are summed: no length or turn weighs more than another."""

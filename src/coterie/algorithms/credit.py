@@ -6,6 +6,7 @@ exactly zero: rounding noise over a tiny spread would look like a signal.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from statistics import fmean, pstdev, stdev
 from typing import Literal
@@ -74,6 +75,22 @@ def scaled(advantages: Sequence[float], returns: Sequence[float], *, eps: float 
         return [0.0] * len(returns)
     spread = pstdev(returns)
     return [advantage / (spread + eps) for advantage in advantages]
+
+
+def standardize_weighted(returns: Sequence[float], weights: Sequence[float], *, eps: float = 1e-6) -> list[float]:
+    """(r - mean) / (s + eps), mean and population deviation s weighted.
+
+    Args: weights: how often each counts, such as its tokens.
+    Returns: exactly 0 where all returns are equal.
+    Source: REINFORCE++, arXiv:2501.03262, which normalises over the tokens of a batch.
+    """
+    total = math.fsum(weights)
+    if flat(list(returns)) or not total:
+        return [0.0] * len(returns)
+    mean = math.fsum(weight * value for weight, value in zip(weights, returns, strict=True)) / total
+    squares = math.fsum(weight * (value - mean) ** 2 for weight, value in zip(weights, returns, strict=True))
+    spread = math.sqrt(squares / total)
+    return [(value - mean) / (spread + eps) for value in returns]
 
 
 def none(returns: Sequence[float]) -> list[float]:

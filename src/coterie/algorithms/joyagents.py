@@ -36,7 +36,7 @@ class JoyAgents(NodeWise):
     credit without deviation; and sums over tokens, so that neither length nor turns are weighted.
     """
 
-    credit: Credit = "leave_one_out"
+    advantage: Credit = "leave_one_out"
     """How a group's returns become advantages."""
     selection: Rule = "all_live"
     """Which groups are trained; see `selection.select` for the rules."""
@@ -104,7 +104,7 @@ class JoyAgentsPaper(JoyAgents):
     K counted for each base episode, no floor, the clip of 0.2, the KL weight of 0.001.
     """
 
-    credit: Credit = "standardize"
+    advantage: Credit = "standardize"
     """How a group's returns become advantages."""
     selection: Rule = "raw_var"
     """Which groups are trained; see `selection.select` for the rules."""

@@ -21,6 +21,7 @@ BENCHES = {
     "demo": "what `make demo` shows: a team before and after minutes of training",
     "joyagents": "the results of assistants: node-wise training, its neighbours, one agent",
     "memory": "peak memory of a demo step",
+    "methods": "the results of rae, reinforce_pp and gigpo beside mas_grpo, short trainings of plan_path",
     "neighbours": "what a program takes beside another run whose programs take all they can",
     "notes": "selection rules with and without notes, short trainings of assistants",
     "plan_path": "the results table of plan_path: algorithms, seeds, intervals",

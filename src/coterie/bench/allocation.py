@@ -44,7 +44,7 @@ DEFAULT = "1 base, all nodes, 4 replies"
 """Pairs of halves, and queries played to learn what one costs."""
 LAST = 30
 """The step of the trained team."""
-SUMS: Mapping[str, Any] = {"credit": "leave_one_out", "denominator": "tasks"}
+SUMS: Mapping[str, Any] = {"advantage": "leave_one_out", "denominator": "tasks"}
 NODES: Mapping[str, Any] = {"name": "joyagents", **SUMS}
 WAYS: Mapping[str, Mapping[str, Any]] = {
     "2 bases, 2 nodes a role, 8 replies": {**NODES, "bases": 2, "nodes": "per_agent", "num_generations": 8},
@@ -56,7 +56,7 @@ WAYS: Mapping[str, Mapping[str, Any]] = {
     "1 base, all nodes, 4 replies played twice": {
         **NODES, "bases": 1, "nodes": "all", "num_generations": 4, "continuations": 2},
     "1 base, all nodes, 4 replies, standardized": {
-        **NODES, "bases": 1, "nodes": "all", "num_generations": 4, "credit": "standardize"},
+        **NODES, "bases": 1, "nodes": "all", "num_generations": 4, "advantage": "standardize"},
     "mas_grpo, 28 episodes": {"name": "mas_grpo", "denominator": "tasks", "num_generations": 28},
     "mas_grpo, 8 episodes": {"name": "mas_grpo", "denominator": "tasks", "num_generations": 8},
     "drmas, 8 episodes": {"name": "drmas", "denominator": "tasks", "num_generations": 8},
@@ -119,7 +119,7 @@ def _half(crew: Crew, tasks: range, step: int) -> tuple[dict[str, torch.Tensor],
     collected = [one for one in asyncio.run(collect()) if not isinstance(one, Unavailable)]
     found = [group for one in collected for group in one.groups]
     groups = config.algorithm.select(found, Random(seed_of("select", step)))
-    credit = [config.algorithm.advantages(group) for group in groups]
+    credit, _ = config.algorithm.credit(groups, {})
     gradients: dict[str, torch.Tensor] = {}
     for policy, graded in route(config.team, groups, credit, tasks=count_tasks(found)).items():
         net = crew.models[policy].net

@@ -75,7 +75,7 @@ def _step(config: Config, environment: PlanPath | Any, crew: Crew, step: int, sa
             groups.extend(found.groups)
 
     asyncio.run(collect())
-    experience = route(config.team, groups, [config.algorithm.advantages(group) for group in groups])
+    experience = route(config.team, groups, config.algorithm.credit(groups, {})[0])
     learning = time.perf_counter()
     crew.learner.update(experience, step)
     ended = time.perf_counter()

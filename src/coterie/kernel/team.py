@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coterie.errors import ConfigError, GroupError
 from coterie.kernel.episode import Sample
@@ -60,6 +60,8 @@ def route(
 
     Groups without spread are among them, with advantage 0: the loss's mean counts them. So are groups whose members
     are alike and whose advantages sum to zero: they would pull the same logits up and down alike. Order is the groups'.
+    A sample that stands in several groups counts as one of the first, with the sum of its advantages times the groups'
+    weights.
 
     Args: advantages: for each group, one number a member. tasks: how many the step's groups came from,
         before any was left out; None: these.
@@ -67,16 +69,34 @@ def route(
     Raises: GroupError: a sample was drawn from another policy than its role's.
     """
     routed: dict[str, list[Graded]] = {policy: [] for policy in team.policies}
+    places: dict[int, int] = {}
     tasks = count_tasks(groups) if tasks is None else tasks
     for group, earned in zip(groups, advantages, strict=True):
         if len(earned) != len(group.members):
             raise GroupError(f"group {group.key}: {len(group.members)} members, {len(earned)} advantages")
-        cancels = group.alike and abs(math.fsum(earned)) <= CANCELS * max(map(abs, earned))
+        nothing = cancels(group, earned)
+        name = "/".join(map(str, group.key))
+        share = 1 / (tasks * len(group.members))
         for member, credit in zip(group.members, earned, strict=True):
             for sample in member.samples:
                 if team.roles.get(sample.role) != sample.policy:
                     raise GroupError(f"group {group.key}: role {sample.role} was played by {sample.policy}")
-                name = "/".join(map(str, group.key))
-                share = 1 / (tasks * len(group.members))
-                routed[sample.policy].append(Graded(sample, 0.0 if cancels else credit, group.weight, name, share))
+                mine = routed[sample.policy]
+                more = Graded(sample, 0.0 if nothing else credit, group.weight, name, share)
+                if (place := places.setdefault(id(sample), len(mine))) < len(mine):
+                    before = mine[place]
+                    total = before.advantage * before.weight + more.advantage * more.weight
+                    mine[place] = replace(before, advantage=total, weight=1.0)
+                else:
+                    mine.append(more)
     return routed
+
+
+def cancels(group: Group, earned: Sequence[float]) -> bool:
+    """Whether a group's advantages come to nothing: its members said the same, and they sum to zero."""
+    return group.alike and abs(math.fsum(earned)) <= CANCELS * max(map(abs, earned))
+
+
+def teaches(group: Group, earned: Sequence[float]) -> bool:
+    """Whether there is something to learn from a group: in itself, or by what it was credited with."""
+    return group.live or (any(earned) and not cancels(group, earned))

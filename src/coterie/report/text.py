@@ -44,6 +44,9 @@ def tree_text(played: Played) -> str:
         if group.scope == "task":
             lines.append(f"episodes of task {group.key.task}, compared as wholes")
             lines += _members(group, earned)
+        elif "@" not in group.key.path:
+            lines.append(f"{group.key.path}: wherever {group.key.role} was asked the same")
+            lines += _members(group, earned)
     return plain("\n".join(lines))
 
 

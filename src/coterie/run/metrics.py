@@ -10,7 +10,7 @@ from coterie.algorithms.selection import Choice, select, variation
 from coterie.kernel.episode import NO_OUTCOME, Log, Noted, Rewarded
 from coterie.kernel.front import Budget
 from coterie.kernel.group import Group
-from coterie.kernel.team import Graded
+from coterie.kernel.team import Graded, teaches
 from coterie.learning.batch import Learned
 from coterie.memory.evolve import Episode
 from coterie.memory.store import Store
@@ -21,17 +21,20 @@ from coterie.run.records import Played
 def rollout_metrics(played: Sequence[Played], budget: Budget) -> dict[str, float]:
     """The rollout: success of the committed episodes, groups and rewards by role, what was lost."""
     logs = [log for one in played for log in one.collected.logs]
-    groups = [group for one in played for group in one.collected.groups]
+    credited = [pair for one in played for pair in zip(one.collected.groups, one.advantages, strict=True)]
+    live = [teaches(group, earned) for group, earned in credited]
+    groups = [group for group, _ in credited]
     line: dict[str, float] = {
         "rollout/success": fmean(log.solved for log in logs) if logs else 0.0,
         "rollout/turns": fmean(log.turns for log in logs) if logs else 0.0,
         "rollout/reply_tokens": budget.sampled_tokens / max(1, budget.replies.total()),
         "groups/total": len(groups),
-        "groups/live": sum(group.live for group in groups),
+        "groups/live": sum(live),
     }
     line |= _unsaid(logs)
     for role in sorted({role for group in groups for role in _speakers(group)}):
-        line |= _role(role, [group for group in groups if role in _speakers(group)])
+        theirs = [(group, lives) for group, lives in zip(groups, live, strict=True) if role in _speakers(group)]
+        line |= _role(role, theirs)
     rewards = [log.rewards() for log in logs]
     for name in sorted({name for one in rewards for name in one}):
         line[f"reward/{name}"] = fmean(one.get(name, 0.0) for one in rewards)
@@ -72,10 +75,10 @@ def _speakers(group: Group) -> set[str]:
     return {sample.role for member in group.members for sample in member.samples}
 
 
-def _role(role: str, groups: list[Group]) -> dict[str, float]:
-    live = sum(group.live for group in groups)
+def _role(role: str, groups: list[tuple[Group, bool]]) -> dict[str, float]:
+    live = sum(lives for _, lives in groups)
     return {
-        f"role/{role}/return": fmean(value for group in groups for value in group.values),
+        f"role/{role}/return": fmean(value for group, _ in groups for value in group.values),
         f"role/{role}/live_groups": live,
         f"role/{role}/zero_variance_share": 1 - live / len(groups),
     }

@@ -14,12 +14,12 @@ from coterie.memory.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What one task of a saved rollout holds: where the task is found again, its groups and credit."""
+    """What one task of a rollout holds: where the task is found again, its groups and credit, once there is any."""
 
     split: Split
     index: int
     collected: Collected
-    advantages: tuple[tuple[float, ...], ...]
+    advantages: tuple[tuple[float, ...], ...] = ()
 
 
 PLAYED: TypeAdapter[Played] = TypeAdapter(Played)
@@ -30,8 +30,9 @@ class Progress:
     """Where a run is: all that a checkpoint holds beside weights and optimizers.
 
     step: updates made. best_step, best_success: the checkpoint validation prefers. budget: tokens
-    and calls so far. memory: what roles remember. pending: the metrics of the last step, where it was left
-    before its validation; a run that has not begun has step 0 to validate.
+    and calls so far. memory: what roles remember. credit: what the algorithm remembers, once it has been asked.
+    pending: the metrics of the last step, where it was left before its validation; a run that has not begun has
+    step 0 to validate.
     """
 
     step: int = 0
@@ -40,6 +41,7 @@ class Progress:
     best_success: float = -1.0
     budget: dict[str, int] = field(default_factory=dict[str, int])
     memory: Store = field(default_factory=Store)
+    credit: dict[str, Any] | None = None
 
 
 class About(BaseModel, extra="allow"):

@@ -125,28 +125,31 @@ def _learn(run: Run, crew: Crew, progress: Progress, interrupts: Interrupts) -> 
     found = [group for one in collected for group in one.collected.groups]
     groups = algorithm.select(found, Random(seed_of("select", settings.seed, step)))
     sampled = time.perf_counter()
-    credit = [algorithm.advantages(group) for group in groups]
-    experience = route(config.team, groups, credit, tasks=count_tasks(found))
+    state = algorithm.start() if progress.credit is None else progress.credit
+    earned, state = algorithm.credit(groups, state)
+    experience = route(config.team, groups, earned, tasks=count_tasks(found))
+    trained = _as_trained(collected, groups, earned)
     with interrupts.shielded():
         interrupts.whole = False
         try:
             learned = crew.learner.update(experience, step)
         except UpdateError as error:  # what spoilt it is kept, and a resume would meet it again
             interrupts.whole = error.untouched
-            run.save_episodes(step + 1, _as_trained(collected, groups))
+            run.save_episodes(step + 1, trained)
             look = command("play", run.folder, "--step", step + 1, "--tree")
             advice = f"start a new run with a lower optimizer.lr; look at what spoilt it with: {look}"
             raise UpdateError(f"step {step + 1}: {error}; {advice}", untouched=error.untouched) from error
         crew.sync(step + 1)
         add_budget(progress.budget, play.budget, learned)
         updated = time.perf_counter()
-        line = {"step": step + 1, **rollout_metrics(collected, play.budget)}
+        line = {"step": step + 1, **rollout_metrics(trained, play.budget)}
         if recall:
             line |= _remember(config, progress, recall, collected)
         line |= selection_metrics(found, groups) | update_metrics(experience, learned)
         line |= {f"budget/{name}": count for name, count in progress.budget.items()}
         if step == 0 or step + 1 == settings.steps or (step + 1) % settings.episodes_every == 0:
-            run.save_episodes(step + 1, _as_trained(collected, groups))
+            run.save_episodes(step + 1, trained)
+        progress.credit = state
         progress.step, progress.pending = step + 1, line | _times(began, sampled, updated, play)
         interrupts.whole = True
 
@@ -259,24 +262,25 @@ def _rollout(run: Run, config: Config, play: Play, step: int) -> list[Played]:
                 f"step {step + 1} lost {len(outcomes) - len(kept)} of {len(outcomes)} tasks to faults "
                 f"({dict(play.budget.dropped)}); go on with: {run.resume_command}"
             )
-        return [
-            Played("train", index, one, tuple(tuple(config.algorithm.advantages(group)) for group in one.groups))
-            for index, one in kept
-        ]
+        return [Played("train", index, one) for index, one in kept]
 
     with _bugs_kept(run, config.environment, "train", indices):
         return drive(collect())
 
 
-def _as_trained(collected: Sequence[Played], groups: Sequence[Group]) -> list[Played]:
-    """What was played, each group with the weight it was trained with: 0 where it was not chosen."""
-    weights = {group.key: group.weight for group in groups}
-    return [
-        replace(one, collected=replace(one.collected, groups=tuple(
-            replace(group, weight=weights.get(group.key, 0.0)) for group in one.collected.groups
-        )))
-        for one in collected
-    ]  # fmt: skip
+def _as_trained(
+    collected: Sequence[Played], groups: Sequence[Group], earned: Sequence[tuple[float, ...]]
+) -> list[Played]:
+    """What was played, each group with the weight and the advantages it was trained with: 0 where it was not chosen."""
+    chosen = {group.key: (group.weight, credit) for group, credit in zip(groups, earned, strict=True)}
+
+    def one_task(one: Played) -> Played:
+        found = [(group, *chosen.get(group.key, (0.0, (0.0,) * len(group.members)))) for group in one.collected.groups]
+        weighed = tuple(replace(group, weight=weight) for group, weight, _ in found)
+        credit = tuple(tuple(advantages) for _, _, advantages in found)
+        return replace(one, collected=replace(one.collected, groups=weighed), advantages=credit)
+
+    return [one_task(one) for one in collected]
 
 
 @contextmanager

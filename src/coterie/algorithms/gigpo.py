@@ -1,0 +1,40 @@
+"""GiGPO: groups of steps inside groups of episodes (arXiv:2505.10978)."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from coterie.algorithms.base import GroupBaseline
+from coterie.kernel.environment import Task
+from coterie.kernel.group import Collected
+from coterie.kernel.play import Play
+from coterie.sampling.episodes import episodes
+
+
+class GiGPO(GroupBaseline):
+    """Episodes of a task are compared, and so are decisions that were asked the same on the way.
+
+    A = A_E + step_weight A_S: the episode's return among the task's episodes, and the discounted rewards that
+    followed a reply among all replies of the task to the same prompt. No branch is played for it.
+
+    The paper's: the two levels and their sum, discount 0.95, weight 1, a state met twice counted twice, `advantage`
+    "standardize" or "center". Ours: what makes two states one is the whole prompt of the role (there, the
+    observation without history); what follows is the team's rewards and the role's own. Where no prompt is met
+    twice it is `mas_grpo`.
+    """
+
+    step_weight: float = Field(1.0, gt=0)
+    """What a step's advantage counts beside its episode's."""
+    discount: float = Field(0.95, ge=0, le=1)
+    """What a reward is worth a decision of the role earlier."""
+
+    async def collect(self, play: Play, task: Task) -> Collected:
+        """`num_generations` episodes of one task, and groups of the same prompts in them."""
+        return await episodes(
+            play,
+            task,
+            num_generations=self.num_generations,
+            team_weight=self.team_weight,
+            step_weight=self.step_weight,
+            discount=self.discount,
+        )
