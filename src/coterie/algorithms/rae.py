@@ -6,14 +6,12 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from coterie.algorithms.base import Algorithm, State
-from coterie.kernel.environment import Task
-from coterie.kernel.group import Collected, Group
-from coterie.kernel.play import Play
-from coterie.sampling.episodes import episodes
+from coterie.algorithms.base import State
+from coterie.algorithms.episodic import Episodic
+from coterie.kernel.group import Group
 
 
-class RAE(Algorithm):
+class RAE(Episodic):
     """Every episode against a running mean of its role's returns; nothing has to be played twice.
 
     A = R - b, then b <- decay b + (1 - decay) R, b the role's and 0 at first; R is the role's own: the team's
@@ -23,24 +21,8 @@ class RAE(Algorithm):
     folded in order of task, so that a run that is resumed goes on with the same baselines.
     """
 
-    num_generations: int = Field(1, ge=1)
-    """Episodes of a task."""
-    team_weight: float = Field(1.0, ge=0)
-    """Weight of team rewards beside local ones."""
     decay: float = Field(0.95, ge=0, lt=1)
     """How much of a role's baseline stays when an episode is folded in."""
-
-    async def collect(self, play: Play, task: Task) -> Collected:
-        """`num_generations` episodes of one task, a group a role."""
-        return await episodes(
-            play,
-            task,
-            num_generations=self.num_generations,
-            team_weight=self.team_weight,
-            by="role",
-            own=True,
-            lone=True,
-        )
 
     def credit(self, groups: Sequence[Group], state: State) -> tuple[list[tuple[float, ...]], State]:
         """R - b, episode by episode; state: b by role."""

@@ -4,40 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pydantic import Field
-
-from coterie.algorithms.base import Algorithm, State
+from coterie.algorithms.base import State
 from coterie.algorithms.credit import standardize_weighted
-from coterie.kernel.environment import Task
-from coterie.kernel.group import Collected, Group
-from coterie.kernel.play import Play
-from coterie.sampling.episodes import episodes
+from coterie.algorithms.episodic import Episodic
+from coterie.kernel.group import Group
 
 
-class ReinforcePP(Algorithm):
+class ReinforcePP(Episodic):
     """Every episode against all of the step: A = (R - mean) / deviation, over the step's tokens of a role.
 
     The paper's: one episode a prompt will do, and no critic; mean and deviation are of the batch, a value a token;
     a clipped ratio. Ours: a role has mean and deviation of its own, for returns of roles are of different
     kinds; R is the team's rewards and the role's local ones; KL is a term of the loss (`kl`) and not of R.
     """
-
-    num_generations: int = Field(1, ge=1)
-    """Episodes of a task."""
-    team_weight: float = Field(1.0, ge=0)
-    """Weight of team rewards beside local ones."""
-
-    async def collect(self, play: Play, task: Task) -> Collected:
-        """`num_generations` episodes of one task, a group a role."""
-        return await episodes(
-            play,
-            task,
-            num_generations=self.num_generations,
-            team_weight=self.team_weight,
-            by="role",
-            own=True,
-            lone=True,
-        )
 
     def credit(self, groups: Sequence[Group], state: State) -> tuple[list[tuple[float, ...]], State]:
         """Each role's returns over the step, standardised; a member counts as often as it has tokens."""

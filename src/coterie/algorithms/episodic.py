@@ -1,0 +1,32 @@
+"""What methods share whose baseline comes from elsewhere than a task's other episodes."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from coterie.algorithms.base import Algorithm
+from coterie.kernel.environment import Task
+from coterie.kernel.group import Collected
+from coterie.kernel.play import Play
+from coterie.sampling.episodes import episodes
+
+
+class Episodic(Algorithm):
+    """Whole episodes, one a task unless more are wanted; a role's return is the team's rewards and its local ones."""
+
+    num_generations: int = Field(1, ge=1)
+    """Episodes of a task."""
+    team_weight: float = Field(1.0, ge=0)
+    """Weight of team rewards beside local ones."""
+
+    async def collect(self, play: Play, task: Task) -> Collected:
+        """`num_generations` episodes of one task, a group a role."""
+        return await episodes(
+            play,
+            task,
+            num_generations=self.num_generations,
+            team_weight=self.team_weight,
+            by="role",
+            own=True,
+            lone=True,
+        )
