@@ -1,7 +1,8 @@
 """The tables: what a name in a config or on the command line stands for.
 
 A new environment or algorithm is a file and a line here. One of a user's own is named by where
-it lives: `my_env.py:MyEnv`.
+it lives, `my_env.py:MyEnv` or `package.module:MyEnv`, or by what an installed package calls it: an entry point
+of the group `coterie.environments` or `coterie.algorithms`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import ast
 import importlib
 import importlib.util
 import sys
+from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 from coterie.errors import ConfigError, nearest
@@ -57,24 +60,37 @@ def at(home: str) -> Any:
 
 def summary(kind: str) -> dict[str, str]:
     """The names of a kind, each with the first line of its docstring, read without importing what it needs."""
-    return {name: _docstring(home).strip().splitlines()[0] for name, home in KINDS[kind].items()}
+    ours = {name: _docstring(home).strip().splitlines()[0] for name, home in KINDS[kind].items()}
+    return ours | {name: f"installed: {home}" for name, home in installed(kind).items() if name not in ours}
+
+
+def installed(kind: str) -> dict[str, str]:
+    """What installed packages add to a kind: `module:Class` by name."""
+    return {one.name: one.value for one in sorted(metadata.entry_points(group=f"coterie.{kind}"))}
 
 
 def find(kind: str, name: str, table: dict[str, str], base: type[S]) -> type[S]:
     """The class a name stands for.
 
-    Args: kind: for the message, "environment" or "algorithm". name: a key of the table, `file.py:Class`, or
-        `file.py` where it has one such class.
-    Raises: ConfigError: no such name, file or class, or it is not a subclass of `base`.
+    Args: kind: for the message, "environment" or "algorithm". name: a key of the table, `file.py:Class`, `file.py`
+        where it has one such class, `package.module:Class`, or an installed package's name for it.
+    Raises: ConfigError: no such name, file, module or class, or it is not a subclass of `base`.
     """
     if name in table:
         return at(table[name])
     file, attribute = _parts(name)
-    if not file:
-        raise ConfigError(
-            f"unknown {kind} '{name}'{nearest(name, table)}; there are {', '.join(table)}, or FILE.py:Class"
-        )
-    module = _module(Path(file))
+    if file:
+        module = _module(Path(file))
+    else:
+        others = installed(f"{kind}s")
+        file, _, attribute = others.get(name, name).partition(":")
+        if not attribute or not all(part.isidentifier() for part in (*file.split("."), attribute)):
+            known = (*table, *others)
+            raise ConfigError(
+                f"unknown {kind} '{name}'{nearest(name, known)}; there are {', '.join(known)}, or FILE.py:Class, or "
+                "package.module:Class"
+            )
+        module = _package_module(file)
     there = {
         key: value
         for key, value in vars(module).items()
@@ -131,7 +147,18 @@ def _docstring(home: str) -> str:
     return ast.get_docstring(found) or ""
 
 
-def _module(file: Path):
+def _package_module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except (Exception, SystemExit) as error:  # a user's module may raise anything
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
+            raise ConfigError(
+                f"there is no module '{error.name}' here; install its package, or name a file: FILE.py:Class"
+            ) from error
+        raise ConfigError(f"{name} does not import: {said(error)}") from error
+
+
+def _module(file: Path) -> ModuleType:
     if not file.is_file():
         raise ConfigError(f"{file} does not exist; name your own class as FILE.py:Class")
     whole = file.resolve()

@@ -27,7 +27,7 @@ from coterie.kernel.team import Team
 from coterie.kernel.watchdog import Watch
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.memory.store import MemoryConfig
-from coterie.registry import ALGORITHMS, ENVIRONMENTS, USER_MODULE, find, whole_folder, whole_name
+from coterie.registry import ALGORITHMS, ENVIRONMENTS, find, whole_folder, whole_name
 
 S = TypeVar("S", bound=Settings)
 RECOMMENDED = {"algorithm", "team", "policies", "optimizer", "engine", "memory", "train", "eval"}
@@ -261,7 +261,7 @@ def _validated(
             ) from error
         raise ConfigError(f"{source.place(where)}{where} = {first['input']!r}: {_plain(first)}") from error
     except Exception as error:
-        if not kind.__module__.startswith(USER_MODULE):  # a bug of ours
+        if kind.__module__.partition(".")[0] == "coterie":  # a bug of ours
             raise
         where = raised_at(error, str(inspect.getfile(kind)))
         raise ConfigError(

@@ -1,0 +1,123 @@
+"""Names of what a user brings: files, modules of installed packages, and what those call it."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coterie import load_config, train
+from coterie.errors import ConfigError
+from coterie.models.load import save_model
+from coterie.registry import summary
+from coterie.run.folder import Run
+from tests.toys import tiny
+
+GAME = """
+from coterie import Environment, Task
+
+class Echo(Environment):
+    '''Says what it heard.'''
+
+    roles = ("a",)
+    prize: float = 1.0
+
+    def task(self, split, index):
+        return Task(f"{split}-{index}", split)
+
+    async def play(self, task, scene):
+        reply = await scene.ask("a", "say", max_tokens=1)
+        scene.reward("a", self.prize * (len(reply.text) % 2))
+        scene.succeed()
+"""
+METHOD = """
+from coterie.algorithms.rae import RAE
+
+class Twice(RAE):
+    '''Counts its steps.'''
+
+    def credit(self, groups, state):
+        earned, _ = super().credit(groups, {})
+        return [tuple(2 * one for one in mine) for mine in earned], {"steps": state.get("steps", 0) + 1}
+"""
+NAMES = (
+    "[coterie.environments]\necho = echo_game.worlds:Echo\n\n[coterie.algorithms]\ntwice = echo_game.methods:Twice\n"
+)
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch) -> Iterator[Path]:
+    """A package as pip installs it."""
+    site = tmp_path / "site"
+    (site / "echo_game").mkdir(parents=True)
+    (site / "echo_game" / "__init__.py").write_text("")
+    (site / "echo_game" / "worlds.py").write_text(GAME)
+    (site / "echo_game" / "methods.py").write_text(METHOD)
+    (site / "echo_game" / "broken.py").write_text("import nothing_of_that_name\n")
+    about = site / "echo_game-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: echo-game\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(NAMES)
+    monkeypatch.syspath_prepend(str(site))
+    importlib.invalidate_caches()
+    yield site
+    for name in [name for name in sys.modules if name.partition(".")[0] == "echo_game"]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("name", ["echo", "echo_game.worlds:Echo"])
+def test_what_an_installed_package_has_is_named_by_its_module_or_as_it_says(package, name):
+    config = load_config(
+        name, ["team.a=x", "policies.x.model=starter", "environment.prize=2.0", "algorithm.name=twice"]
+    )
+    assert (type(config.environment).__name__, config.environment.prize) == ("Echo", 2.0)  # pyright: ignore[reportAttributeAccessIssue]
+    assert type(config.algorithm).__name__ == "Twice"
+
+
+def test_it_is_listed(package):
+    assert summary("environments")["echo"] == "installed: echo_game.worlds:Echo"
+    assert "plan_path" in summary("environments")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("ecko", "unknown environment 'ecko'; did you mean 'echo'?; there are plan_path"),
+        ("nothing_here.worlds:Echo", "there is no module 'nothing_here' here; install its package"),
+        ("echo_game.wolds:Echo", "there is no module 'echo_game.wolds' here"),
+        ("echo_game.worlds:Eco", "echo_game.worlds has no class Eco that is a coterie.Environment; it has Echo"),
+        ("echo_game.methods:Twice", "echo_game.methods has no class Twice that is a coterie.Environment"),
+        ("echo_game.broken:Echo", "echo_game.broken does not import: "),
+        ("echo_game:", "unknown environment 'echo_game:'"),
+        ("os.path:..", "unknown environment"),
+    ],
+)
+def test_a_name_that_leads_nowhere_is_one_line(package, name, message):
+    with pytest.raises(ConfigError) as caught:
+        load_config(name)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_both_train_and_go_on_exactly(package, tmp_path):
+    save_model(tiny(scale=2.0), tmp_path / "tiny")
+    sets = [
+        f"policies.x.model={tmp_path / 'tiny'}", "team.a=x", "algorithm.name=twice", "train.steps=3",
+        "train.tasks_per_step=2", "train.eval_tasks=2", "train.checkpoint_every=1", "train.mute_every=0",
+    ]  # fmt: skip
+    whole = train(load_config("echo", sets), tmp_path / "whole")
+    shutil.copytree(whole.folder, tmp_path / "cut")
+    for step in (2, 3):
+        shutil.rmtree(Run(tmp_path / "cut").checkpoint(step))
+    train(resume=tmp_path / "cut")
+    for name in ("whole", "cut"):
+        with Run(tmp_path / name).reading() as (_, progress):
+            assert progress.credit == {"steps": 3}
+    weights = [
+        (Run(tmp_path / name).checkpoint(3) / "policies/x/model.safetensors").read_bytes() for name in ("whole", "cut")
+    ]
+    assert weights[0] == weights[1]
