@@ -35,7 +35,7 @@ def test_environments_in_the_docs_keep_the_contract(page, block, tmp_path):
     file = tmp_path / "my_env.py"
     file.write_text(block)
     name = ENVIRONMENT_NAME.search(block)[1]
-    report = check(find("environment", f"{file}:{name}", {}, Environment)(), tasks=1)
+    report = check(find("environment", f"{file}:{name}", Environment)(), tasks=1)
     assert report.ok, report
 
 
@@ -86,7 +86,7 @@ def test_every_metric_of_a_run_has_a_row(tmp_path):
         "train.tasks_per_step=2",
         "train.eval_tasks=3",
     ]
-    run = train(load_config("tests/toys.py:Agree", [*sets, "algorithm.kl=0.01"]), tmp_path / "run")
+    run = train(load_config("tests/toys.py:Agree", [*sets, "loss.kl=0.01"]), tmp_path / "run")
     documented = (ROOT / "docs/metrics.md").read_text()
     for name in {name for line in run.metrics() for name in line}:
         general = re.sub(r"^(role|reward|validation/reward)/[^/]+", r"\1/R", re.sub(r"^policy/[^/]+", "policy/P", name))

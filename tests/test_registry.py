@@ -79,8 +79,8 @@ def test_what_an_installed_package_has_is_named_by_its_module_or_as_it_says(pack
 
 
 def test_it_is_listed(package):
-    assert summary("environments")["echo"] == "installed: echo_game.worlds:Echo"
-    assert "plan_path" in summary("environments")
+    assert summary("environment")["echo"] == "installed: echo_game.worlds:Echo"
+    assert "plan_path" in summary("environment")
 
 
 @pytest.mark.parametrize(

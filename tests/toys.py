@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
@@ -14,9 +14,13 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from coterie.engines.scripted import ScriptedEngine
 from coterie.kernel.environment import Environment, Split, Task
+from coterie.kernel.loops import Hosted
 from coterie.kernel.play import Play, Sampling
 from coterie.kernel.scene import Reply, Scene
 from coterie.kernel.team import Team
+from coterie.kernel.tracker import Line, Tracker
+from coterie.learning.optimizer import OptimizerConfig
+from coterie.learning.policy import Policy
 from coterie.models.load import Model, prepare
 from coterie.run.sft import new_tokenizer
 from tests.outside import double, fail
@@ -238,3 +242,33 @@ class Flat(Agree):
         await scene.ask("a", "pick", max_tokens=1)
         await scene.ask("b", "match", max_tokens=1)
         scene.team_reward(1.0)
+
+
+def policies(models: Mapping[str, Model], **optimizer: Any) -> dict[str, Policy]:
+    """Models as policies of their names, all moved alike."""
+    config = OptimizerConfig(**optimizer)
+    return {name: Policy(name, model, optimizer=config) for name, model in models.items()}
+
+
+class Hears(Tracker):
+    """Calls a function with every line of metrics."""
+
+    def __init__(self, hear: Callable[[Line], None]) -> None:
+        super().__init__()
+        self._hear = hear
+
+    def log(self, line: Line) -> None:
+        self._hear(line)
+
+
+class Here(Hosted):
+    """An engine on the loop that asks, so that a signal strikes where it is."""
+
+    def open(self) -> None:
+        """It is here."""
+
+    def take_over(self, version: int) -> None:
+        """It knows no weights."""
+
+    async def _brought(self, begin):
+        return await begin()

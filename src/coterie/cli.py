@@ -106,7 +106,7 @@ def train(
         remarks = "".join(f"# {remark}\n" for remark in resolved.remarks)
         say(remarks + resolved.toml() + memory_text({name: policy.model for name, policy in resolved.policies.items()}))
         return
-    from coterie.report.display import TrainingDisplay
+    from coterie.report.display import Display
     from coterie.report.terminal import let_output_break
     from coterie.run.interrupts import Stop
     from coterie.run.loaded import headline
@@ -116,8 +116,7 @@ def train(
     for remark in resolved.remarks:
         say(remark)
     try:
-        with TrainingDisplay(_console()) as display:
-            run = run_training(resolved, out, resume=resume, anyway=anyway, watch=display)
+        run = run_training(resolved, out, resume=resume, anyway=anyway, trackers=[Display(console=_console())])
     except Stop as stopped:  # typer would drop the message
         interrupted(str(stopped), 128 + stopped.number)
     say(f"done: {run.folder}")
@@ -325,16 +324,17 @@ def sft(
 
 @app.command(name="list")
 def list_names(
-    kind: Annotated[str | None, typer.Argument(help="environments, algorithms or engines.")] = None,
+    kind: Annotated[str | None, typer.Argument(help="environments, algorithms, losses, engines or trackers.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List what there is: coterie list algorithms"""
     from coterie.errors import ConfigError
-    from coterie.registry import KINDS, summary
+    from coterie.registry import PLURALS, summary
 
-    if kind is not None and kind not in KINDS:
-        raise ConfigError(f"unknown list '{kind}'{nearest(kind, KINDS)}; there are {', '.join(KINDS)}")
-    found = {name: summary(name) for name in ([kind] if kind else KINDS)}
+    lists = {plural: one for one, plural in PLURALS.items()}
+    if kind is not None and kind not in lists:
+        raise ConfigError(f"unknown list '{kind}'{nearest(kind, lists)}; there are {', '.join(lists)}")
+    found = {plural: summary(one) for plural, one in lists.items() if kind in (None, plural)}
     if as_json:
         say(json.dumps(found))
         return

@@ -3,6 +3,7 @@
     CoterieError
     ├── ConfigError       (ValueError)       a setting a person wrote
     ├── EnvError          (RuntimeError)     an environment breaks its contract
+    ├── EngineError       (RuntimeError)     an engine breaks its contract
     ├── RolloutError      (RuntimeError)     too much of a step was lost to faults
     ├── GroupError        (ValueError)       samples that may not be compared
     ├── CheckpointError   (OSError)          a run folder or checkpoint cannot be used
@@ -31,6 +32,10 @@ class ConfigError(CoterieError, ValueError):
 
 class EnvError(CoterieError, RuntimeError):
     """An environment broke the contract of `play`."""
+
+
+class EngineError(CoterieError, RuntimeError):
+    """An engine broke its contract: what it answered is no answer."""
 
 
 class RolloutError(CoterieError, RuntimeError):

@@ -1,8 +1,8 @@
 """The tables: what a name in a config or on the command line stands for.
 
-A new environment or algorithm is a file and a line here. One of a user's own is named by where
+A new environment, algorithm, loss, engine or tracker is a file and a line here. One of a user's own is named by where
 it lives, `my_env.py:MyEnv` or `package.module:MyEnv`, or by what an installed package calls it: an entry point
-of the group `coterie.environments` or `coterie.algorithms`.
+of the group `coterie.environments`, `coterie.algorithms`, `coterie.losses`, `coterie.engines` or `coterie.trackers`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from coterie.errors import ConfigError, nearest
-from coterie.kernel.environment import STARTERS, Settings
+from coterie.kernel.environment import STARTERS
 from coterie.kernel.mistakes import raised_at, said
 from coterie.seeds import seed_of
 
@@ -40,16 +40,31 @@ ALGORITHMS = {
     "rae": "coterie.algorithms.rae:RAE",
     "reinforce_pp": "coterie.algorithms.reinforce_pp:ReinforcePP",
 }
+LOSSES = {
+    "clip": "coterie.learning.loss:Clip",
+    "gspo": "coterie.learning.loss:GSPO",
+    "policy_gradient": "coterie.learning.loss:PolicyGradient",
+}
 ENGINES = {
     "transformers": "coterie.engines.transformers:TransformersEngine",
-    "scripted": "coterie.engines.scripted:ScriptedEngine",
 }
-KINDS = {"environments": ENVIRONMENTS, "algorithms": ALGORITHMS, "engines": ENGINES}
+TRACKERS = {
+    "display": "coterie.report.display:Display",
+}
+TABLES = {
+    "environment": ENVIRONMENTS,
+    "algorithm": ALGORITHMS,
+    "loss": LOSSES,
+    "engine": ENGINES,
+    "tracker": TRACKERS,
+}
+PLURALS = {kind: "losses" if kind == "loss" else f"{kind}s" for kind in TABLES}
+"""How lists of a kind are called: on the command line, and as groups of entry points."""
 
 USER_MODULE = "coterie_user_"
 """How modules loaded from a user's file are named, with a hash of its path."""
 
-S = TypeVar("S", bound=Settings)
+C = TypeVar("C")
 
 
 def at(home: str) -> Any:
@@ -60,29 +75,30 @@ def at(home: str) -> Any:
 
 def summary(kind: str) -> dict[str, str]:
     """The names of a kind, each with the first line of its docstring, read without importing what it needs."""
-    ours = {name: _docstring(home).strip().splitlines()[0] for name, home in KINDS[kind].items()}
+    ours = {name: _docstring(home).strip().splitlines()[0] for name, home in TABLES[kind].items()}
     return ours | {name: f"installed: {home}" for name, home in installed(kind).items() if name not in ours}
 
 
 def installed(kind: str) -> dict[str, str]:
     """What installed packages add to a kind: `module:Class` by name."""
-    return {one.name: one.value for one in sorted(metadata.entry_points(group=f"coterie.{kind}"))}
+    return {one.name: one.value for one in sorted(metadata.entry_points(group=f"coterie.{PLURALS[kind]}"))}
 
 
-def find(kind: str, name: str, table: dict[str, str], base: type[S]) -> type[S]:
+def find(kind: str, name: str, base: type[C]) -> type[C]:
     """The class a name stands for.
 
-    Args: kind: for the message, "environment" or "algorithm". name: a key of the table, `file.py:Class`, `file.py`
-        where it has one such class, `package.module:Class`, or an installed package's name for it.
+    Args: kind: a key of TABLES. name: a key of its table, `file.py:Class`, `file.py` where it has one such class,
+        `package.module:Class`, or an installed package's name for it.
     Raises: ConfigError: no such name, file, module or class, or it is not a subclass of `base`.
     """
+    table = TABLES[kind]
     if name in table:
         return at(table[name])
     file, attribute = _parts(name)
     if file:
         module = _module(Path(file))
     else:
-        others = installed(f"{kind}s")
+        others = installed(kind)
         file, _, attribute = others.get(name, name).partition(":")
         if not attribute or not all(part.isidentifier() for part in (*file.split("."), attribute)):
             known = (*table, *others)

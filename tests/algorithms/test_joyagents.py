@@ -58,7 +58,7 @@ def whole(models, tmp_path_factory) -> Path:
 
 def test_a_team_of_two_sizes_remembers_what_succeeded(whole):
     run = load(whole, 4)
-    assert len({model.size for model in run.crew.models.values()}) == 2
+    assert len({model.size for model in (policy.model for policy in run.models.policies.values())}) == 2
     store = run.progress.memory
     assert store.iteration == 4
     assert {entry.role for entry in store.entries} == {"a", "b"}
@@ -130,7 +130,7 @@ def test_notes_are_prompt_tokens_of_every_sample_of_their_episode(whole):
         for group in played.collected.groups:
             prompts = {member.samples[0].prompt_ids for member in group.members}
             assert len(prompts) == 1
-            words = load(whole, 4).crew.models[group.policy].tokenizer.decode(list(*prompts))
+            words = load(whole, 4).models.policies[group.policy].tokenizer.decode(list(*prompts))
             with_notes += "unverified hints" in words
             without += "unverified hints" not in words
     assert with_notes

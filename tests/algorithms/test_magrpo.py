@@ -25,13 +25,12 @@ from coterie.kernel.group import Group, Key, Member
 from coterie.kernel.scene import Scene
 from coterie.kernel.team import Team, route
 from coterie.learning.batch import Row, rows_of
-from coterie.learning.learner import Learner
-from coterie.learning.loss import Loss
-from coterie.learning.optimizer import OptimizerConfig
+from coterie.learning.learner import LocalLearner
+from coterie.learning.loss import Clip, PolicyGradient
 from coterie.models.load import save_model
 from tests.games import Game, Tables, Tabular, close, collect, estimate, exact, expected, outcomes, play_with
 from tests.outside import touch
-from tests.toys import Number, Sequential, Simultaneous, Toy, one, scripted, tiny
+from tests.toys import Number, Sequential, Simultaneous, Toy, one, policies, scripted, tiny
 
 U = ((10.0, 7.0), (7.0, 0.0))
 """The game of spec and paper; "action 1" there is action 0 here."""
@@ -309,7 +308,7 @@ def test_a_row_weighs_its_depths_mean_over_groups_and_tasks():
     groups = [group for index in range(3) for group in collect(game, algorithm, tables, index).groups]
     routed = route(Team(dict.fromkeys("ab", "p")), groups, [algorithm.advantages(group) for group in groups])["p"]
     assert routed
-    for one_, row in zip(routed, rows_of(routed, "tasks", kl=True), strict=True):
+    for one_, row in zip(routed, rows_of(routed, Clip(denominator="tasks", kl=0.1)), strict=True):
         depth = int(one_.group.split("@")[1].split("/")[0])
         assert row.token_weight == pytest.approx((1 / 3) * (1 / 2) * 2**-depth)
 
@@ -327,7 +326,7 @@ def test_a_node_of_equal_rewards_trains_nothing():
         assert not any(group.live for group in found.groups)
         credit = [algorithm.advantages(group) for group in found.groups]
         routed = route(Team(dict.fromkeys("ab", "p")), found.groups, credit)
-        assert rows_of(routed["p"], "tasks") == []
+        assert rows_of(routed["p"], Clip(denominator="tasks")) == []
 
 
 def test_a_group_beaten_by_its_greedy_baseline_as_one_is_live():
@@ -499,7 +498,7 @@ def test_roles_that_speak_in_turn_are_nodes_too():
     [
         (["algorithm.joint=cross", "algorithm.num_generations=9"], r"9\^2 = 81 joint actions"),
         (["algorithm.max_joint_actions=8"], "max_joint_actions has no effect"),
-        (["algorithm.epsilon=0.1"], "does not clip"),
+        (["loss.epsilon=0.1"], "it is a setting of clip, gspo"),
         (["optimizer.updates_per_step=2"], "older weights"),
         (["algorithm.baseline=max"], "baseline"),
         (["algorithm.discount=1.5"], "discount"),
@@ -524,7 +523,7 @@ def test_a_tree_that_grows_without_end_is_refused_before_it_is_played():
 
 def test_its_defaults_are_the_papers():
     loss = MAGRPO().loss
-    assert (loss.surrogate, loss.denominator, loss.kl) == ("policy_gradient", "tasks", 0.0)
+    assert loss == {"name": "policy_gradient", "denominator": "tasks"}
     assert (MAGRPO().baseline, MAGRPO().scale, MAGRPO().joint, MAGRPO().expansion) == ("mean", "none", "aligned", "all")
 
 
@@ -634,9 +633,9 @@ PROMPTS = ((5, 6, 7), (5, 9))
 
 def trained(models, roles_of) -> list[torch.Tensor]:
     """The learner's gradient of each model, from the rows of the roles it plays."""
-    loss = Loss(surrogate="policy_gradient", denominator="tasks")
+    loss = PolicyGradient(denominator="tasks")
     names = [f"p{at}" for at in range(len(roles_of))]
-    learner = Learner(dict(zip(names, models, strict=False)), loss, OptimizerConfig(), 1)
+    learner = LocalLearner(policies(dict(zip(names, models, strict=False))), loss, 1)
     for name, roles in zip(names, roles_of, strict=True):
         rows = [row for role in roles for row in rows_for(role, PROMPTS["ab".index(role)], models, PROMPTS)]
         learner.accumulate(name, rows)

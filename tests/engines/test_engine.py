@@ -6,12 +6,14 @@ from random import Random
 import pytest
 import torch
 
-from coterie.engines.transformers import TransformersEngine, _Row
+from coterie.engines.decoding import Row
+from coterie.engines.transformers import TransformersConfig, TransformersEngine
 from coterie.kernel.engine import Request
 from coterie.kernel.episode import ChatMessage
 from coterie.kernel.scene import Reply
 from coterie.learning.distribution import inverse_cdf, log_distribution, nucleus
-from tests.toys import run, tiny
+from coterie.learning.policy import Policy
+from tests.toys import policies, run, tiny
 
 
 def request(prompt, seeds, *, key=0, temperature=1.0, top_p=1.0, max_tokens=12, stop=()):
@@ -29,6 +31,10 @@ def request(prompt, seeds, *, key=0, temperature=1.0, top_p=1.0, max_tokens=12, 
     )
 
 
+def engine_of(model, **config) -> TransformersEngine:
+    return TransformersEngine(policies({"p": model}), TransformersConfig(**config))
+
+
 def prompts(count: int, ragged: bool = True) -> list[list[int]]:
     rng = Random(0)
     return [[rng.randrange(3, 250) for _ in range(9 + (at % 3 if ragged else 0))] for at in range(count)]
@@ -38,7 +44,7 @@ def prompts(count: int, ragged: bool = True) -> list[list[int]]:
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_reported_logprobs_are_those_of_a_full_forward(ragged, temperature):
     model = tiny(scale=3.0)
-    engine = TransformersEngine({"p": model})
+    engine = engine_of(model)
     wave = [request(prompt, range(4), key=at, temperature=temperature) for at, prompt in enumerate(prompts(5, ragged))]
     for answers in run(engine.generate(wave)):
         for sample in answers:
@@ -52,7 +58,7 @@ def test_reported_logprobs_are_those_of_a_full_forward(ragged, temperature):
 
 def test_sampled_frequencies_match_the_exact_distribution():
     model = tiny(scale=6.0)
-    engine = TransformersEngine({"p": model}, rows=4096)
+    engine = engine_of(model, rows=4096)
     prompt = prompts(1)[0]
     draws = 4000
     (answers,) = run(engine.generate([request(prompt, range(draws), max_tokens=1)]))
@@ -70,7 +76,7 @@ def test_sampled_frequencies_match_the_exact_distribution():
 
 
 def test_a_sample_depends_on_its_seed_not_on_its_wave():
-    engine = TransformersEngine({"p": tiny(scale=3.0)})
+    engine = engine_of(tiny(scale=3.0))
     three = prompts(3)
     together = run(engine.generate([request(prompt, [7, 8], key=at) for at, prompt in enumerate(three)]))
     (alone,) = run(engine.generate([request(three[1], [8])]))
@@ -80,14 +86,14 @@ def test_a_sample_depends_on_its_seed_not_on_its_wave():
 
 
 def test_equal_waves_give_equal_floats():
-    engine = TransformersEngine({"p": tiny(scale=3.0)})
+    engine = engine_of(tiny(scale=3.0))
     wave = [request(prompt, [1, 2, 3], key=at) for at, prompt in enumerate(prompts(4))]
     assert run(engine.generate(wave)) == run(engine.generate(wave))
 
 
 def test_each_distinct_prompt_is_prefilled_once_and_ended_rows_leave(monkeypatch):
     model = tiny(scale=3.0)
-    engine = TransformersEngine({"p": model})
+    engine = engine_of(model)
     shapes: list[tuple[int, ...]] = []
     forward = model.net.forward
 
@@ -107,7 +113,7 @@ def test_each_distinct_prompt_is_prefilled_once_and_ended_rows_leave(monkeypatch
 
 def test_greedy_takes_the_most_likely_token_with_probability_one():
     model = tiny(scale=3.0)
-    (answers,) = run(TransformersEngine({"p": model}).generate([request(prompts(1)[0], [1], temperature=0.0)]))
+    (answers,) = run(engine_of(model).generate([request(prompts(1)[0], [1], temperature=0.0)]))
     ids = list(prompts(1)[0])
     for token in answers[0].completion_ids:
         logits = model.net(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1, : model.vocabulary]
@@ -119,13 +125,13 @@ def test_greedy_takes_the_most_likely_token_with_probability_one():
 def test_ids_of_the_padded_embedding_are_never_sampled():
     model = tiny()
     assert model.net.config.vocab_size > model.vocabulary
-    (answers,) = run(TransformersEngine({"p": model}).generate([request(prompts(1)[0], range(300))]))
+    (answers,) = run(engine_of(model).generate([request(prompts(1)[0], range(300))]))
     assert max(token for sample in answers for token in sample.completion_ids) < model.vocabulary
 
 
 def test_a_reply_ends_at_a_stop_token_a_stop_string_or_the_limit():
     model = tiny()
-    engine = TransformersEngine({"p": model})
+    engine = engine_of(model)
     (answers,) = run(engine.generate([request(prompts(1)[0], range(200), max_tokens=40, stop=("a",))]))
     kinds = {sample.finish for sample in answers}
     assert kinds == {"stop", "string", "length"}
@@ -146,10 +152,10 @@ def test_the_distribution_is_where_the_logits_are():
     ids = inverse_cdf(nucleus(distribution, 0.5), torch.rand(2, dtype=torch.float64))
     assert (distribution.device.type, ids.device.type, ids.dtype) == ("meta", "meta", torch.int64)
     model = tiny()
-    engine = TransformersEngine({"p": model})
+    engine = engine_of(model)
     model.net.to("meta")
-    rows = [_Row(request(prompt, [1]), 1, Random(1)) for prompt in prompts(3, ragged=False)]
-    assert engine._prefill(model.net, rows, model.device)[0].device.type == "meta"
+    rows = [Row(request(prompt, [1]), 1, Random(1)) for prompt in prompts(3, ragged=False)]
+    assert engine._decoders["p"]._prefill(rows)[0].device.type == "meta"
 
 
 # probabilities 0.5 0.3 0.15 0.05; 0.8 keeps two: 5/8, 3/8; 0.81 keeps three
@@ -170,9 +176,7 @@ def test_a_nucleus_that_is_reached_exactly_holds_no_further_token():
 
 def test_top_p_reports_the_renormalised_distribution():
     model = tiny(scale=6.0)
-    (answers,) = run(
-        TransformersEngine({"p": model}).generate([request(prompts(1)[0], range(64), top_p=0.5, max_tokens=1)])
-    )
+    (answers,) = run(engine_of(model).generate([request(prompts(1)[0], range(64), top_p=0.5, max_tokens=1)]))
     logits = model.net(input_ids=torch.tensor([prompts(1)[0]]), use_cache=False).logits[:, -1]
     exact = nucleus(log_distribution(logits, 1.0, model.vocabulary), 0.5)[0]
     for sample in answers:
@@ -199,26 +203,26 @@ def test_a_forbidden_first_id_is_not_taken_at_zero():
 
 def test_bfloat16_samples_from_a_copy_that_sync_refreshes():
     model = tiny(scale=3.0)
-    engine = TransformersEngine({"p": model}, dtype=torch.bfloat16)
+    engine = TransformersEngine({"p": Policy("p", model, dtype=torch.bfloat16)})
     wave = [request(prompts(1)[0], [1], temperature=0.0)]
     before = run(engine.generate(wave))
     with torch.no_grad():
         for weight in model.net.parameters():
             weight.copy_(torch.randn_like(weight) * 0.2)
     assert run(engine.generate(wave)) == before
-    engine.sync("p", 5)
+    run(engine.sync("p", 5))
     after = run(engine.generate(wave))
     assert after[0][0].completion_ids != before[0][0].completion_ids
     assert after[0][0].version == 5
-    assert {weight.dtype for weight in engine._nets["p"].parameters()} == {torch.bfloat16}
+    assert {weight.dtype for weight in engine._decoders["p"].net.parameters()} == {torch.bfloat16}
     assert {weight.dtype for weight in model.net.parameters()} == {torch.float32}
 
 
 def test_a_wave_larger_than_the_engines_rows_is_decoded_in_parts(monkeypatch):
     model = tiny(scale=3.0)
-    engine, whole = TransformersEngine({"p": model}, rows=3), TransformersEngine({"p": model})
-    sizes, decode = [], engine._decode
-    monkeypatch.setattr(engine, "_decode", lambda rows: (sizes.append(len(rows)), decode(rows)))
+    engine, whole = engine_of(model, rows=3), engine_of(model)
+    sizes, fill = [], engine._decoders["p"].fill
+    monkeypatch.setattr(engine._decoders["p"], "fill", lambda rows: (sizes.append(len(rows)), fill(rows))[1])
     wave = [request(prompt, [1, 2], key=at) for at, prompt in enumerate(prompts(4))]
     ids = [[sample.completion_ids for sample in group] for group in run(engine.generate(wave))]
     assert ids == [[sample.completion_ids for sample in group] for group in run(whole.generate(wave))]
@@ -231,7 +235,7 @@ def test_a_roles_own_words_go_in_as_it_sampled_them_and_the_template_takes_its_v
     model.tokenizer.chat_template = "{{ mood }}{% for m in messages %}{{ m.content }}{% endfor %}"
     encode = model.tokenizer.encode
     own = Reply("a", "go", ids=(7, 7, 7), policy="p")
-    engine = TransformersEngine({"p": model, "q": model}, template={"p": {"mood": "b1"}})
+    engine = TransformersEngine({"p": Policy("p", model, template={"mood": "b1"}), "q": Policy("q", model)})
     begin = encode("b1", add_special_tokens=False)
     assert list(engine.render("p", "a", (ChatMessage("assistant", own),))) == [*begin, 7, 7, 7]
     words = encode("go", add_special_tokens=False)

@@ -220,7 +220,7 @@ def test_a_module_of_a_users_file_is_loaded_from_its_path(tmp_path):
         "def look(word):\n    return [word, os.getpid(), __name__]\n\n"
         "class Mine(Environment):\n    roles = ('a',)\n"
     )
-    mine = find("environment", f"{file}:Mine", {}, Environment)
+    mine = find("environment", f"{file}:Mine", Environment)
     module = sys.modules[mine.__module__]
     word, pid, name = call(module.look, "hello")
     assert (word, name) == ("hello", mine.__module__)

@@ -10,7 +10,8 @@ from coterie.errors import CallError, ConfigError, EnvError, Unavailable
 from coterie.kernel import calls
 from coterie.kernel.episode import Ended, Sample
 from coterie.kernel.front import RETRIES
-from coterie.kernel.play import Play, Sampling, drive
+from coterie.kernel.loops import drive
+from coterie.kernel.play import Play, Sampling
 from coterie.kernel.scene import Scene
 from coterie.seeds import seed_of
 from tests.outside import double

@@ -12,9 +12,9 @@ from coterie.kernel.group import Group, Key, Member
 from coterie.kernel.play import Play, Sampling
 from coterie.kernel.team import Team, route
 from coterie.learning.batch import rows_of
-from coterie.learning.learner import Learner
-from coterie.learning.optimizer import OptimizerConfig
-from tests.toys import TEAM, Agree, Sequential, one, run, scripted, tiny
+from coterie.learning.learner import LocalLearner
+from coterie.learning.loss import Clip
+from tests.toys import TEAM, Agree, Sequential, one, policies, run, scripted, tiny
 
 
 def sample(role="a", policy="pa", prompt=(1, 2), version=0, text="x", ids=(5,)) -> Sample:
@@ -92,8 +92,8 @@ def test_only_groups_without_spread_train_nothing_and_the_denominator_counts_the
     routed = route(TEAM, groups, [algorithm.advantages(one) for one in groups])
     assert [one.live for one in groups] == [False, True, False]
     assert [one.advantage != 0 for one in routed["pa"]] == [False, False, True, True, False, False]
-    assert {row.token_weight for row in rows_of(routed["pa"], "sequences")} == {1 / (6 * 2)}
-    assert {row.token_weight for row in rows_of(routed["pa"], "tokens")} == {1 / 12}
+    assert {row.token_weight for row in rows_of(routed["pa"], Clip(denominator="sequences"))} == {1 / (6 * 2)}
+    assert {row.token_weight for row in rows_of(routed["pa"], Clip(denominator="tokens"))} == {1 / 12}
 
 
 def test_members_that_are_alike_teach_nothing_though_their_returns_differ():
@@ -159,7 +159,7 @@ def test_two_policies_of_different_size_and_tokenizer_go_through_rendering_waves
     models = {"pa": tiny(1, hidden=32, vocabulary=300), "pb": tiny(2, hidden=64, layers=3, vocabulary=320)}
     assert len(models["pa"].tokenizer) != len(models["pb"].tokenizer)
     environment = Agree()
-    engine = TransformersEngine(models)
+    engine = TransformersEngine(policies(models))
     play = Play(environment, TEAM, engine, seed=0, sampling=Sampling())
     algorithm = ATGRPO(num_generations=6)
 
@@ -174,7 +174,7 @@ def test_two_policies_of_different_size_and_tokenizer_go_through_rendering_waves
         prompt = found.members[0].samples[0].prompt_ids
         text = "pick" if policy == "pa" else "match"
         assert text in models[policy].tokenizer.decode(prompt)
-    learner = Learner(models, algorithm.loss, OptimizerConfig(), 1)
+    learner = LocalLearner(policies(models), Clip(), 1)
     learned = learner.update(route(TEAM, groups, [algorithm.advantages(one) for one in groups]), 0)
     assert set(learned) == {"pa", "pb"}
     for policy in learned.values():

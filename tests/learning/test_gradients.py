@@ -26,6 +26,7 @@ from coterie.kernel.play import Play
 from coterie.kernel.scene import Scene
 from coterie.kernel.team import Team, route
 from coterie.learning.batch import rows_of
+from coterie.learning.loss import Clip
 from tests.toys import Number, Toy, run
 
 SAMPLES = 2000
@@ -250,7 +251,7 @@ def test_dividing_by_the_tokens_of_a_small_step_is_biased_by_exactly_what_enumer
     found: list[Counter[str]] = []
     for groups in collected(Stopping(), algorithm):
         graded = route(Team({"a": "a"}), groups, [algorithm.advantages(group) for group in groups])["a"]
-        rows = rows_of(graded, "tokens", kl=True)
+        rows = rows_of(graded, Clip(denominator="tokens", kl=0.1))
         pull = sum(
             row.token_weight * row.advantage * (int(one.sample.text) - p) for row, one in zip(rows, graded, strict=True)
         )

@@ -18,11 +18,11 @@ from coterie.kernel.team import Graded
 from coterie.learning import forward
 from coterie.learning.batch import Row, microbatches, pack, rows_of
 from coterie.learning.forward import attention_mask, lay_out, score
-from coterie.learning.learner import Learner
-from coterie.learning.loss import Loss
+from coterie.learning.learner import LocalLearner
+from coterie.learning.loss import Clip, Loss, PolicyGradient
 from coterie.learning.optimizer import OptimizerConfig, learning_rate
 from coterie.run.metrics import update_metrics
-from tests.toys import tiny
+from tests.toys import policies, tiny
 
 END = 2
 
@@ -58,11 +58,11 @@ def experience(
     return graded
 
 
-def learner(model=None, loss=Loss(), **config) -> Learner:  # noqa: B008
-    return Learner({"p": model or tiny()}, loss, OptimizerConfig(**{"lr": 1e-3, "clip_norm": 1e9, **config}), 10)
+def learner(model=None, loss=Clip(), **config) -> LocalLearner:  # noqa: B008
+    return LocalLearner(policies({"p": model or tiny()}, **{"lr": 1e-3, "clip_norm": 1e9, **config}), loss, 10)
 
 
-def gradient(learner: Learner, rows: list[Row]) -> torch.Tensor:
+def gradient(learner: LocalLearner, rows: list[Row]) -> torch.Tensor:
     net = learner.trainees["p"].model.net
     net.zero_grad(set_to_none=True)
     learner.accumulate("p", rows)
@@ -81,7 +81,7 @@ def reference_gradient(model, rows: list[Row], loss: Loss) -> torch.Tensor:
         for at, (token, old) in enumerate(zip(row.completion_ids, row.rollout_logprobs, strict=True)):
             new = logprobs[len(row.prompt_ids) + at - 1, token]
             ratio = torch.exp(new - old)
-            clipped = ratio.clamp(1 - loss.epsilon, 1 + loss.epsilon_high)
+            clipped = ratio.clamp(1 - loss.epsilon, 1 + (loss.epsilon_high or loss.epsilon))
             total = total - row.token_weight * torch.minimum(ratio * row.advantage, clipped * row.advantage)
     total.backward()
     return torch.cat([weight.grad.flatten() for weight in net.parameters() if weight.grad is not None])
@@ -94,16 +94,16 @@ def relative(left: torch.Tensor, right: torch.Tensor) -> float:
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_the_shared_prefix_gradient_equals_row_by_row(checkpointing, temperature):
-    rows = rows_of(experience(temperature=temperature), "tokens")
+    rows = rows_of(experience(temperature=temperature), Clip(denominator="tokens"))
     trainer = learner(tiny(scale=3.0), checkpointing=checkpointing)
     expected = reference_gradient(trainer.trainees["p"].model, rows, trainer.loss)
     assert relative(gradient(trainer, rows), expected) < 1e-5
 
 
 def test_eager_attention_gives_the_same_gradient():
-    rows = rows_of(experience(), "tokens")
+    rows = rows_of(experience(), Clip(denominator="tokens"))
     model = tiny(scale=3.0)
-    expected = reference_gradient(model, rows, Loss())
+    expected = reference_gradient(model, rows, Clip())
     model.net.set_attn_implementation("eager")
     assert relative(gradient(learner(model), rows), expected) < 1e-5
 
@@ -115,7 +115,7 @@ def test_prompts_that_begin_alike_share_their_beginning():
         Graded(sample(start + [rng.randrange(3, 250) for _ in range(4)], [7, 8, END]), rng.uniform(-1, 1), 1.0, f"g{n}")
         for n in range(5)
     ]
-    rows = rows_of(graded, "tokens")
+    rows = rows_of(graded, Clip(denominator="tokens"))
     packs = pack(rows, 1000)
     assert [(one.shared, len(one.rows)) for one in packs] == [(12, 5)]
     assert packs[0].tokens == 12 + 5 * (4 + 3)
@@ -128,7 +128,7 @@ def test_prompts_that_begin_alike_share_their_beginning():
 @given(seed=st.integers(0, 99), budget=st.sampled_from([1, 30, 61, 200, 10_000]), data=st.data())
 def test_gradient_does_not_depend_on_micro_batch_order_or_padding(seed, budget, data):
     """D11: a batch was padded with copies of its head, which were then trained."""
-    rows = rows_of(experience(seed), "tokens")
+    rows = rows_of(experience(seed), Clip(denominator="tokens"))
     model = tiny(scale=3.0)
     whole = gradient(learner(model), rows)
     order = data.draw(st.permutations(rows))
@@ -137,7 +137,7 @@ def test_gradient_does_not_depend_on_micro_batch_order_or_padding(seed, budget, 
 
 @given(seed=st.integers(0, 999), budget=st.integers(1, 300), longest=st.integers(1, 300))
 def test_packing_keeps_every_row_once_and_its_first_token_predictable(seed, budget, longest):
-    rows = rows_of(experience(seed), "tokens")
+    rows = rows_of(experience(seed), Clip(denominator="tokens"))
     packs = pack(rows, longest)
     batches = microbatches(packs, budget)
     assert sorted(row for batch in batches for one in batch for row in one.rows) == sorted(rows)
@@ -153,8 +153,8 @@ def test_packing_keeps_every_row_once_and_its_first_token_predictable(seed, budg
 # 3 + 1 = 4 trained tokens: 1/4 each; by sequences: 1/(2 x 3) = 1/6 and 1/(2 x 1) = 1/2
 def test_token_weights_by_hand():
     graded = [Graded(sample([5], [6, 7, END]), 1.0, 1.0, "g"), Graded(sample([5], [END]), -1.0, 1.0, "g")]
-    assert [row.token_weight for row in rows_of(graded, "tokens")] == [0.25, 0.25]
-    assert [row.token_weight for row in rows_of(graded, "sequences")] == pytest.approx([1 / 6, 1 / 2])
+    assert [row.token_weight for row in rows_of(graded, Clip(denominator="tokens"))] == [0.25, 0.25]
+    assert [row.token_weight for row in rows_of(graded, Clip(denominator="sequences"))] == pytest.approx([1 / 6, 1 / 2])
 
 
 # one group that stands for four: 4 / 1, of shares 1/3 over 3 and 1 tokens
@@ -162,16 +162,18 @@ def test_the_weights_of_a_part_that_stands_for_the_whole_by_hand():
     graded = [
         Graded(sample([5], [6, 7, END]), 1.0, 1.0, "g", 1 / 3), Graded(sample([5], [END]), -1.0, 1.0, "g", 1 / 3)
     ]  # fmt: skip
-    alone = [row.token_weight for row in rows_of(graded, "tasks")]
-    assert [row.token_weight for row in rows_of(graded, "tasks", groups=4)] == [4 * weight for weight in alone]
+    alone = [row.token_weight for row in rows_of(graded, Clip(denominator="tasks"))]
+    assert [row.token_weight for row in rows_of(graded, Clip(denominator="tasks"), groups=4)] == [
+        4 * weight for weight in alone
+    ]
 
 
 def test_the_denominator_is_counted_per_policy():
     graded = experience()
     models = {"p": tiny(1), "q": tiny(2)}
-    both = Learner(models, Loss(), OptimizerConfig(lr=1e-3), 10)
+    both = LocalLearner(policies(models, lr=1e-3), Clip(), 10)
     other = [Graded(sample([9, 9], [5] * 40 + [END], policy="q"), 1.0, 1.0, "h")]
-    alone = Learner({"p": tiny(1)}, Loss(), OptimizerConfig(lr=1e-3), 10)
+    alone = LocalLearner(policies({"p": tiny(1)}, lr=1e-3), Clip(), 10)
     left = both.update({"p": graded, "q": other}, 0)["p"]
     right = alone.update({"p": graded}, 0)["p"]
     assert left == right
@@ -180,7 +182,7 @@ def test_the_denominator_is_counted_per_policy():
 def test_a_policy_moves_by_its_own_rows_only_and_is_bit_identical_without_any():
     models = {"p": tiny(1), "q": tiny(2)}
     before = {name: copy.deepcopy(model.net.state_dict()) for name, model in models.items()}
-    team = Learner(models, Loss(), OptimizerConfig(lr=1e-3, weight_decay=0.1), 10)
+    team = LocalLearner(policies(models, lr=1e-3, weight_decay=0.1), Clip(), 10)
     team.update({"p": experience(), "q": []}, 0)
     team.update({"p": experience(1), "q": []}, 1)
     assert all(torch.equal(value, before["q"][key]) for key, value in models["q"].net.state_dict().items())
@@ -192,13 +194,13 @@ def test_before_the_first_update_the_ratio_is_one_and_kl_to_the_start_is_zero():
     rows = experience()
     probe = learner(model)
     graded = []
-    for batch in probe.microbatches("p", rows_of(rows, "tokens")):
+    for batch in probe.microbatches("p", rows_of(rows, Clip(denominator="tokens"))):
         layout = lay_out(batch)
         logprobs = iter(score(model, layout, torch.float32).logprobs.tolist())
         for row in layout.rows:
             own = sample(row.prompt_ids, row.completion_ids, [next(logprobs) for _ in row.completion_ids])
             graded.append(Graded(own, row.advantage, 1.0, row.group))
-    metrics = learner(model, Loss(kl=0.1)).update({"p": graded}, 0)["p"].metrics
+    metrics = learner(model, Clip(kl=0.1)).update({"p": graded}, 0)["p"].metrics
     assert metrics["ratio"] == pytest.approx(1.0, rel=0, abs=1e-5)
     assert metrics["clip_share"] == 0.0
     assert metrics["kl_k3"] == pytest.approx(0.0, rel=0, abs=1e-6)
@@ -208,7 +210,7 @@ def test_before_the_first_update_the_ratio_is_one_and_kl_to_the_start_is_zero():
 def test_kl_holds_the_policy_back():
     far = {}
     for weight in (0.0, 5.0):
-        trainer = learner(tiny(scale=3.0), Loss(surrogate="policy_gradient", kl=weight), schedule="constant")
+        trainer = learner(tiny(scale=3.0), PolicyGradient(kl=weight), schedule="constant")
         start = copy.deepcopy(trainer.trainees["p"].model.net.state_dict())
         for step in range(8):
             trainer.update({"p": experience()}, step)
@@ -220,7 +222,7 @@ def test_kl_holds_the_policy_back():
 @pytest.mark.parametrize("kind", ["advantage", "weights"])
 def test_a_nan_stops_with_step_policy_and_group_and_moves_no_weight(kind):
     models = {"p": tiny(1), "q": tiny(2)}
-    team = Learner(models, Loss(), OptimizerConfig(), 10)
+    team = LocalLearner(policies(models), Clip(), 10)
     graded = experience()
     if kind == "advantage":
         graded[5] = Graded(graded[5].sample, float("nan"), 1.0, graded[5].group)
@@ -239,21 +241,21 @@ def test_masked_and_unsampled_tokens_get_no_gradient_and_the_end_token_does():
     """D20: where pad equals end-of-text, the end was never trained."""
     model = tiny(scale=3.0)
     model.tokenizer.pad_token_id = END
-    rows = rows_of([Graded(sample([5, 6, 7], [END]), 1.0, 1.0, "g")], "tokens")
-    trainer = learner(model, Loss(surrogate="policy_gradient"))
+    rows = rows_of([Graded(sample([5, 6, 7], [END]), 1.0, 1.0, "g")], Clip())
+    trainer = learner(model, PolicyGradient())
     assert float(gradient(trainer, rows).norm()) > 0
-    rows = rows_of([Graded(sample([5, 6, 7], [9, END]), 0.0, 1.0, "g")], "tokens", kl=True)
+    rows = rows_of([Graded(sample([5, 6, 7], [9, END]), 0.0, 1.0, "g")], Clip(kl=0.1))
     assert float(gradient(trainer, rows).norm()) == 0
 
 
 def test_updates_per_step_keeps_groups_whole_and_trains_each_once():
     trainer = learner(updates_per_step=3)
     graded = experience(groups=7)
-    parts = trainer._parts(graded, 0)
+    parts = trainer._parts("p", graded, 0)
     assert sorted(len({one.group for one in part}) for part in parts) == [2, 2, 3]
     assert sorted(one.group for part in parts for one in part) == sorted(one.group for one in graded)
-    assert trainer._parts(list(reversed(graded)), 0)[0][0].group == parts[0][0].group
-    assert any(trainer._parts(graded, step) != parts for step in range(1, 5))
+    assert trainer._parts("p", list(reversed(graded)), 0)[0][0].group == parts[0][0].group
+    assert any(trainer._parts("p", graded, step) != parts for step in range(1, 5))
     assert trainer.update({"p": graded}, 0)["p"].metrics["trained_sequences"] == len(graded)
 
 
@@ -273,18 +275,20 @@ FLAT = {"tokens": [1 / 20, 1 / 20], "sequences": [1 / 8, 1 / 12], "tasks": [1 / 
 def test_a_flat_group_counts_in_the_mean_and_is_not_computed(denominator):
     graded = replies(2, 3, group="live", advantages=(1.0, -1.0), share=1 / 4)
     graded += replies(5, 10, group="flat", advantages=(0.0, 0.0), share=1 / 4)
-    assert [row.token_weight for row in rows_of(graded, denominator)] == pytest.approx(FLAT[denominator], rel=1e-12)
-    assert len(rows_of(graded, denominator, kl=True)) == 4
-    trained = learner(loss=Loss(denominator=denominator)).update({"p": graded}, 0)["p"].metrics
+    assert [row.token_weight for row in rows_of(graded, Clip(denominator=denominator))] == pytest.approx(
+        FLAT[denominator], rel=1e-12
+    )
+    assert len(rows_of(graded, Clip(denominator=denominator, kl=0.1))) == 4
+    trained = learner(loss=Clip(denominator=denominator)).update({"p": graded}, 0)["p"].metrics
     assert trained["trained_tokens"] == 5
 
 
 def test_a_flat_group_is_trained_for_its_kl():
     """Its whole loss is kl x k3 summed over its tokens and divided by them; without KL nothing moves."""
     graded = replies(2, 4, group="flat", advantages=(0.0, 0.0))
-    still = learner(tiny(scale=3.0), Loss())
+    still = learner(tiny(scale=3.0), Clip())
     assert still.update({"p": graded}, 0) == {}
-    trainer = learner(tiny(scale=3.0), Loss(kl=0.5))
+    trainer = learner(tiny(scale=3.0), Clip(kl=0.5))
     model = trainer.trainees["p"].model
     with torch.no_grad():
         for weight in model.net.parameters():
@@ -312,22 +316,22 @@ def at_its_own_weights(model, graded: Graded) -> Graded:
 @pytest.mark.parametrize("denominator", ["tokens", "sequences", "tasks"])
 def test_a_part_of_a_step_is_an_estimate_of_the_whole(denominator):
     """Equal parts of "sequences" and "tasks" average to the whole step's gradient; "tokens" weighed by its tokens."""
-    loss = Loss(denominator=denominator)
+    loss = Clip(denominator=denominator)
     trainer = learner(tiny(scale=3.0), loss, updates_per_step=2)
     graded = [dataclasses.replace(one, share=1 / (4 * 4)) for one in experience(groups=4)]
-    parts = trainer._parts(graded, 0)
+    parts = trainer._parts("p", graded, 0)
     assert [len(part) for part in parts] == [8, 8]
     shares = [0.5, 0.5]
     if denominator == "tokens":
         counts = [sum(len(one.sample.completion_ids) for one in part) for part in parts]
         shares = [count / sum(counts) for count in counts]
-    gradients = [gradient(trainer, rows_of(part, denominator, groups=4)) for part in parts]
+    gradients = [gradient(trainer, rows_of(part, Clip(denominator=denominator), groups=4)) for part in parts]
     average = sum(share * one for share, one in zip(shares, gradients, strict=True))
-    assert relative(average, gradient(trainer, rows_of(graded, denominator))) < 1e-5
+    assert relative(average, gradient(trainer, rows_of(graded, Clip(denominator=denominator)))) < 1e-5
 
 
 def test_the_update_weighs_a_part_by_all_of_the_step_groups(monkeypatch):
-    trainer = learner(loss=Loss(denominator="tasks"), updates_per_step=2)
+    trainer = learner(loss=Clip(denominator="tasks"), updates_per_step=2)
     weights: list[set[float]] = []
     accumulate = trainer.accumulate
     monkeypatch.setattr(trainer, "accumulate", lambda name, rows, totals=None: (
@@ -336,7 +340,7 @@ def test_the_update_weighs_a_part_by_all_of_the_step_groups(monkeypatch):
     assert weights == [{2 / 16}, {2 / 16}]
 
 
-def stepped(trainer: Learner, graded: list[Graded]) -> dict[str, torch.Tensor]:
+def stepped(trainer: LocalLearner, graded: list[Graded]) -> dict[str, torch.Tensor]:
     """The gradients that the optimizer is given."""
     model, found = trainer.trainees["p"].model, {}
     step = trainer.trainees["p"].optimizer.step
@@ -415,7 +419,7 @@ def test_only_a_constant_schedule_has_no_end():
     assert OptimizerConfig(schedule="linear").inert() == OptimizerConfig(schedule="cosine").inert() == {}
 
 
-def moved(trainer: Learner, step: int, graded: list[Graded]) -> dict[str, torch.Tensor]:
+def moved(trainer: LocalLearner, step: int, graded: list[Graded]) -> dict[str, torch.Tensor]:
     trainer.update({"p": graded}, step)
     return {name: weight.detach().clone() for name, weight in trainer.trainees["p"].model.net.named_parameters()}
 
@@ -455,7 +459,7 @@ def test_the_averages_of_the_optimizer_are_those_of_the_config():
 
 def dealt(step: int, seed: int = 0) -> list[set[str]]:
     """The groups of each optimizer step."""
-    trainer = Learner({"p": tiny()}, Loss(), OptimizerConfig(updates_per_step=2), 10, seed=seed)
+    trainer = LocalLearner(policies({"p": tiny()}, updates_per_step=2), Clip(), 10, seed=seed)
     found: list[set[str]] = []
     trainer.accumulate = lambda name, rows, totals=None: found.append({row.group for row in rows}) or 0.0
     trainer._gradient = lambda name, rows, step, totals: trainer.accumulate(name, rows) or 1.0
@@ -483,7 +487,7 @@ def test_the_norm_that_is_told_is_the_mean_over_the_optimizer_steps():
 def test_what_is_told_of_an_update_does_not_depend_on_its_micro_batches():
     told = [learner(tokens_per_microbatch=budget).update({"p": experience()}, 0)["p"].metrics for budget in (10, 9999)]
     assert told[0] == pytest.approx(told[1], rel=1e-4, abs=1e-5)
-    model, rows = tiny(), rows_of(experience(), "tokens")
+    model, rows = tiny(), rows_of(experience(), Clip(denominator="tokens"))
     layout = lay_out(pack(rows, 9999))
     old = torch.tensor([value for row in layout.rows for value in row.rollout_logprobs])
     difference = (score(model, layout, torch.float32).logprobs.detach() - old).abs()
@@ -511,19 +515,20 @@ def test_everything_is_computed_where_the_model_is(monkeypatch):
         pass
 
     class Totals:
-        def add(self, loss, total, layout, scores, old, *others):
-            assert {tensor.device.type for tensor in (total, old, *others) if tensor is not None} == {"meta"}
+        def add(self, loss, total, layout, scores, tokens, reference):
+            named = (total, tokens.old, tokens.advantages, tokens.rows, tokens.lengths, reference)
+            assert {tensor.device.type for tensor in named if tensor is not None} == {"meta"}
             raise Added
 
     monkeypatch.setattr(torch, "autocast", lambda *args, **settings: contextlib.nullcontext())  # it knows no meta
-    model, rows = tiny(), rows_of(experience(), "tokens")
+    model, rows = tiny(), rows_of(experience(), Clip(denominator="tokens"))
     model.net.to("meta")
     layout = lay_out(pack(rows, 400))
     scores = score(model, layout, torch.float32)
     assert {one.device.type for one in (scores.logprobs, scores.entropy, scores.steepness)} == {"meta"}
     assert attention_mask(layout.segments.to("meta"), torch.float32).device.type == "meta"
     assert layout.spread([1.0] * len(layout.rows), model.device).device.type == "meta"
-    for loss in (Loss(), Loss(kl=0.1)):
+    for loss in (Clip(), Clip(kl=0.1)):
         trainer = learner(model, loss)
         with pytest.raises(Added):
             trainer._backward(trainer.trainees["p"], pack(rows, 400), Totals())
@@ -532,12 +537,12 @@ def test_everything_is_computed_where_the_model_is(monkeypatch):
 def test_only_the_clipped_surrogate_has_a_share_of_clipped_tokens():
     graded = [Graded(sample([5, 6], [7, END], [-9.0, -9.0]), sign, 1.0, "g") for sign in (1.0, 1.0, 1.0, -1.0)]
     assert learner().update({"p": graded}, 0)["p"].metrics["clip_share"] == 0.75  # a worse ratio is never clipped
-    plain = learner(loss=Loss(surrogate="policy_gradient"))
-    assert plain.update({"p": graded}, 0)["p"].metrics["clip_share"] == 0.0
+    plain = learner(loss=PolicyGradient())
+    assert "clip_share" not in plain.update({"p": graded}, 0)["p"].metrics
 
 
 def test_the_head_is_taken_in_chunks_and_the_gradient_is_the_same(monkeypatch):
-    rows = rows_of(experience(), "tokens")
+    rows = rows_of(experience(), Clip(denominator="tokens"))
     trainer = learner(tiny(scale=3.0))
     expected = reference_gradient(trainer.trainees["p"].model, rows, trainer.loss)
     monkeypatch.setattr(forward, "HEAD_CHUNK", 5)
@@ -549,7 +554,7 @@ def test_a_mask_is_of_the_type_that_the_network_computes_in():
     assert mask.dtype == torch.bfloat16
     seen = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 1]]
     assert (mask[0, 0, :4, :4] == 0).int().tolist() == seen
-    layout = lay_out(pack(rows_of(experience(), "tokens"), 200))
+    layout = lay_out(pack(rows_of(experience(), Clip(denominator="tokens")), 200))
     found, exact = (score(tiny(), layout, dtype).logprobs.detach() for dtype in (torch.bfloat16, torch.float32))
     assert not torch.equal(found, exact)
     assert torch.allclose(found, exact, atol=0.1)
@@ -580,7 +585,7 @@ def test_entropy_of_a_flat_distribution_is_its_logarithm():
 
 def test_steepness_is_the_norm_of_the_gradient_at_the_logits():
     model = tiny(scale=3.0)
-    layout = lay_out(pack(rows_of(experience(), "tokens"), 400))
+    layout = lay_out(pack(rows_of(experience(), Clip(denominator="tokens")), 400))
     scores = score(model, layout, torch.float32)
     hidden = model.hidden(layout.ids, attention_mask=attention_mask(layout.segments, torch.float32),
                           position_ids=layout.positions)  # fmt: skip
@@ -598,9 +603,9 @@ def test_each_role_has_its_own_part_of_an_update():
         for role, size in (("a", 1.0), ("b", 2.0))
         for sign in (1, -1)
     ]
-    rows = [row for row in rows_of(graded, "tokens") if row.role == "a"]
+    rows = [row for row in rows_of(graded, Clip(denominator="tokens")) if row.role == "a"]
     steepness = score(model, lay_out(pack(rows, 99)), torch.float32).steepness
-    learned = learner(model, Loss(surrogate="policy_gradient")).update({"p": graded}, 0)["p"]
+    learned = learner(model, PolicyGradient()).update({"p": graded}, 0)["p"]
     assert set(learned.roles) == {"a", "b"}
     assert learned.roles["a"].gradient == pytest.approx(rows[0].token_weight * float(steepness.sum()), rel=1e-4)
     assert learned.roles["b"].gradient == pytest.approx(4 * learned.roles["a"].gradient, rel=1e-4)

@@ -5,12 +5,25 @@ import math
 import pytest
 import torch
 
-from coterie.learning.loss import Loss
-from coterie.learning.losses import clip_share, clipped_surrogate, kl_k3, policy_gradient, token_losses
+from coterie.learning.loss import GSPO, Clip, Loss, PolicyGradient, Tokens, kl_k3
 
 
 def logs(*ratios: float) -> torch.Tensor:
     return torch.tensor([math.log(ratio) for ratio in ratios], dtype=torch.float64, requires_grad=True)
+
+
+def tokens(new: torch.Tensor, old: torch.Tensor, advantages: torch.Tensor, *lengths: int) -> Tokens:
+    """Rows of these lengths; none: every token a row."""
+    each = torch.tensor(lengths or [1] * len(new))
+    return Tokens(new, old, advantages, torch.arange(len(each)).repeat_interleave(each), each)
+
+
+def clipped_surrogate(new, old, advantages, epsilon, epsilon_high) -> torch.Tensor:
+    return Clip(epsilon=epsilon, epsilon_high=epsilon_high).tokens(tokens(new, old, advantages))
+
+
+def clip_share(new, old, advantages, loss: Loss) -> torch.Tensor:
+    return loss.shares(tokens(new, old, advantages))["clip_share"]
 
 
 def exact(values: list[float]):
@@ -43,7 +56,7 @@ def test_epsilon_high_widens_the_upper_bound_alone():
 # -A log pi: A = 2, log pi = log 0.25 = -1.386294; 2.772589
 def test_policy_gradient_is_minus_advantage_times_logprob():
     new = logs(0.25)
-    losses = policy_gradient(new, torch.tensor([2.0]).double())
+    losses = PolicyGradient().tokens(tokens(new, new.detach(), torch.tensor([2.0]).double()))
     assert losses.tolist() == exact([2.7725887])
     losses.sum().backward()
     assert new.grad is not None
@@ -65,29 +78,76 @@ def test_k3_is_unbiased_and_its_ratio_form_has_the_gradient_of_the_reverse_kl():
     old = policy.detach()
     expected = (old.exp() * kl_k3(policy, reference)).sum()
     assert expected.item() == pytest.approx(kl.item(), rel=0, abs=1e-12)
-    loss = Loss(surrogate="policy_gradient", kl=1.0)
+    loss = PolicyGradient(kl=1.0)
     zero = torch.zeros(3, dtype=torch.float64)
-    (gradient,) = torch.autograd.grad((old.exp() * token_losses(loss, policy, old, zero, reference)).sum(), logits)
+    (gradient,) = torch.autograd.grad((old.exp() * loss(tokens(policy, old, zero), reference)).sum(), logits)
     assert gradient.tolist() == pytest.approx(exact_gradient.tolist(), rel=0, abs=1e-12)
 
 
 def test_the_loss_is_the_policy_term_plus_the_weighted_kl():
-    loss = Loss(epsilon=0.2, epsilon_high=0.2, kl=0.5)
+    loss = Clip(epsilon=0.2, epsilon_high=0.2, kl=0.5)
     # ratio 1, A = 3: -3; k3 of log 2: 0.193147, halved 0.0965736
-    total = token_losses(loss, logs(0.5), logs(0.5).detach(), torch.tensor([3.0]).double(), logs(0.25).detach())
+    total = loss(tokens(logs(0.5), logs(0.5).detach(), torch.tensor([3.0]).double()), logs(0.25).detach())
     assert total.tolist() == exact([-2.9034264])
 
 
 def test_clip_share_counts_tokens_whose_gradient_is_cut():
     advantages = torch.tensor([1.0, -1.0, 1.0, -1.0]).double()
-    cut = clip_share(logs(1.5, 1.5, 0.5, 0.5), torch.zeros(4).double(), advantages, Loss())
+    cut = clip_share(logs(1.5, 1.5, 0.5, 0.5), torch.zeros(4).double(), advantages, Clip())
     assert cut.tolist() == [True, False, False, True]
 
 
 def test_the_clip_cuts_beyond_its_bounds_not_at_them_and_by_the_advantages_sign():
     """exp(log 2) is 2 and exp(log 1/2) is 1/2, exactly."""
-    bounds = Loss(epsilon=0.5, epsilon_high=1.0)
+    bounds = Clip(epsilon=0.5, epsilon_high=1.0)
     at = clip_share(logs(2.0, 0.5), torch.zeros(2).double(), torch.tensor([1.0, -1.0]).double(), bounds)
     assert at.tolist() == [False, False]
     signs = torch.tensor([0.0, 0.5, 0.0, -0.5]).double()
     assert clip_share(logs(0.2, 0.2, 3.0, 3.0), torch.zeros(4).double(), signs, bounds).tolist() == [False] * 4
+
+
+# rows of 2 and 1 tokens. Log-ratios log 2, log 0.5, mean 0: s = 1, both tokens -A = -3.
+# The lone token: log 1.5 is beyond 1.0004: -min(1.5, 1.0004) x 2 = -2.0008
+def test_gspo_has_one_ratio_a_reply():
+    new = logs(2.0, 0.5, 1.5)
+    batch = tokens(new, torch.zeros(3).double(), torch.tensor([3.0, 3.0, 2.0]).double(), 2, 1)
+    losses = GSPO().tokens(batch)
+    assert losses.tolist() == exact([-3.0, -3.0, -2.0008])
+    assert GSPO().shares(batch)["clip_share"].tolist() == [False, False, True]
+    losses.sum().backward()
+    assert new.grad is not None
+    # each token of the first row moves s by 1/2, and s is in both losses: 2 x -3 x 1 x 1/2 = -3; the other is cut
+    assert new.grad.tolist() == exact([-3.0, -3.0, 0.0])
+
+
+def test_gspo_of_replies_of_one_token_is_the_clip():
+    new, old, advantages = logs(1.5, 0.5, 0.9), torch.zeros(3).double(), torch.tensor([1.0, -1.0, 2.0]).double()
+    bounds = {"epsilon": 0.2, "epsilon_high": 0.3}
+    assert (
+        GSPO(**bounds)(tokens(new, old, advantages)).tolist() == Clip(**bounds)(tokens(new, old, advantages)).tolist()
+    )
+
+
+# 100 tokens are free, 200 cost all of 0.5: 150 cost 0.25
+def test_long_replies_are_charged_by_their_length():
+    loss = Clip(overlong_from=100, overlong_buffer=100, overlong_penalty=0.5)
+    lengths = (1, 100, 150, 200, 300)
+    assert [loss.advantage(1.0, length) for length in lengths] == exact([1.0, 1.0, 0.75, 0.5, 0.5])
+    assert [Clip().advantage(1.0, length) for length in lengths] == [1.0] * 5
+
+
+@pytest.mark.parametrize("loss", [Clip(epsilon=0.1), GSPO(epsilon=0.5, epsilon_high=0.5), PolicyGradient()])
+def test_every_loss_keeps_the_contract(loss: Loss):
+    """A number a token, of which only the log-probabilities have a gradient, and which knows no order of rows."""
+    new, old = logs(1.3, 0.8, 1.1, 0.7, 1.0), torch.zeros(5).double()
+    advantages = torch.tensor([1.0, 1.0, -0.5, -0.5, -0.5]).double()
+    whole = loss(tokens(new, old, advantages, 2, 3))
+    assert whole.shape == (5,)
+    apart = [loss(tokens(new[a:b], old[a:b], advantages[a:b], b - a)) for a, b in ((2, 5), (0, 2))]
+    assert torch.cat([apart[1], apart[0]]).tolist() == exact(whole.tolist())
+    (gradient,) = torch.autograd.grad(whole.sum(), new)
+    assert gradient.isfinite().all()
+    assert gradient.any()
+    assert all(share.shape == (5,) for share in loss.shares(tokens(new, old, advantages, 2, 3)).values())
+    still = loss.tokens(tokens(new, new.detach(), 0 * advantages, 2, 3))
+    assert torch.autograd.grad(still.sum(), new)[0].tolist() == exact([0.0] * 5)  # no advantage, no pull

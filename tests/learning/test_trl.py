@@ -16,11 +16,10 @@ from coterie.algorithms.credit import standardize
 from coterie.kernel.episode import Sample
 from coterie.kernel.group import Group, Key, Member
 from coterie.kernel.team import Team, route
-from coterie.learning.learner import Learner
-from coterie.learning.loss import Loss
-from coterie.learning.optimizer import OptimizerConfig
+from coterie.learning.learner import LocalLearner
+from coterie.learning.loss import Clip
 from coterie.models.load import load_model, prepare, save_model
-from tests.toys import tiny
+from tests.toys import policies, tiny
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # what TRL warns of is not ours
 GROUPS, SIZE, LONGEST, KL, EPSILON, EPSILON_HIGH = 3, 4, 8, 0.04, 0.2, 0.28
@@ -142,8 +141,8 @@ def test_loss_gradient_clip_share_and_kl_are_the_same(trainer, folder, kind):
 def compare(trainer: Any, folder: Path, kind: str, kl: float) -> tuple[dict[str, float], dict[str, float]]:
     """Both losses and gradients are the same; what both sides log of them."""
     model = load_model(str(folder))
-    loss = Loss("clip", EPSILON, EPSILON_HIGH, kl, LOSS_TYPES[kind])  # pyright: ignore[reportArgumentType]
-    learner = Learner({"p": model}, loss, OptimizerConfig(clip_norm=1e9), 1)
+    loss = Clip(epsilon=EPSILON, epsilon_high=EPSILON_HIGH, kl=kl, denominator=LOSS_TYPES[kind])  # pyright: ignore[reportArgumentType]
+    learner = LocalLearner(policies({"p": model}, clip_norm=1e9), loss, 1)
     model.net.load_state_dict(trainer.model.state_dict())  # the reference stays where the run began
     experience = route(Team({"a": "p"}), groups(trainer), credited(groups(trainer)))
     kept: dict[str, torch.Tensor] = {}
@@ -180,7 +179,9 @@ def test_kl_is_the_same_where_the_ratio_is_left_out_of_what_is_logged(trainer, f
             inputs["completion_ids"].shape[1],
         )
     model = load_model(str(folder))
-    learner = Learner({"p": model}, Loss("clip", EPSILON, EPSILON_HIGH, KL, "tokens"), OptimizerConfig(), 1)
+    learner = LocalLearner(
+        policies({"p": model}), Clip(epsilon=EPSILON, epsilon_high=EPSILON_HIGH, kl=KL, denominator="tokens"), 1
+    )
     model.net.load_state_dict(trainer.model.state_dict())
     inputs["now"] = now
     found = groups(trainer, "now")

@@ -11,10 +11,11 @@ import pytest
 from coterie import load_config, train
 from coterie.engines.scripted import ScriptedEngine
 from coterie.errors import CheckpointError
+from coterie.kernel.loops import Hosted
 from coterie.models.load import save_model
 from coterie.report.charts import COLORS, Series, line_chart, tree_picture
 from coterie.report.gather import report
-from coterie.run.weights import Crew
+from coterie.run.weights import TeamModels
 from tests.toys import tiny
 
 HOSTILE = (
@@ -33,9 +34,6 @@ class Hostile(ScriptedEngine):
     def __init__(self) -> None:
         super().__init__(lambda role, prompt, rng: f"{rng.randint(0, 9)}" if rng.random() < 0.5 else HOSTILE)
 
-    def sync(self, policy: str, version: int) -> None:
-        """Nothing to take over."""
-
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> list[Path]:
@@ -44,14 +42,14 @@ def runs(tmp_path_factory) -> list[Path]:
     save_model(tiny(scale=2.0, context=2048), home / "model")
     sets = [*SETS, *(f"policies.{name}.model={home / 'model'}" for name in "xy")]
     train(load_config("tests/toys.py:Agree", sets), home / "kind")
-    begin = Crew.__init__
+    begin = TeamModels.__init__
 
     def begin_hostile(self, *args, **kwargs):
         begin(self, *args, **kwargs)
-        self.engine = Hostile()
+        self.engine = Hosted(Hostile())
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Crew, "__init__", begin_hostile)
+        patch.setattr(TeamModels, "__init__", begin_hostile)
         train(load_config("tests/toys.py:Sequential", [*sets, "engine.max_tokens=400"]), home / "<b>hostile")
     return [home / "kind", home / "<b>hostile"]
 

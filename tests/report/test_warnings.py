@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coterie import load_config, train
-from coterie.engines import transformers
+from coterie.engines import decoding
 from coterie.models.load import save_model
 from coterie.report.diagnose import concerns, history
 from tests.toys import tiny
@@ -79,9 +79,9 @@ def test_prompts_that_outgrow_the_context(models, tmp_path):
 
 
 def test_an_engine_that_samples_another_distribution(models, tmp_path, monkeypatch):
-    right = transformers.log_distribution
+    right = decoding.log_distribution
     monkeypatch.setattr(
-        transformers, "log_distribution", lambda logits, temperature, size: right(logits / 4, temperature, size)
+        decoding, "log_distribution", lambda logits, temperature, size: right(logits / 4, temperature, size)
     )
     told = trouble(models, tmp_path, "toys.py:Agree", "train.steps=1")
     assert "other probabilities than it sampled" in told["mismatch", "team"]

@@ -19,8 +19,8 @@ from coterie.errors import CheckpointError, Unavailable
 from coterie.models.load import save_model
 from coterie.run.folder import Run
 from coterie.run.interrupts import Interrupts, Stop
-from coterie.run.weights import Crew
-from tests.toys import tiny
+from coterie.run.weights import TeamModels
+from tests.toys import Hears, Here, tiny
 
 KILLS = 20
 SETS = [
@@ -44,18 +44,15 @@ class Scripted(ScriptedEngine):
     def __init__(self) -> None:
         super().__init__(lambda role, prompt, rng: rng.choice("ab"))
 
-    def sync(self, policy: str, version: int) -> None:
-        """Nothing to take over."""
-
 
 def with_scripted_engine(monkeypatch) -> None:
-    begin = Crew.__init__
+    begin = TeamModels.__init__
 
     def begin_scripted(self, *args, **kwargs):
         begin(self, *args, **kwargs)
-        self.engine = Scripted()
+        self.engine = Here(Scripted())
 
-    monkeypatch.setattr(Crew, "__init__", begin_scripted)
+    monkeypatch.setattr(TeamModels, "__init__", begin_scripted)
 
 
 @pytest.fixture(scope="module")
@@ -328,13 +325,13 @@ def test_a_disk_that_fills_up_is_one_line_and_loses_nothing(room, sets, tmp_path
     config, folder = load_config("tests/toys.py:Agree", sets), tmp_path / "full"
     hear, say = os.pipe()  # a pipe has no limit
 
-    def fill(run, config, line) -> None:
+    def fill(line) -> None:
         if line["step"] == 3:
             resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
 
     def work() -> None:
         try:
-            train(config, folder, watch=fill)
+            train(config, folder, trackers=[Hears(fill)])
         except CheckpointError as error:
             os.write(say, str(error).encode())
 

@@ -617,7 +617,17 @@ def test_a_step_beyond_five_digits_is_a_step_and_no_other_name_is(made):
 
 def test_what_exactness_rests_on():
     base = exactness(config())
-    assert set(base) == {"coterie", "torch", "transformers", "tokenizers", "config", "environment", "algorithm"}
+    assert set(base) == {
+        "coterie",
+        "torch",
+        "transformers",
+        "tokenizers",
+        "config",
+        "environment",
+        "algorithm",
+        "loss",
+        "engine",
+    }
     assert exactness(config()) == base
     assert all(re.fullmatch(r"[0-9a-f]{12}", base[name]) for name in ("config", "environment", "algorithm"))
 

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,13 +21,13 @@ from coterie.config.settings import Config
 from coterie.errors import CheckpointError, ConfigError, CoterieError
 from coterie.kernel.cursor import PlayBug
 from coterie.kernel.team import route
-from coterie.learning.learner import Learner
+from coterie.learning.learner import LocalLearner
 from coterie.models.load import save_model
 from coterie.run.exactness import _source
 from coterie.run.folder import Run
 from coterie.run.records import Progress
 from coterie.run.train import task_index
-from tests.toys import Agree, Toy, tiny
+from tests.toys import Agree, Hears, Toy, tiny
 
 TINY = [
     "policies.x.model=TINY",
@@ -117,7 +118,7 @@ def test_what_an_algorithm_remembers_is_in_every_checkpoint_and_goes_on(model, t
 
 
 def test_a_resume_takes_the_reference_of_the_kl_term_from_where_the_run_began(model, tmp_path):
-    settings = config(model, "algorithm.kl=0.5", "train.steps=3")
+    settings = config(model, "loss.kl=0.5", "train.steps=3")
     train(settings, tmp_path / "whole")
     shutil.copytree(tmp_path / "whole", tmp_path / "run")
     cut_back(tmp_path / "run", 2)
@@ -147,7 +148,7 @@ def test_equal_seeds_give_equal_runs_and_other_seeds_do_not(whole, model, tmp_pa
 
 def test_policies_have_ordinary_folders_and_learn_apart(whole):
     run = load(whole, 4)
-    assert set(run.crew.models) == {"x", "y"}
+    assert set(run.models.policies) == {"x", "y"}
     files = {file.name for file in (whole / "checkpoints/step-00004/policies/x").iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= files
     assert weights(whole, 4)["policies/x/model.safetensors"] != weights(whole, 4)["policies/y/model.safetensors"]
@@ -540,14 +541,14 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_checkpoint(model, tmp_path, 
 
 
 def test_ctrl_c_finishes_the_step_saves_and_says_how_to_resume(whole, model, tmp_path):
-    def press(run, config, line):
+    def press(line):
         if line["step"] == 2:
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(
         KeyboardInterrupt, match=r"after step ([23]); saved as of step \1; go on with: coterie train --resume"
     ):
-        train(config(model), tmp_path / "run", watch=press)
+        train(config(model), tmp_path / "run", trackers=[Hears(press)])
     train(config(model), resume=tmp_path / "run")
     assert untimed(tmp_path / "run") == untimed(whole)
     assert weights(tmp_path / "run", 4) == weights(whole, 4)
@@ -558,9 +559,10 @@ def test_a_killed_run_loses_nothing_but_the_work_since_its_checkpoint(whole, mod
     script = (
         "import os, signal, sys\n"
         "from coterie import train, load_config\n"
-        "def kill(run, config, line):\n"
+        "from tests.toys import Hears\n"
+        "def kill(line):\n"
         "    if line['step'] == 3: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "train(load_config('tests/toys.py:Agree', sys.argv[2:]), sys.argv[1], watch=kill)\n"
+        "train(load_config('tests/toys.py:Agree', sys.argv[2:]), sys.argv[1], trackers=[Hears(kill)])\n"
     )
     overrides = [one.replace("TINY", str(model)) for one in TINY]
     one_thread = os.environ | {"OMP_NUM_THREADS": "1"}  # as the tests: sums in another order differ in the last bit
@@ -584,15 +586,15 @@ def test_a_nan_stops_the_run_with_step_policy_and_group_and_saves_nothing(model,
 
 @pytest.mark.parametrize(("updates", "saved"), [(1, [0, 2]), (2, [0])])
 def test_steps_before_a_nan_are_saved_and_what_spoilt_it_is_kept(model, tmp_path, monkeypatch, updates, saved):
-    sums, gradient, run = Learner.accumulate, Learner._gradient, Run(tmp_path / "run")
+    sums, gradient, run = LocalLearner.accumulate, LocalLearner._gradient, Run(tmp_path / "run")
     spoilt = [False]
 
     def spoil(self, name, rows, totals, number):
         spoilt[0] = run.metrics()[-1]["step"] == 2 and number == updates - 1
         return gradient(self, name, rows, totals, number)
 
-    monkeypatch.setattr(Learner, "_gradient", spoil)
-    monkeypatch.setattr(Learner, "accumulate", lambda *args: float("nan") if spoilt[0] else sums(*args))
+    monkeypatch.setattr(LocalLearner, "_gradient", spoil)
+    monkeypatch.setattr(LocalLearner, "accumulate", lambda *args: float("nan") if spoilt[0] else sums(*args))
     sets = ["train.checkpoint_every=50", "train.eval_every=50", "train.tasks_per_step=8"]
     with pytest.raises(CoterieError, match=r"^step 3: .* look at what spoilt it with: coterie play .* --step 3 --tree"):
         train(config(model, *sets, f"optimizer.updates_per_step={updates}"), tmp_path / "run")
@@ -611,15 +613,16 @@ class Panic(BaseException):
     """What a library in another language raises."""
 
 
-@pytest.mark.parametrize("raised", [Panic, ValueError])
-def test_what_a_watcher_raises_costs_no_step(model, tmp_path, raised):
-    def watch(run, config, line):
+def test_what_a_tracker_raises_costs_no_step(model, tmp_path, capfd):
+    def hear(line, raised):
         if line["step"] == 2:
-            raise raised
+            raise raised("no more")
 
     settings = config(model, "train.checkpoint_every=50", "train.eval_every=50")
-    with pytest.raises(raised):
-        train(settings, tmp_path / "run", watch=watch)
+    train(settings, tmp_path / "told", trackers=[Hears(partial(hear, raised=ValueError))])
+    assert "tracker '0' (Hears) failed, and hears no more of this run: ValueError: no more" in capfd.readouterr().err
+    with pytest.raises(Panic):
+        train(settings, tmp_path / "run", trackers=[Hears(partial(hear, raised=Panic))])
     assert Run(tmp_path / "run").checkpoints() == [0, 2]
     assert [line["step"] for line in Run(tmp_path / "run").metrics()] == [0, 1, 2]
 

@@ -6,9 +6,9 @@ this one and a line in `registry.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -18,7 +18,6 @@ from coterie.kernel.episode import Horizon
 from coterie.kernel.group import Collected, Group
 from coterie.kernel.play import Play
 from coterie.kernel.team import Team
-from coterie.learning.loss import Denominator, Loss, Surrogate
 
 State = dict[str, Any]
 """What a method remembers from step to step: plain data, kept in every checkpoint."""
@@ -27,31 +26,8 @@ State = dict[str, Any]
 class Algorithm(Settings):
     """A method: its fields are its settings, its methods are its paper."""
 
-    surrogate: Surrogate = "clip"
-    """clip: clipped importance ratio; policy_gradient: the same without ratio or clip."""
-    epsilon: float = Field(0.2, gt=0, lt=1)
-    """Lower clip: the ratio's bound is 1 - epsilon."""
-    epsilon_high: float | None = Field(None, gt=0)
-    """Upper clip: the bound is 1 + epsilon_high; none: as epsilon."""
-    kl: float = Field(0.0, ge=0)
-    """Weight of KL to the starting weights; 0 keeps no reference."""
-    denominator: Denominator = "tokens"
-    """The loss is a mean over all tokens of a policy's step, over its sequences, or over tasks.
-
-    The last sums a reply's tokens: the policy gradient as it stands.
-    """
-
-    @property
-    def loss(self) -> Loss:
-        """The record the learner reads."""
-        high = self.epsilon if self.epsilon_high is None else self.epsilon_high
-        return Loss(self.surrogate, self.epsilon, high, self.kl, self.denominator)
-
-    def inert(self) -> dict[str, str]:
-        """Clip bounds have no effect without a clip."""
-        if self.surrogate == "clip":
-            return {}
-        return dict.fromkeys(("epsilon", "epsilon_high"), "surrogate = 'policy_gradient' does not clip")
+    loss: ClassVar[Mapping[str, Any]] = {"name": "clip"}
+    """Its paper's loss, as the table `[loss]` of a config: a name, and settings where they are not that loss's own."""
 
     @property
     def reach(self) -> Horizon:
@@ -91,9 +67,9 @@ class Algorithm(Settings):
 class GroupBaseline(Algorithm):
     """What the group-relative methods share: how many replies, and how returns become credit."""
 
-    num_generations: int = Field(8, ge=2)
+    num_generations: int = Field(default=8, ge=2)
     """Replies, or episodes, that are compared with each other."""
-    team_weight: float = Field(1.0, ge=0)
+    team_weight: float = Field(default=1.0, ge=0)
     """Weight of team rewards beside local ones."""
     advantage: Credit = "standardize"
     """How a group's returns become advantages."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 from pydantic import Field
 
 from coterie.algorithms.credit import Credit
 from coterie.algorithms.node_wise import NodeWise
-from coterie.learning.loss import Denominator
 
 
 class C3(NodeWise):
@@ -17,9 +19,10 @@ class C3(NodeWise):
     no critic (its published command line blends one in by default; its text does not).
     """
 
-    continuations: int = Field(2, ge=1)
+    continuations: int = Field(default=2, ge=1)
     """Times that each alternative is played to the end."""
     advantage: Credit = "leave_one_out"
     """How a group's returns become advantages."""
-    denominator: Denominator = "tasks"
+
+    loss: ClassVar[Mapping[str, Any]] = {"name": "clip", "denominator": "tasks"}
     """A reply's tokens are summed: no length or turn weighs more than another."""

@@ -14,9 +14,9 @@ from coterie.sampling.episodes import episodes
 class Episodic(Algorithm):
     """Whole episodes, one a task unless more are wanted; a role's return is the team's rewards and its local ones."""
 
-    num_generations: int = Field(1, ge=1)
+    num_generations: int = Field(default=1, ge=1)
     """Episodes of a task."""
-    team_weight: float = Field(1.0, ge=0)
+    team_weight: float = Field(default=1.0, ge=0)
     """Weight of team rewards beside local ones."""
 
     async def collect(self, play: Play, task: Task) -> Collected:

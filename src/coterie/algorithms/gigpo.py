@@ -23,9 +23,9 @@ class GiGPO(GroupBaseline):
     twice it is `mas_grpo`.
     """
 
-    step_weight: float = Field(1.0, gt=0)
+    step_weight: float = Field(default=1.0, gt=0)
     """What a step's advantage counts beside its episode's."""
-    discount: float = Field(0.95, ge=0, le=1)
+    discount: float = Field(default=0.95, ge=0, le=1)
     """What a reward is worth a decision of the role earlier."""
 
     async def collect(self, play: Play, task: Task) -> Collected:

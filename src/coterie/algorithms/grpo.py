@@ -11,9 +11,9 @@ from coterie.kernel.team import Team
 class GRPO(MASGRPO):
     """GRPO of a single agent: `num_generations` episodes of a task are compared.
 
-    With one turn groups and advantages are the paper's: replies to one prompt. Its loss is `denominator =
-    "sequences"` with a KL term; the defaults are a mean over tokens, and none. With several turns the episode is
-    the unit, as in multi-turn trainers. It is the matched single-agent baseline of a team environment.
+    With one turn groups and advantages are the paper's: replies to one prompt. Its loss is
+    `loss.denominator = "sequences"` with a KL term; the defaults are a mean over tokens, and none. With several turns
+    the episode is the unit, as in multi-turn trainers. It is the matched single-agent baseline of a team environment.
     """
 
     def check(self, environment: Environment, team: Team) -> None:

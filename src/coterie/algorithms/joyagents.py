@@ -6,9 +6,9 @@ everything else is ours. Its memory is a section of the config, `[memory]`, for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -19,7 +19,6 @@ from coterie.errors import ConfigError
 from coterie.kernel.environment import Environment
 from coterie.kernel.group import Group
 from coterie.kernel.team import Team
-from coterie.learning.loss import Denominator
 
 BY_SIGNAL: tuple[Rule, ...] = ("signal", "shrunk", "sample")
 """Rules that need to know what chance does after a decision."""
@@ -40,20 +39,19 @@ class JoyAgents(NodeWise):
     """How a group's returns become advantages."""
     selection: Rule = "all_live"
     """Which groups are trained; see `selection.select` for the rules."""
-    top_k: int | None = Field(None, ge=1)
+    top_k: int | None = Field(default=None, ge=1)
     """Groups chosen of each lot; none: half of the live ones, and at least one a policy."""
     among: Among = "batch"
     """What groups are ranked among: a base episode's (query), a policy's, or all of the step (batch)."""
-    floor: int = Field(1, ge=0)
+    floor: int = Field(default=1, ge=0)
     """Best live groups of each policy that are chosen first."""
     noise: Literal["measured", "last_exact"] = "measured"
     """measured: by continuations; last_exact: scoring has no chance, so groups without a later decision have none.
 
     With one continuation the others' signal is unknown: they are chosen by `floor` alone.
     """
-    epsilon_high: float | None = Field(0.28, gt=0)
-    """Upper clip: the bound is 1 + epsilon_high."""
-    denominator: Denominator = "tasks"
+
+    loss: ClassVar[Mapping[str, Any]] = {"name": "clip", "epsilon_high": 0.28, "denominator": "tasks"}
     """A reply's tokens are summed: no length or turn weighs more than another."""
 
     def inert(self) -> dict[str, str]:
@@ -108,15 +106,12 @@ class JoyAgentsPaper(JoyAgents):
     """How a group's returns become advantages."""
     selection: Rule = "raw_var"
     """Which groups are trained; see `selection.select` for the rules."""
-    top_k: int | None = Field(5, ge=1)
+    top_k: int | None = Field(default=5, ge=1)
     """Groups chosen of each lot; none: half of the live ones, and at least one a policy."""
     among: Among = "query"
     """What groups are ranked among: a base episode's (query), a policy's, or all of the step (batch)."""
-    floor: int = Field(0, ge=0)
+    floor: int = Field(default=0, ge=0)
     """Best live groups of each policy that are chosen first."""
-    epsilon_high: float | None = Field(None, gt=0)
-    """Upper clip: the bound is 1 + epsilon_high; none: as epsilon."""
-    kl: float = Field(0.001, ge=0)
-    """Weight of KL to the starting weights; 0 keeps no reference."""
-    denominator: Denominator = "sequences"
-    """The loss is a mean over sequences of their tokens' mean."""
+
+    loss: ClassVar[Mapping[str, Any]] = {"name": "clip", "kl": 0.001, "denominator": "sequences"}
+    """A mean over sequences of their tokens' mean."""

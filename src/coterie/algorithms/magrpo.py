@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -13,7 +14,6 @@ from coterie.kernel.environment import Environment, Task
 from coterie.kernel.group import Collected, Group
 from coterie.kernel.play import Play
 from coterie.kernel.team import Team
-from coterie.learning.loss import Denominator, Surrogate
 from coterie.sampling.expand import Expansion, JointActions, Plan, expand
 
 Baseline = Literal["none", "mean", "leave_one_out", "greedy"]
@@ -34,13 +34,13 @@ class MAGRPO(Algorithm):
     step trains all turns.
     """
 
-    num_generations: int = Field(4, ge=2)
+    num_generations: int = Field(default=4, ge=2)
     """Replies of each role at each node."""
     joint: JointActions = "aligned"
     """aligned: the k-th replies of all roles together; cross: every combination of their replies."""
-    max_joint_actions: int = Field(64, ge=2)
+    max_joint_actions: int = Field(default=64, ge=2)
     """The most joint actions of a node that cross may make: num_generations to the power of the roles."""
-    max_nodes: int = Field(256, ge=1)
+    max_nodes: int = Field(default=256, ge=1)
     """The most nodes of a task that `expansion = "all"` may make: the tree grows by its joint actions every point."""
     expansion: Expansion = "all"
     """all: every joint action becomes a node; greedy: one spine along the best, biased but cheap."""
@@ -48,14 +48,13 @@ class MAGRPO(Algorithm):
     """none: MAREINFORCE; mean: MAGRPO; leave_one_out: MARLOO; greedy: ReMax, the greedy joint action's return."""
     scale: Literal["none", "deviation"] = "none"
     """deviation: advantages are divided by the returns' deviation; never centred again."""
-    discount: float = Field(1.0, ge=0, le=1)
+    discount: float = Field(default=1.0, ge=0, le=1)
     """Weight of what comes one point later."""
-    team_weight: float = Field(1.0, ge=0)
+    team_weight: float = Field(default=1.0, ge=0)
     """Weight of team rewards beside local ones, which belong to the joint reward too."""
-    surrogate: Surrogate = "policy_gradient"
-    """policy_gradient: as published, without ratio or clip; clip: the clipped importance ratio."""
-    denominator: Denominator = "tasks"
-    """tasks: tokens of a reply are summed, as published; tokens or sequences: a mean over them."""
+
+    loss: ClassVar[Mapping[str, Any]] = {"name": "policy_gradient", "denominator": "tasks"}
+    """As published: neither ratio nor clip, and a reply's tokens are summed."""
 
     def inert(self) -> dict[str, str]:
         """Bounds have no effect on joint actions that are aligned, or a tree that is a spine."""

@@ -14,15 +14,15 @@ from coterie.sampling.node_mc import Nodes, Plan, node_mc
 class NodeWise(GroupBaseline):
     """Groups made at nodes of base episodes by `sampling/node_mc.py`."""
 
-    num_generations: int = Field(4, ge=2)
+    num_generations: int = Field(default=4, ge=2)
     """Alternatives at a node, the base's own among them where `reuse_base`."""
-    bases: int = Field(1, ge=1)
+    bases: int = Field(default=1, ge=1)
     """Base episodes of a task."""
     nodes: Nodes = "all"
     """all: every decision of a base; uniform: so many of the episode; per_agent: so many of each role."""
-    num_nodes: int = Field(2, ge=1)
+    num_nodes: int = Field(default=2, ge=1)
     """How many decisions are nodes, where not all are."""
-    continuations: int = Field(1, ge=1)
+    continuations: int = Field(default=1, ge=1)
     """Times that each alternative is played to the end."""
     reuse_base: bool = True
     """The base's reply is an alternative and its episode a continuation: one more draw, already paid."""

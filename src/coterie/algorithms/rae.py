@@ -21,7 +21,7 @@ class RAE(Episodic):
     folded in order of task, so that a run that is resumed goes on with the same baselines.
     """
 
-    decay: float = Field(0.95, ge=0, lt=1)
+    decay: float = Field(default=0.95, ge=0, lt=1)
     """How much of a role's baseline stays when an episode is folded in."""
 
     def credit(self, groups: Sequence[Group], state: State) -> tuple[list[tuple[float, ...]], State]:

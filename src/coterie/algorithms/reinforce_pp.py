@@ -15,7 +15,7 @@ class ReinforcePP(Episodic):
 
     The paper's: one episode a prompt will do, and no critic; mean and deviation are of the batch, a value a token;
     a clipped ratio. Ours: a role has mean and deviation of its own, for returns of roles are of different
-    kinds; R is the team's rewards and the role's local ones; KL is a term of the loss (`kl`) and not of R.
+    kinds; R is the team's rewards and the role's local ones; KL is a term of the loss (`loss.kl`) and not of R.
     """
 
     def credit(self, groups: Sequence[Group], state: State) -> tuple[list[tuple[float, ...]], State]:

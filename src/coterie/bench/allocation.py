@@ -32,7 +32,8 @@ from coterie.errors import Unavailable
 from coterie.kernel.play import Play
 from coterie.kernel.team import count_tasks, route
 from coterie.learning.batch import rows_of
-from coterie.run.weights import Crew
+from coterie.learning.learner import LocalLearner
+from coterie.run.weights import TeamModels
 from coterie.seeds import seed_of
 
 FOLDER, PAGE = Path("runs/bench-allocation"), Path("docs/results/allocation.md")
@@ -44,7 +45,7 @@ DEFAULT = "1 base, all nodes, 4 replies"
 """Pairs of halves, and queries played to learn what one costs."""
 LAST = 30
 """The step of the trained team."""
-SUMS: Mapping[str, Any] = {"advantage": "leave_one_out", "denominator": "tasks"}
+SUMS: Mapping[str, Any] = {"advantage": "leave_one_out"}
 NODES: Mapping[str, Any] = {"name": "joyagents", **SUMS}
 WAYS: Mapping[str, Mapping[str, Any]] = {
     "2 bases, 2 nodes a role, 8 replies": {**NODES, "bases": 2, "nodes": "per_agent", "num_generations": 8},
@@ -57,9 +58,9 @@ WAYS: Mapping[str, Mapping[str, Any]] = {
         **NODES, "bases": 1, "nodes": "all", "num_generations": 4, "continuations": 2},
     "1 base, all nodes, 4 replies, standardized": {
         **NODES, "bases": 1, "nodes": "all", "num_generations": 4, "advantage": "standardize"},
-    "mas_grpo, 28 episodes": {"name": "mas_grpo", "denominator": "tasks", "num_generations": 28},
-    "mas_grpo, 8 episodes": {"name": "mas_grpo", "denominator": "tasks", "num_generations": 8},
-    "drmas, 8 episodes": {"name": "drmas", "denominator": "tasks", "num_generations": 8},
+    "mas_grpo, 28 episodes": {"name": "mas_grpo", "num_generations": 28},
+    "mas_grpo, 8 episodes": {"name": "mas_grpo", "num_generations": 8},
+    "drmas, 8 episodes": {"name": "drmas", "num_generations": 8},
 }  # fmt: skip
 STARTS: Mapping[str, Sequence[str]] = {
     "starter": tuple(WAYS),
@@ -83,20 +84,22 @@ def run(say: Say) -> dict[str, Any]:
 def measure(start: str, pair: int) -> None:
     """Plays one pair of halves of every way from a start, here, and writes what was found."""
     found: dict[str, Any] = {}
-    tables = load_config(CONFIG).tables() | {"algorithm": {}}
+    tables = load_config(CONFIG).tables() | {"loss": {"denominator": "tasks"}}
     if start == "trained":
         policies = TABLE.runs("joyagents")[0].checkpoint(LAST) / "policies"
         tables["policies"] = {name: {"model": str(policies / name)} for name in tables["policies"]}
     for name in STARTS[start]:
-        crew = Crew(load_config({**tables, "algorithm": dict(WAYS[name])}))
-        _, probed, _ = _half(crew, range(PROBES), 0)
+        models = TeamModels(load_config({**tables, "algorithm": dict(WAYS[name])}))
+        models.engine.open()
+        _, probed, _ = _half(models, range(PROBES), 0)
         tasks = max(2, round(REPLIES * PROBES / probed))
         first = PROBES + 2 * pair * tasks
-        halves = [_half(crew, range(first + half * tasks, first + (half + 1) * tasks), pair + 1) for half in (0, 1)]
+        halves = [_half(models, range(first + half * tasks, first + (half + 1) * tasks), pair + 1) for half in (0, 1)]
         cosines: dict[str, float] = {}
-        for policy in crew.models:
+        for policy in models.policies:
             left, right = (gradients[policy] for gradients, _, _ in halves)
             cosines[policy] = float(torch.dot(left, right) / (left.norm() * right.norm()).clamp(min=1e-30))
+        models.engine.shut()
         found[name] = {
             "tasks": tasks,
             "cosines": cosines,
@@ -106,11 +109,11 @@ def measure(start: str, pair: int) -> None:
     _file(start, pair).write_text(json.dumps(found, indent=1))
 
 
-def _half(crew: Crew, tasks: range, step: int) -> tuple[dict[str, torch.Tensor], int, float]:
+def _half(models: TeamModels, tasks: range, step: int) -> tuple[dict[str, torch.Tensor], int, float]:
     """The gradient of every policy from some tasks, with the replies and seconds it took."""
-    config, began = crew.config, time.perf_counter()
-    sampling = crew.sampling(config.train.temperature)
-    play = Play(config.environment, config.team, crew.engine, seed=1, step=step, sampling=sampling)
+    config, began = models.config, time.perf_counter()
+    sampling = models.sampling(config.train.temperature)
+    play = Play(config.environment, config.team, models.engine, seed=1, step=step, sampling=sampling)
 
     async def collect() -> list[Any]:
         chosen = [config.environment.task("train", index) for index in tasks]
@@ -122,9 +125,10 @@ def _half(crew: Crew, tasks: range, step: int) -> tuple[dict[str, torch.Tensor],
     credit, _ = config.algorithm.credit(groups, {})
     gradients: dict[str, torch.Tensor] = {}
     for policy, graded in route(config.team, groups, credit, tasks=count_tasks(found)).items():
-        net = crew.models[policy].net
+        net = models.policies[policy].model.net
         net.zero_grad(set_to_none=False)
-        crew.learner.accumulate(policy, rows_of(graded, config.algorithm.loss.denominator))
+        assert isinstance(models.learner, LocalLearner)
+        models.learner.accumulate(policy, rows_of(graded, config.loss))
         gradients[policy] = torch.cat(
             [torch.zeros_like(weight).flatten() if weight.grad is None else weight.grad.flatten()
              for weight in net.parameters()]

@@ -11,7 +11,7 @@ from coterie.bench import Say
 from coterie.config.resolve import load_config
 from coterie.config.settings import Config
 from coterie.kernel.safe import command
-from coterie.report.display import TrainingDisplay
+from coterie.report.display import Display
 from coterie.report.terminal import SafeConsole
 from coterie.run.evaluate import Evaluation
 from coterie.run.folder import Run
@@ -25,8 +25,7 @@ CONFIG = "configs/plan_path.toml"
 def run(say: Say) -> dict[str, Any]:
     """Trains the demo's team and measures it on the same 1,000 test tasks before and after."""
     began = time.perf_counter()
-    with TrainingDisplay(SafeConsole(stderr=True, highlight=False)) as display:
-        run = train(load_config(CONFIG), watch=display)
+    run = train(load_config(CONFIG), trackers=[Display(console=SafeConsole(stderr=True, highlight=False))])
     minutes = (time.perf_counter() - began) / 60
     found = headline(run)
     say(str(found))

@@ -19,9 +19,9 @@ from coterie.run.loaded import load
 
 PAGE = Path("docs/results/joyagents.md")
 CONFIG, SOLO = "configs/assistants.toml", "configs/assistants_solo.toml"
-WHOLE = {"denominator": "tasks", "num_generations": 8}
+WHOLE = {"num_generations": 8}
 """Whole episodes: the number of a task that bought the best gradient."""
-MATCHED = ("train.tasks_per_step=40",)
+MATCHED = ("train.tasks_per_step=40", "loss.denominator=tasks")
 """Queries of a step whose whole episodes ask as many replies as 64 of joyagents."""
 TWICE = ("train.tasks_per_step=46",)
 """The same, of alternatives that are played twice."""

@@ -19,6 +19,7 @@ from coterie.bench import Say
 from coterie.bench.models import medium
 from coterie.engines.transformers import TransformersEngine
 from coterie.kernel.engine import Request
+from coterie.learning.policy import Policy
 from coterie.models.load import Model
 
 PROMPTS, SAMPLES, PROMPT_TOKENS, MEAN, CAP, REPEATS = 16, 8, 200, 16, 64, 5
@@ -46,7 +47,7 @@ def run(say: Say) -> dict[str, Any]:
     rng = Random(0)
     prompts = [tuple(rng.randrange(3, 300) for _ in range(PROMPT_TOKENS)) for _ in range(PROMPTS)]
     lengths = [min(CAP, _geometric(rng)) for _ in range(PROMPTS * SAMPLES)]
-    engine = TransformersEngine({"p": model})
+    engine = TransformersEngine({"p": Policy("p", model)})
     model.stop_ids = frozenset()  # random weights would end by chance; lengths are the benchmark's
     ours: list[float] = []
     theirs: list[float] = []

@@ -22,7 +22,7 @@ from coterie.kernel.play import Play
 from coterie.kernel.scene import Scene
 from coterie.kernel.team import route
 from coterie.run.train import light_collection
-from coterie.run.weights import Crew
+from coterie.run.weights import TeamModels
 
 STEPS = 6
 DECISIONS = 64
@@ -55,15 +55,16 @@ def run(say: Say) -> dict[str, Any]:
 
 
 def _share(config: Config, environment: PlanPath | Any, steps: int, say: Say) -> float:
-    crew = Crew(config)
+    models = TeamModels(config)
+    models.engine.open()
     with light_collection():
-        shares = [_step(config, environment, crew, step, say) for step in range(steps)]
+        shares = [_step(config, environment, models, step, say) for step in range(steps)]
     return round(median(shares), 1)
 
 
-def _step(config: Config, environment: PlanPath | Any, crew: Crew, step: int, say: Say) -> float:
+def _step(config: Config, environment: PlanPath | Any, models: TeamModels, step: int, say: Say) -> float:
     began = time.perf_counter()
-    play = Play(environment, config.team, crew.engine, seed=0, step=step, sampling=crew.sampling(1.0))
+    play = Play(environment, config.team, models.engine, seed=0, step=step, sampling=models.sampling(1.0))
 
     groups: list[Group] = []
 
@@ -77,7 +78,7 @@ def _step(config: Config, environment: PlanPath | Any, crew: Crew, step: int, sa
     asyncio.run(collect())
     experience = route(config.team, groups, config.algorithm.credit(groups, {})[0])
     learning = time.perf_counter()
-    crew.learner.update(experience, step)
+    models.learner.update(experience, step)
     ended = time.perf_counter()
     kernel = (learning - began) - play.budget.engine_s
     share = 100 * kernel / (ended - began)

@@ -18,10 +18,10 @@ from coterie.bench.models import medium
 from coterie.kernel.episode import Sample
 from coterie.kernel.team import Graded
 from coterie.learning.batch import Row, rows_of
-from coterie.learning.learner import Learner
-from coterie.learning.loss import Loss
-from coterie.learning.losses import token_losses
+from coterie.learning.learner import LocalLearner
+from coterie.learning.loss import Clip, Tokens
 from coterie.learning.optimizer import OptimizerConfig
+from coterie.learning.policy import Policy
 from coterie.models.load import Model
 
 SHAPES = ((4, 4, 200, 50), (4, 8, 300, 50))
@@ -59,12 +59,13 @@ def run(say: Say) -> dict[str, Any]:
         checkpointed = _learner(model, checkpointing=True)
         again = _gradient(model, lambda rows=rows, one=checkpointed: one.accumulate("p", rows))
         figures[f"{name}_difference_checkpointing"] = _relative(again, exact)
-        model.net.activation_checkpointing_disable()
+        model.net.gradient_checkpointing_disable()
     return figures
 
 
-def _learner(model: Model, *, checkpointing: bool) -> Learner:
-    return Learner({"p": model}, Loss(), OptimizerConfig.model_validate({"checkpointing": checkpointing}), 1)
+def _learner(model: Model, *, checkpointing: bool) -> LocalLearner:
+    optimizer = OptimizerConfig.model_validate({"checkpointing": checkpointing})
+    return LocalLearner({"p": Policy("p", model, optimizer=optimizer)}, Clip(), 1)
 
 
 def _rows(groups: int, size: int, prompt: int, completion: int) -> list[Row]:
@@ -78,7 +79,7 @@ def _rows(groups: int, size: int, prompt: int, completion: int) -> list[Row]:
             graded.append(
                 Graded(Sample("a", "p", 0, ids, reply, old, "length", ""), rng.uniform(-1, 1), 1.0, str(group))
             )
-    return rows_of(graded, "tokens")
+    return rows_of(graded, Clip())
 
 
 def _by_rows(model: Model, rows: list[Row], size: int) -> None:
@@ -93,7 +94,9 @@ def _by_rows(model: Model, rows: list[Row], size: int) -> None:
         logprobs = torch.log_softmax(logits, -1).gather(-1, ids[:, -length:, None])[..., 0]
         old = torch.tensor([row.rollout_logprobs for row in part])
         advantages = torch.tensor([[row.advantage] * length for row in part])
-        losses = token_losses(Loss(), logprobs.flatten(), old.flatten(), advantages.flatten())
+        each = torch.arange(len(part)).repeat_interleave(length)
+        lengths = torch.full((len(part),), length)
+        losses = Clip()(Tokens(logprobs.flatten(), old.flatten(), advantages.flatten(), each, lengths))
         (losses * part[0].token_weight).sum().backward()
 
 

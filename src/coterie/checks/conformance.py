@@ -34,6 +34,7 @@ from coterie.kernel import calls
 from coterie.kernel.cursor import Cursor, PlayBug, perform_inline
 from coterie.kernel.environment import SPLITS, Environment, Split, Task
 from coterie.kernel.episode import LOGS, Asked, Horizon, LoggedPrompt, Rewarded, check_seen, text_of
+from coterie.kernel.loops import aside, drive
 from coterie.kernel.mistakes import check_written, task_of
 from coterie.kernel.scene import JSON, Reply
 from coterie.kernel.watchdog import Stuck, Watch
@@ -128,9 +129,15 @@ def check(
         _claim("task(split, index) is pure, and its splits are disjoint", lambda: _tasks(environment, watch))
     )
     if findings[-1].ok:
-        with watch:
-            findings += _played(environment, tasks, horizon, decentralised, watch)
+        findings += aside(lambda: _watched(environment, tasks, horizon, decentralised, watch))
     return Report(tuple(findings))
+
+
+def _watched(
+    environment: Environment, tasks: int, horizon: Horizon, decentralised: bool, watch: Patience
+) -> list[Finding]:
+    with watch:
+        return list(_played(environment, tasks, horizon, decentralised, watch))
 
 
 def _played(
@@ -258,7 +265,7 @@ def _play(environment: Environment, task: Task, hand: Hand, watch: Patience) -> 
 
     cursor = Cursor(environment, task, seed_of("check", task.id), perform=perform, watch=watch)
 
-    async def drive() -> None:
+    async def led() -> None:
         rng = Random(seed_of("hand", task.id))
         while True:
             threads = threading.active_count() - ours
@@ -271,7 +278,7 @@ def _play(environment: Environment, task: Task, hand: Hand, watch: Patience) -> 
 
     here = Path.cwd()
     with watch:
-        asyncio.run(drive())
+        drive(led())
     _stayed(here)
     return cursor
 
@@ -336,9 +343,9 @@ def _replays(environment: Environment, task: Task, hand: Hand, watch: Patience) 
     time.sleep(0.001)  # a clock that is read must differ
     last = sum(isinstance(event, Asked) for event in played.events) - 1
     if last >= 0:
-        asyncio.run(played.fork(last).advance())
+        drive(played.fork(last).advance())
     again = Cursor(environment, task, played.seed, recorded=played.events, watch=watch)
-    if asyncio.run(again.advance()) is not None or again.events != played.events:
+    if drive(again.advance()) is not None or again.events != played.events:
         return f"task {task.id}: the replay goes on after the log's end"
     return ""
 
@@ -406,8 +413,7 @@ def _second() -> None:
     home, name, settings, tasks, *limits = json.loads(sys.stdin.read())
     for clock in ("time", "monotonic", "perf_counter"):
         setattr(time, clock, partial(_a_year_ahead, getattr(time, clock)))
-    table = {} if home.endswith(".py") else {f"{home}:{name}": f"{home}:{name}"}
-    environment = find("environment", f"{home}:{name}", table, Environment)(**settings)
+    environment = find("environment", f"{home}:{name}", Environment)(**settings)
     environment.ready()
     with answer:
         answer.write(json.dumps(digests(environment, tasks, Patience(*limits))))

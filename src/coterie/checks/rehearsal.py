@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import warnings
@@ -12,6 +11,7 @@ from pathlib import Path
 from coterie.errors import EnvError, Unavailable
 from coterie.kernel.cursor import Cursor, PlayBug
 from coterie.kernel.environment import Environment
+from coterie.kernel.loops import drive
 from coterie.kernel.mistakes import task_of
 from coterie.kernel.scene import JSON, Reply
 from coterie.kernel.watchdog import Watch
@@ -31,10 +31,10 @@ def rehearse(environment: Environment, *, play_timeout_s: float) -> None:
     task = task_of(environment, "train", 0)
     watch, here = Watch(play_timeout_s), Path.cwd()
     cursor = Cursor(environment, task, seed_of("rehearse", task.id), perform=_no_call, watch=watch)
-    with watch, warnings.catch_warnings(record=True) as seen:
+    with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         with contextlib.suppress(PlayBug, Unavailable):
-            asyncio.run(_rehearsed(cursor))
+            drive(_rehearsed(cursor, watch))
     _stayed(here)
     for warning in seen:
         if "never awaited" in str(warning.message):
@@ -48,9 +48,10 @@ def _stayed(here: Path) -> None:
         raise EnvError(f"play has changed the working folder to {there}; a run's files are found from where it began")
 
 
-async def _rehearsed(cursor: Cursor) -> None:
-    while (point := await cursor.advance()) is not None:
-        cursor.answer({role: Reply(role, "", "length") for role in point.roles})
+async def _rehearsed(cursor: Cursor, watch: Watch) -> None:
+    with watch:
+        while (point := await cursor.advance()) is not None:
+            cursor.answer({role: Reply(role, "", "length") for role in point.roles})
 
 
 async def _no_call(function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:

@@ -6,11 +6,13 @@ import json
 import sys
 
 from coterie.algorithms.base import Algorithm
-from coterie.config.settings import EngineConfig, EvalConfig, PolicyConfig, SFTConfig, TrainConfig
+from coterie.config.settings import EvalConfig, PolicyConfig, SFTConfig, TrainConfig
+from coterie.kernel.engine import Engine
 from coterie.kernel.environment import Environment, Settings
+from coterie.learning.loss import Loss
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.memory.store import MemoryConfig
-from coterie.registry import ALGORITHMS, ENVIRONMENTS, find
+from coterie.registry import ALGORITHMS, ENGINES, ENVIRONMENTS, LOSSES, find
 
 
 def reference() -> str:
@@ -22,13 +24,18 @@ def reference() -> str:
         "`team`, plays them all.",
     ]
     for name in ENVIRONMENTS:
-        parts += _table(f'[environment] name = "{name}"', find("environment", name, ENVIRONMENTS, Environment))
+        parts += _table(f'[environment] name = "{name}"', find("environment", name, Environment))
     for name in ALGORITHMS:
-        parts += _table(f'[algorithm] name = "{name}"', find("algorithm", name, ALGORITHMS, Algorithm))
+        method = find("algorithm", name, Algorithm)
+        its = ", ".join(f"{key} = {json.dumps(value)}" for key, value in method.loss.items())
+        parts += [*_table(f'[algorithm] name = "{name}"', method), f"Its loss: `{its}`."]
+    for name in LOSSES:
+        parts += _table(f'[loss] name = "{name}"', find("loss", name, Loss))
     parts += _table("[memory]", MemoryConfig)
     parts += _table("[policies.NAME]", PolicyConfig)
     parts += _table("[optimizer]", OptimizerConfig)
-    parts += _table("[engine]", EngineConfig)
+    for name in ENGINES:
+        parts += _table(f'[engine] name = "{name}"', find("engine", name, Engine).options)
     parts += _table("[train]", TrainConfig)
     parts += _table("[eval]", EvalConfig)
     parts += _table("[sft] (for `coterie sft`)", SFTConfig)

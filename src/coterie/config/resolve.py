@@ -1,7 +1,7 @@
 """Configuration: TOML and dotted overrides become typed settings, once, at the door.
 
-A config has nine tables: environment, algorithm, memory, team, policies, optimizer, engine, train and
-eval. Everything has a default; what is unknown, cannot work or has no effect in this run is
+A config has eleven tables: environment, algorithm, loss, memory, team, policies, optimizer, engine, train, trackers
+and eval. Everything has a default; what is unknown, cannot work or has no effect in this run is
 refused with the file, the line and what to do, before any model is loaded.
 """
 
@@ -18,19 +18,23 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from coterie.algorithms.base import Algorithm
-from coterie.config.settings import SHARED, Config, EngineConfig, EvalConfig, PolicyConfig, SFTConfig, TrainConfig
+from coterie.config.settings import SHARED, Config, EvalConfig, PolicyConfig, SFTConfig, TrainConfig
 from coterie.config.toml import Source, read
 from coterie.errors import ConfigError, EnvError, nearest
+from coterie.kernel.engine import Engine
 from coterie.kernel.environment import SPLITS, Environment, Settings, Split
 from coterie.kernel.mistakes import check_written, count_of, raised_at, said, task_of
 from coterie.kernel.team import Team
+from coterie.kernel.tracker import Tracker
 from coterie.kernel.watchdog import Watch
+from coterie.learning.loss import Loss
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.memory.store import MemoryConfig
-from coterie.registry import ALGORITHMS, ENVIRONMENTS, find, whole_folder, whole_name
+from coterie.registry import TABLES, find, whole_folder, whole_name
 
+C = TypeVar("C")
 S = TypeVar("S", bound=Settings)
-RECOMMENDED = {"algorithm", "team", "policies", "optimizer", "engine", "memory", "train", "eval"}
+RECOMMENDED = {"algorithm", "loss", "team", "policies", "optimizer", "engine", "memory", "train", "eval"}
 """Tables that an environment may recommend."""
 
 
@@ -58,6 +62,7 @@ def recommended(environment: Environment, written: Mapping[str, Any]) -> dict[st
     algorithm = dict(written.get("algorithm", {})).get("name")
     if algorithm not in (None, tables.get("algorithm", {}).get("name")):
         tables.pop("algorithm", None)
+        tables.pop("loss", None)
     if any("model" in policy for policy in policies.values() if isinstance(policy, dict)):
         tables = {name: table for name, table in tables.items() if name in ("team", "policies")}
     return tables
@@ -155,7 +160,10 @@ def _memory(source: Source, environment: Environment) -> MemoryConfig:
 def resolve(source: Source) -> Config:
     """Tables to typed settings, every check made."""
     data = source.data
-    tables = ("environment", "algorithm", "memory", "team", "policies", "optimizer", "engine", "train", "eval")
+    tables = (
+        "environment", "algorithm", "loss", "memory", "team", "policies", "optimizer", "engine", "train", "trackers",
+        "eval",
+    )  # fmt: skip
     for table, content in data.items():
         if table not in tables:
             raise ConfigError(f"{source.place(table)}unknown table '{table}'{nearest(table, tables)}")
@@ -164,18 +172,22 @@ def resolve(source: Source) -> Config:
     names: dict[str, str] = {}
     environment = _world(source, names)
     source = source.with_defaults(recommended(environment, data), f"{type(environment).__name__}.recommended")
-    algorithm = _named(source, "algorithm", ALGORITHMS, Algorithm, names, "at_grpo")
+    algorithm = _named(source, "algorithm", Algorithm, names, "at_grpo")
+    source = source.with_defaults({"loss": _recipe(source, algorithm)}, f"algorithm {names['algorithm']}")
     team = _team(source, environment)
     policies = _policies(source, team, environment.starter)
+    engine, content = _class(source, "engine", "engine", Engine, names, "transformers")
     config = Config(
         environment=environment,
         algorithm=algorithm,
+        loss=_named(source, "loss", Loss, names, "clip"),
         memory=_memory(source, environment),
         team=team,
         policies=policies,
         optimizer=_settings(source, "optimizer", OptimizerConfig),
-        engine=_settings(source, "engine", EngineConfig),
+        engine=_validated(source, "engine", engine.options, content),
         train=_settings(source, "train", TrainConfig),
+        trackers=_trackers(source, names),
         eval=_settings(source, "eval", EvalConfig),
         names=names,
     )
@@ -183,14 +195,15 @@ def resolve(source: Source) -> Config:
         algorithm.check(environment, team)
     except ConfigError as error:
         raise ConfigError(f"{source.place('algorithm.name')}{error}") from error
-    for key, reason in config.idle_clip().items():
-        if key in algorithm.model_fields_set:
-            raise ConfigError(f"{source.place(f'algorithm.{key}')}algorithm.{key} has no effect: {reason}")
-    if algorithm.surrogate == "policy_gradient" and config.optimizer.updates_per_step > 1:
+    for key, reason in config.idle_bounds().items():
+        if source.person_wrote("loss", key):
+            raise ConfigError(f"{source.place(f'loss.{key}')}loss.{key} has no effect: {reason}")
+    updates = max(config.optimizer_of(name).updates_per_step for name in policies)
+    if not config.loss.corrects and updates > 1:
         raise ConfigError(
-            f"{source.place('optimizer.updates_per_step')}optimizer.updates_per_step = "
-            f"{config.optimizer.updates_per_step} trains on samples of older weights, which surrogate = "
-            "'policy_gradient' does not correct; set algorithm.surrogate = \"clip\", or updates_per_step = 1"
+            f"{source.place('optimizer.updates_per_step')}optimizer.updates_per_step = {updates} trains on samples of "
+            f"older weights, which loss.name = '{names['loss']}' does not correct; set loss.name = \"clip\", or "
+            "updates_per_step = 1"
         )
     hindrance = config.mute_hindrance()
     if hindrance and config.train.mute_every and "mute_every" in config.train.model_fields_set:
@@ -205,7 +218,7 @@ def resolve(source: Source) -> Config:
 
 def _world(source: Source, names: dict[str, str]) -> Environment:
     """The environment. Raises: ConfigError: it is not there, or cannot be used as it is written."""
-    environment = _named(source, "environment", ENVIRONMENTS, Environment, names, None)
+    environment = _named(source, "environment", Environment, names, None)
     try:
         check_written(environment)
         for split in SPLITS:
@@ -215,22 +228,50 @@ def _world(source: Source, names: dict[str, str]) -> Environment:
     return environment
 
 
-def _named(
-    source: Source, table: str, known: dict[str, str], base: type[S], names: dict[str, str], default: str | None
-) -> S:
-    content = dict(source.data.get(table, {}))
+def _recipe(source: Source, algorithm: Algorithm) -> dict[str, Any]:
+    """The algorithm's loss; where another one is named, what any loss has of it."""
+    recipe = dict(algorithm.loss)
+    if source.data.get("loss", {}).get("name", recipe.get("name")) == recipe.get("name"):
+        return recipe
+    return {key: value for key, value in recipe.items() if key in Loss.model_fields}
+
+
+def _trackers(source: Source, names: dict[str, str]) -> dict[str, Settings]:
+    """The settings of each tracker. Raises: ConfigError: there is no such tracker."""
+    found: dict[str, Settings] = {}
+    for label, content in source.data.get("trackers", {}).items():
+        path = f"trackers.{label}"
+        if not isinstance(content, dict):
+            raise ConfigError(f"{source.place(path)}'{path}' is a table: [{path}]")
+        tracker, settings = _class(source, path, "tracker", Tracker, names, label)
+        found[label] = _validated(source, path, tracker.options, settings)
+    return found
+
+
+def _class(
+    source: Source, path: str, kind: str, base: type[C], names: dict[str, str], default: str | None
+) -> tuple[type[C], dict[str, Any]]:
+    """The class that a table names, and what else the table says; its name is noted in `names`."""
+    content = dict(source.table(path))
     name = content.pop("name", default)
     if not isinstance(name, str):
         raise ConfigError(
-            f"{source.place(f'{table}.name')}{table}.name is {name!r}; name one of {', '.join(known)}, or FILE.py:Class"
+            f"{source.place(f'{path}.name')}{path}.name is {name!r}; name one of {', '.join(TABLES[kind])}, or "
+            "FILE.py:Class"
         )
     try:
         name = whole_name(name, source.folder)
-        found = find(table, name, known, base)
+        found = find(kind, name, base)
     except ConfigError as error:
-        raise ConfigError(f"{source.place(f'{table}.name')}{error}") from error
-    names[table] = f"{name}:{found.__name__}" if name.endswith(".py") else name
-    return _validated(source, table, found, content, known, base)
+        raise ConfigError(f"{source.place(f'{path}.name')}{error}") from error
+    names[path] = f"{name}:{found.__name__}" if name.endswith(".py") else name
+    return found, content
+
+
+def _named(source: Source, table: str, base: type[S], names: dict[str, str], default: str | None) -> S:
+    """The record of settings that a table names."""
+    found, content = _class(source, table, table, base, names, default)
+    return _validated(source, table, found, content, base)
 
 
 def _settings(source: Source, table: str, kind: type[S]) -> S:
@@ -242,8 +283,7 @@ def _validated(
     path: str,
     kind: type[S],
     content: Mapping[str, Any],
-    known: Mapping[str, str] | None = None,
-    base: type[S] | None = None,
+    base: type[Settings] | None = None,
 ) -> S:
     try:
         settings = kind(**content)
@@ -252,10 +292,7 @@ def _validated(
         key = str(first["loc"][0]) if first["loc"] else ""
         where = f"{path}.{key}" if key else path
         if first["type"] == "extra_forbidden":
-            owners = [
-                name for name in known or () if base and key in find(path, name, dict(known or {}), base).model_fields
-            ]
-            hint = f"; it is a setting of {', '.join(owners)}" if owners else nearest(key, kind.model_fields)
+            hint = _where_else(path, key, base) or nearest(key, kind.model_fields)
             raise ConfigError(
                 f"{source.place(where)}unknown key '{where}'{hint or '; known: ' + ', '.join(kind.model_fields)}"
             ) from error
@@ -274,6 +311,17 @@ def _validated(
                 f"{source.place(f'{path}.{key}')}{path}.{key} has no effect: {reason}; remove one of the two"
             )
     return settings
+
+
+def _where_else(table: str, key: str, base: type[Settings] | None) -> str:
+    """Whose setting a key is that this table does not know, or nothing."""
+    if base is not None:
+        owners = [name for name in TABLES[table] if key in find(table, name, base).model_fields]
+        if owners:
+            return f"; it is a setting of {', '.join(owners)}"
+    if table == "algorithm" and any(key in find("loss", name, Loss).model_fields for name in TABLES["loss"]):
+        return f"; it is loss.{key}"
+    return ""
 
 
 def _plain(error: Any) -> str:
@@ -326,6 +374,8 @@ def _policies(source: Source, team: Team, starter: str) -> dict[str, PolicyConfi
         name: _validated(source, f"policies.{name}", PolicyConfig, {"model": starter, **written[name]})
         for name in team.policies
     }
+    for name, policy in made.items():
+        _validated(source, f"policies.{name}.optimizer", OptimizerConfig, policy.optimizer)
     return {
         name: policy.model_copy(update={"model": whole_folder(policy.model, source.folder)})
         for name, policy in made.items()

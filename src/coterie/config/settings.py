@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from coterie.algorithms.base import Algorithm
 from coterie.config.toml import to_toml
+from coterie.kernel.engine import EngineConfig
 from coterie.kernel.environment import Environment, Settings
 from coterie.kernel.team import Team
-from coterie.kernel.watchdog import PLAY_TIMEOUT_S
+from coterie.learning.loss import Loss
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.memory.store import MemoryConfig
 
-Device = Literal["auto", "cpu", "cuda", "mps"]
+Device = Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")]
 MUTE_TASKS = 500
 """Validation tasks of a mute probe."""
 COLDEST = 0.01
 """Temperature of sampling: float32 holds logits divided by it, and one token has all the probability long before."""
-LONGEST_S = 1e6
-"""Seconds of a limit: eleven days."""
 SHARED = "team"
 """The policy that plays every role where the config names none."""
 
@@ -30,89 +29,84 @@ SHARED = "team"
 class PolicyConfig(Settings):
     """Weights under training."""
 
+    kind: Literal["full"] = "full"
+    """full: all its weights are its own, and trained."""
     model: str
     """A shipped starter, a folder, or a Hugging Face id of a causal language model; none: the environment's starter."""
     template: dict[str, str | int | float | bool] = Field(default_factory=dict)
     """Variables of the chat template, such as enable_thinking."""
-
-
-class EngineConfig(Settings):
-    """How replies are sampled."""
-
-    rows: int = Field(1024, ge=1)
-    """Samples decoded at once."""
-    max_tokens: int = Field(256, ge=1)
-    """Tokens of a reply where the environment sets no limit."""
-    call_timeout_s: float = Field(60.0, gt=0, le=LONGEST_S)
-    """Seconds that one scene.call may take; programs in the sandbox have limits of their own."""
-    play_timeout_s: float = Field(PLAY_TIMEOUT_S, gt=0, le=LONGEST_S)
-    """Seconds that an environment's own code may take from an answer to its next question, before the run stops."""
+    device: Device | None = None
+    """Where its weights are: as train.device, which it is where nothing is said."""
+    optimizer: dict[str, Any] = Field(default_factory=dict)
+    """Settings of [optimizer] that are its own, as a table [policies.NAME.optimizer]."""
 
 
 class TrainConfig(Settings):
     """The run."""
 
-    seed: int = Field(0, ge=0)
+    seed: int = Field(default=0, ge=0)
     """Draws tasks and samples; two runs with one seed are equal."""
-    steps: int = Field(120, ge=1)
+    steps: int = Field(default=120, ge=1)
     """Rollouts, each followed by an update."""
-    tasks_per_step: int = Field(16, ge=1)
+    tasks_per_step: int = Field(default=16, ge=1)
     """Tasks of one rollout."""
-    temperature: float = Field(1.0, ge=COLDEST)
+    temperature: float = Field(default=1.0, ge=COLDEST)
     """Of sampling and of the learner's log-probabilities alike."""
     device: Device = "auto"
-    """auto: cuda, then mps, then cpu."""
+    """auto: cuda, then mps, then cpu; cuda:1: the second of several."""
+    deterministic: bool = True
+    """On CUDA: kernels alone that give the same numbers every time, at some cost; a CPU's always do."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """What networks compute in; trained weights are float32."""
-    eval_every: int = Field(20, ge=1)
+    eval_every: int = Field(default=20, ge=1)
     """Steps between validations; validation chooses the best checkpoint."""
-    eval_tasks: int = Field(400, ge=1)
+    eval_tasks: int = Field(default=400, ge=1)
     """Validation tasks, always the same."""
-    mute_every: int = Field(5, ge=0)
+    mute_every: int = Field(default=5, ge=0)
     """Validations between probes that mute each role over 500 tasks, to find lazy ones; 0: never."""
-    checkpoint_every: int = Field(20, ge=1)
+    checkpoint_every: int = Field(default=20, ge=1)
     """Steps between checkpoints."""
-    keep_checkpoints: int = Field(2, ge=1)
+    keep_checkpoints: int = Field(default=2, ge=1)
     """Latest checkpoints kept, beside the start and the best."""
-    grace_s: float = Field(5.0, ge=0)
+    grace_s: float = Field(default=5.0, ge=0)
     """Seconds that a step may go on after SIGTERM or SIGHUP, before it is given up and the run saved."""
-    episodes_every: int = Field(20, ge=1)
+    episodes_every: int = Field(default=20, ge=1)
     """Steps between saved rollouts; the first and the last are always saved."""
-    max_dropped_share: float = Field(0.2, ge=0, le=1)
+    max_dropped_share: float = Field(default=0.2, ge=0, le=1)
     """Share of a step's tasks that may be lost to faults before the run stops."""
 
 
 class EvalConfig(Settings):
     """How `coterie eval` and the final test measure."""
 
-    tasks: int = Field(1000, ge=1)
+    tasks: int = Field(default=1000, ge=1)
     """Held-out tasks, always the same."""
-    temperature: float = Field(1.0, ge=COLDEST)
+    temperature: float = Field(default=1.0, ge=COLDEST)
     """Of sampled evaluation; plain evaluation is greedy."""
-    top_p: float = Field(1.0, gt=0, le=1)
+    top_p: float = Field(default=1.0, gt=0, le=1)
     """Nucleus of sampled evaluation."""
 
 
 class SFTConfig(Settings):
     """How a starter is made."""
 
-    steps: int = Field(1000, ge=1)
+    steps: int = Field(default=1000, ge=1)
     """Optimizer steps."""
-    tasks_per_step: int = Field(32, ge=1)
+    tasks_per_step: int = Field(default=32, ge=1)
     """Train tasks whose demonstrations make one step."""
-    lr: float = Field(3e-3, gt=0)
+    lr: float = Field(default=3e-3, gt=0)
     """Peak learning rate; it rises over 50 steps and falls linearly to 0."""
-    seed: int = Field(0, ge=0)
+    seed: int = Field(default=0, ge=0)
     """Draws weights, tasks and demonstrations."""
-    hidden_size: int = Field(128, ge=8)
+    hidden_size: int = Field(default=128, ge=8)
     """Width of a new model."""
-    layers: int = Field(4, ge=1)
+    layers: int = Field(default=4, ge=1)
     """Layers of a new model."""
-    heads: int = Field(4, ge=1)
+    heads: int = Field(default=4, ge=1)
     """Attention heads of a new model."""
-    vocabulary: int = Field(512, ge=260)
+    vocabulary: int = Field(default=512, ge=260)
     """Tokens of a new tokenizer, at most."""
-    context: int = Field(1024, ge=16)
+    context: int = Field(default=1024, ge=16)
     """Longest sequence of a new model, tokens."""
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     """What training computes in; weights are float32."""
@@ -120,16 +114,22 @@ class SFTConfig(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A run, resolved. names: what environment and algorithm were called. remarks: what a person should know of it."""
+    """A run, resolved.
+
+    trackers: the settings of each, by what it is called here. names: what everything was called that has a name, by its
+    table. remarks: what a person should know of it.
+    """
 
     environment: Environment
     algorithm: Algorithm
+    loss: Loss
     memory: MemoryConfig
     team: Team
     policies: Mapping[str, PolicyConfig]
     optimizer: OptimizerConfig
     engine: EngineConfig
     train: TrainConfig
+    trackers: Mapping[str, Settings]
     eval: EvalConfig
     names: Mapping[str, str]
     remarks: tuple[str, ...] = ()
@@ -138,13 +138,17 @@ class Config:
         """Everything resolved as plain data, without settings that have no effect."""
         return {
             "environment": {"name": self.names["environment"], **_effective(self.environment)},
-            "algorithm": {"name": self.names["algorithm"], **_effective(self.algorithm, self.idle_clip())},
+            "algorithm": {"name": self.names["algorithm"], **_effective(self.algorithm)},
+            "loss": {"name": self.names["loss"], **_effective(self.loss, self.idle_bounds())},
             "memory": _effective(self.memory),
             "team": dict(self.team.roles),
             "policies": {name: _effective(policy) for name, policy in self.policies.items()},
             "optimizer": _effective(self.optimizer),
-            "engine": _effective(self.engine),
+            "engine": {"name": self.names["engine"], **_effective(self.engine)},
             "train": _effective(self.train, {"mute_every": why} if (why := self.mute_hindrance()) else {}),
+            "trackers": {
+                name: {"name": self.names[f"trackers.{name}"], **_effective(one)} for name, one in self.trackers.items()
+            },
             "eval": _effective(self.eval),
         }
 
@@ -161,12 +165,22 @@ class Config:
             return f"the validation split has {count} tasks, and {MUTE_TASKS} are needed"
         return ""
 
-    def idle_clip(self) -> dict[str, str]:
-        """Clip bounds that cannot matter, with why."""
-        if self.optimizer.updates_per_step > 1 or self.train.dtype != "float32":
+    def optimizer_of(self, policy: str) -> OptimizerConfig:
+        """How a policy is moved: what `[optimizer]` says, and what it says itself."""
+        own = self.policies[policy].optimizer
+        return (
+            OptimizerConfig.model_validate({**self.optimizer.model_dump(exclude_unset=True), **own})
+            if own
+            else self.optimizer
+        )
+
+    def idle_bounds(self) -> dict[str, str]:
+        """Bounds of the loss that cannot matter, with why."""
+        repeated = any(self.optimizer_of(name).updates_per_step > 1 for name in self.policies)
+        if repeated or self.train.dtype != "float32":
             return {}
         reason = "optimizer.updates_per_step = 1 keeps the ratio at 1, which is never clipped"
-        return dict.fromkeys(("epsilon", "epsilon_high"), reason)
+        return dict.fromkeys(self.loss.bounds, reason)
 
 
 def _effective(settings: Settings, idle: Mapping[str, str] | None = None) -> dict[str, Any]:

@@ -22,18 +22,36 @@ class Source:
     folder: where its file lies, if it is one.
     """
 
-    def __init__(self, data: dict[str, Any], places: Mapping[str, str], folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        data: dict[str, Any],
+        places: Mapping[str, str],
+        folder: Path | None = None,
+        defaults: frozenset[tuple[str, str]] = frozenset(),
+    ) -> None:
         self.data = data
         self.folder = folder
         self._places = places
+        self._defaults = defaults
+
+    def table(self, path: str) -> Mapping[str, Any]:
+        """What stands in a table, `train` or `trackers.mine`."""
+        found: Any = self.data
+        for part in path.split("."):
+            found = found.get(part, {})
+        return found
+
+    def person_wrote(self, table: str, key: str) -> bool:
+        """Whether a setting was written by a person, and is nobody's default."""
+        return key in self.data.get(table, {}) and (table, key) not in self._defaults
 
     def with_defaults(self, tables: Mapping[str, Mapping[str, Any]], where: str) -> Source:
         """The same, with other settings where this one has none. Args: where: who says so, for messages."""
         names = {**self.data, **tables}
         merged = {name: {**tables.get(name, {}), **self.data.get(name, {})} for name in names}
-        added = ((name, key) for name, table in tables.items() for key in table if key not in self.data.get(name, {}))
+        added = {(name, key) for name, table in tables.items() for key in table if key not in self.data.get(name, {})}
         theirs = {f"{name}.{key}": where for name, key in added}
-        return Source(merged, {**theirs, **self._places}, self.folder)
+        return Source(merged, {**theirs, **self._places}, self.folder, self._defaults | added)
 
     def place(self, path: str) -> str:
         """`file:line: ` of a dotted key, else of a key in it, else of the table around it, or nothing."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
-from coterie.kernel.engine import Request
+from coterie.kernel.engine import Engine, Request
 from coterie.kernel.episode import LoggedPrompt, Sample, text_of
 
 Script = Callable[[str, str, Random], str]
@@ -16,10 +16,11 @@ Script = Callable[[str, str, Random], str]
 END = 256
 
 
-class ScriptedEngine:
+class ScriptedEngine(Engine):
     """Answers by a script, the same for every policy."""
 
     def __init__(self, script: Script) -> None:
+        super().__init__({})
         self.script = script
         self.waves: list[list[Request]] = []
         """Every wave it was sent, in order."""

@@ -67,23 +67,23 @@ class PlanPath(Environment):
     team_reward_range: ClassVar = (0.0, 1.0)
     starter: ClassVar[str] = "starter"
 
-    size: int = Field(6, ge=3, le=20)
+    size: int = Field(default=6, ge=3, le=20)
     """Rows and columns; 10 as published."""
-    walls: float = Field(0.22, ge=0, le=0.5)
+    walls: float = Field(default=0.22, ge=0, le=0.5)
     """Probability that a cell is blocked."""
-    min_distance: int = Field(3, ge=1)
+    min_distance: int = Field(default=3, ge=1)
     """Moves between start and goal, at least."""
-    max_turns: int = Field(4, ge=1)
+    max_turns: int = Field(default=4, ge=1)
     """Turns until the episode ends unsolved."""
-    max_moves: int = Field(8, ge=1)
+    max_moves: int = Field(default=8, ge=1)
     """Moves of one reply that count; more are an illegal move."""
-    max_tokens: int = Field(32, ge=4)
+    max_tokens: int = Field(default=32, ge=4)
     """Tokens of one reply; one that is cut is malformed."""
     view: Literal["split", "full"] = "split"
     """split: only the proposer sees the map; full: both do, as published."""
     solo: bool = False
     """One role, the planner, with the map and nobody to ask: the single-agent baseline."""
-    naive: float = Field(0.6, ge=0, le=1)
+    naive: float = Field(default=0.6, ge=0, le=1)
     """How often a demonstration goes along the row, then the column, walls or not."""
 
     @property

@@ -1,12 +1,24 @@
-"""What an engine is: it renders prompts and answers requests. Everything else is above it."""
+"""What an engine is: what answers for the policies of a team. Everything else is above it.
+
+An engine is a class beside those in `engines/` and a line in `registry.py`, or one of your own, named as
+`FILE.py:Class`. A run makes one, starts it, asks it wave by wave, and closes it at its end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, ClassVar, Literal
 
+from pydantic import Field
+
+from coterie.kernel.environment import Settings
 from coterie.kernel.episode import LoggedPrompt, Sample
+from coterie.kernel.watchdog import PLAY_TIMEOUT_S
+
+LONGEST_S = 1e6
+"""Seconds of a limit: eleven days."""
+FrontName = Literal["waves", "eager"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +42,71 @@ class Request:
     stop: tuple[str, ...]
 
 
-class Engine(Protocol):
-    """Answers requests for the policies it holds."""
+class EngineConfig(Settings):
+    """How replies are sampled, by any engine."""
+
+    front: FrontName = "waves"
+    """waves: whatever waits is answered together, the same in every run; eager: a question leaves at once."""
+    max_tokens: int = Field(default=256, ge=1)
+    """Tokens of a reply where the environment sets no limit."""
+    call_timeout_s: float = Field(default=60.0, gt=0, le=LONGEST_S)
+    """Seconds that one scene.call may take; programs in the sandbox have limits of their own."""
+    play_timeout_s: float = Field(default=PLAY_TIMEOUT_S, gt=0, le=LONGEST_S)
+    """Seconds that an environment's own code may take from an answer to its next question, before the run stops."""
+
+
+class Engine:
+    """Answers requests for the policies of a team. Subclasses write `generate`, and what else they need.
+
+    policies: by name, `coterie.learning.policy.Policy`. config: what `[engine]` says. versions: of the weights that
+    each policy answers with. closing: somebody waits for the end; a long `generate` may stop with Unavailable.
+
+    It runs on an event loop of its own, in a thread of its own, as long as the run: between `start` and `close` it may
+    have tasks in the background.
+    """
+
+    options: ClassVar[type[EngineConfig]] = EngineConfig
+    """The settings of `[engine]`: a subclass of EngineConfig, where it has more."""
+
+    def __init__(self, policies: Mapping[str, Any], config: EngineConfig | None = None) -> None:
+        """Args: config: None: its options' defaults."""
+        self.policies = dict(policies)
+        self.config = self.options() if config is None else config
+        self.versions = dict.fromkeys(policies, 0)
+        self.closing = False
+
+    @property
+    def title(self) -> str:
+        """What it is called in messages."""
+        return type(self).__name__
 
     def render(self, policy: str, role: str, prompt: LoggedPrompt) -> tuple[int, ...]:
         """The token ids of a prompt, ready for the role's reply."""
-        ...
+        return self.policies[policy].render(prompt, role)
 
     def context(self, policy: str) -> int:
         """Tokens that prompt and reply may have together."""
-        ...
+        return self.policies[policy].context
+
+    async def start(self) -> None:
+        """Brings up what is not up: before the first question, and again after every fault.
+
+        An engine that had crashed comes back with the weights and versions of the latest `sync`.
+        """
 
     async def generate(self, requests: Sequence[Request]) -> list[tuple[Sample, ...]]:
-        """One wave, all for one policy: a sample for each seed of each request.
+        """One wave, all for one policy: for each request a sample for each of its seeds.
 
-        Raises: Unavailable: the engine cannot answer just now.
+        Equal requests get equal samples as long as the weights are the same. It may be asked again before it has
+        answered.
+        Raises: Unavailable: it cannot answer just now; it is started and asked again, twice, and then the branches
+            that asked are dropped. Anything else is a bug, which ends the run.
         """
-        ...
+        raise NotImplementedError
+
+    async def sync(self, policy: str, version: int) -> None:
+        """Takes over a policy's weights as they are now, under a new version number."""
+        self.versions[policy] = version
+
+    async def close(self) -> None:
+        """Lets go of what `start` brought up; closing twice does no harm."""

@@ -1,23 +1,25 @@
-"""The front gathers questions to the engine into waves, and counts what they cost.
+"""The front stands between branches and the engine: it says when questions leave, and counts what they cost.
 
-A wave leaves when every live branch waits for the engine, and is ordered by key; so what is computed together, and
-with it every floating-point result, is the same in every run. Exact resume depends on it.
+`waves`: a wave leaves when every live branch waits for the engine, and is ordered by key; so what is computed together,
+and with it every floating-point result, is the same in every run. Exact resume depends on it. `eager`: a question
+leaves at once, for an engine that batches by itself; what is computed together depends on timing.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from coterie.errors import EnvError, Unavailable
-from coterie.kernel.engine import Engine, Request
+from coterie.errors import EngineError, EnvError, Unavailable
+from coterie.kernel.engine import Engine, FrontName, Request
 from coterie.kernel.episode import Sample
 
+Key = tuple[str, int, str, str]
 T = TypeVar("T")
 Samples = tuple[Sample, ...]
 RETRIES = 2
@@ -44,28 +46,40 @@ class Budget:
 
 
 class Front:
-    """Gathers questions into waves. One for a rollout."""
+    """Takes the questions of a rollout's branches to the engine. One for a rollout; subclasses say when they leave."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.budget = Budget()
-        self._live = 1
-        self._waiting: list[tuple[tuple[Request, ...], asyncio.Future[list[Samples]]]] = []
-        self._wave: asyncio.Task[None] | None = None
+        self._asked: set[Key] = set()
+        self._busy = 0
+        self._since = 0.0
 
     async def ask(self, requests: tuple[Request, ...]) -> list[Samples]:
-        """The samples of one branch's requests, when their wave has been answered. Raises: Unavailable."""
-        future: asyncio.Future[list[Samples]] = asyncio.get_running_loop().create_future()
-        self._waiting.append((requests, future))
-        self._leave_if_full()
-        return await future
+        """The samples of one branch's requests, in their order. Raises: Unavailable: one of them has none."""
+        keys = [request.key for request in requests]
+        for key in keys:
+            if key in self._asked:
+                raise EnvError(
+                    f"two episodes of one rollout are both called task '{key[0]}', episode {key[1]}; "
+                    "give every task of a split an id of its own"
+                )
+            self._asked.add(key)
+        try:
+            answers = await self._answers(requests)
+        finally:
+            self._asked.difference_update(keys)
+        for answer in answers:
+            if isinstance(answer, Unavailable):
+                raise Unavailable(answer.stage, str(answer)) from answer
+        return [answer for answer in answers if not isinstance(answer, Unavailable)]
 
     async def together(self, branches: tuple[Coroutine[Any, Any, T], ...]) -> list[T | Unavailable]:
         """Runs branches side by side; one that meets a fault is counted and gives it back."""
         if not branches:
             return []
         left = len(branches)
-        self._live += left - 1
+        self._began(left - 1)
 
         async def run(branch: Coroutine[Any, Any, T]) -> T | Unavailable:
             nonlocal left
@@ -77,10 +91,98 @@ class Front:
             finally:
                 left -= 1
                 if left:  # the last one hands its place back to the parent
-                    self._live -= 1
-                    self._leave_if_full()
+                    self._ended()
 
         return await asyncio.gather(*(run(branch) for branch in branches))
+
+    def _began(self, branches: int) -> None:
+        """There are so many branches more."""
+
+    def _ended(self) -> None:
+        """There is one branch less."""
+
+    async def _answers(self, requests: tuple[Request, ...]) -> list[Samples | Unavailable]:
+        raise NotImplementedError
+
+    async def _answered(self, requests: list[Request]) -> dict[Key, Samples | Unavailable]:
+        """The engine's answers, by key: policies side by side, in order of name."""
+        policies = sorted({request.policy for request in requests})
+        wanted = [[request for request in requests if request.policy == policy] for policy in policies]
+        answers: dict[Key, Samples | Unavailable] = {}
+        for mine, given in zip(wanted, await asyncio.gather(*map(self._generated, wanted)), strict=True):
+            if isinstance(given, Unavailable):
+                answers.update((request.key, given) for request in mine)
+                continue
+            for request, samples in zip(mine, given, strict=True):
+                self._count(request, samples)
+                answers[request.key] = samples
+        return answers
+
+    async def _generated(self, requests: list[Request]) -> list[Samples] | Unavailable:
+        """What the engine gives, asked again after a fault; the fault, where it remains."""
+        for again in reversed(range(RETRIES + 1)):
+            try:
+                self.budget.engine_calls += 1
+                with self._timed():
+                    given = await self.engine.generate(requests)
+                _check_answers(self.engine, requests, given)
+            except Unavailable as fault:
+                if not again:
+                    return fault
+                self.budget.retried[fault.stage] += 1
+                await self._restarted()
+            else:
+                return given
+        raise AssertionError("the last try returns")
+
+    async def _restarted(self) -> None:
+        """Has the engine come back, if it was gone; where it cannot, the next try says so."""
+        try:
+            await self.engine.start()
+        except Unavailable as fault:
+            self.budget.retried[fault.stage] += 1
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        """Counts the time in which the engine has something to do, once however much it is."""
+        if not self._busy:
+            self._since = time.perf_counter()
+        self._busy += 1
+        try:
+            yield
+        finally:
+            self._busy -= 1
+            if not self._busy:
+                self.budget.engine_s += time.perf_counter() - self._since
+
+    def _count(self, request: Request, samples: Samples) -> None:
+        self.budget.prompt_tokens += len(request.prompt_ids)
+        self.budget.sampled_tokens += sum(len(sample.completion_ids) for sample in samples)
+        self.budget.replies[request.role] += len(samples)
+        self.budget.truncated[request.role] += sum(sample.finish == "length" for sample in samples)
+
+
+class Waves(Front):
+    """A wave leaves when every live branch waits, ordered by key."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._live = 1
+        self._waiting: list[tuple[tuple[Request, ...], asyncio.Future[list[Samples | Unavailable]]]] = []
+        self._wave: asyncio.Task[None] | None = None
+
+    def _began(self, branches: int) -> None:
+        self._live += branches
+
+    def _ended(self) -> None:
+        self._live -= 1
+        self._leave_if_full()
+
+    async def _answers(self, requests: tuple[Request, ...]) -> list[Samples | Unavailable]:
+        future: asyncio.Future[list[Samples | Unavailable]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((requests, future))
+        self._leave_if_full()
+        return await future
 
     def _leave_if_full(self) -> None:
         if self._wave is None and self._waiting and len(self._waiting) == self._live:
@@ -90,8 +192,7 @@ class Front:
         waiting, self._waiting = self._waiting, []
         wave = sorted((request for requests, _ in waiting for request in requests), key=lambda request: request.key)
         try:
-            _check_keys(wave)
-            answers = await self._answer(wave)
+            answers = await self._answered(wave)
         except BaseException as error:  # a bug in the engine: those who wait raise it
             for _, future in waiting:
                 if not future.done():
@@ -99,56 +200,34 @@ class Front:
             return
         self._wave = None
         for requests, future in waiting:
-            if future.done():  # a signal stops all of it, and who waited has left
-                continue
-            given = [answers[request.key] for request in requests]
-            fault = next((answer for answer in given if isinstance(answer, Unavailable)), None)
-            if fault is not None:
-                future.set_exception(Unavailable(fault.stage, str(fault)))
-            else:
-                future.set_result([answer for answer in given if not isinstance(answer, Unavailable)])
-
-    async def _answer(self, wave: list[Request]) -> dict[object, Samples | Unavailable]:
-        answers: dict[object, Samples | Unavailable] = {}
-        for policy in sorted({request.policy for request in wave}):
-            mine = [request for request in wave if request.policy == policy]
-            try:
-                given = await self._generate(mine)
-            except Unavailable as fault:
-                answers.update((request.key, fault) for request in mine)
-                continue
-            for request, samples in zip(mine, given, strict=True):
-                self._count(request, samples)
-                answers[request.key] = samples
-        return answers
-
-    async def _generate(self, requests: list[Request]) -> list[Samples]:
-        for _ in range(RETRIES):
-            try:
-                return await self._call(requests)
-            except Unavailable as fault:
-                self.budget.retried[fault.stage] += 1
-        return await self._call(requests)
-
-    async def _call(self, requests: list[Request]) -> list[Samples]:
-        began = time.perf_counter()
-        self.budget.engine_calls += 1
-        try:
-            return await self.engine.generate(requests)
-        finally:
-            self.budget.engine_s += time.perf_counter() - began
-
-    def _count(self, request: Request, samples: Samples) -> None:
-        self.budget.prompt_tokens += len(request.prompt_ids)
-        self.budget.sampled_tokens += sum(len(sample.completion_ids) for sample in samples)
-        self.budget.replies[request.role] += len(samples)
-        self.budget.truncated[request.role] += sum(sample.finish == "length" for sample in samples)
+            if not future.done():  # a signal stops all of it, and who waited has left
+                future.set_result([answers[request.key] for request in requests])
 
 
-def _check_keys(wave: list[Request]) -> None:
-    for request, following in itertools.pairwise(wave):
-        if request.key == following.key:
-            raise EnvError(
-                f"two episodes of one rollout are both called task '{request.key[0]}', episode {request.key[1]}; "
-                "give every task of a split an id of its own"
+class Eager(Front):
+    """A question leaves at once."""
+
+    async def _answers(self, requests: tuple[Request, ...]) -> list[Samples | Unavailable]:
+        answers = await self._answered(list(requests))
+        return [answers[request.key] for request in requests]
+
+
+FRONTS: dict[FrontName, type[Front]] = {"waves": Waves, "eager": Eager}
+
+
+def _check_answers(engine: Engine, requests: list[Request], given: list[Samples]) -> None:
+    """Raises EngineError: these are not the answers to these requests."""
+    name = engine.title
+    if len(given) != len(requests):
+        raise EngineError(f"engine {name} answered {len(given)} of {len(requests)} requests; return samples for each")
+    for request, samples in zip(requests, given, strict=True):
+        if len(samples) != len(request.seeds):
+            raise EngineError(
+                f"engine {name} answered a request for {len(request.seeds)} samples with {len(samples)}; return one "
+                "for each of its seeds"
             )
+        for sample in samples:
+            if (sample.role, sample.policy, sample.prompt_ids) != (request.role, request.policy, request.prompt_ids):
+                raise EngineError(f"engine {name} gave a sample of another role, policy or prompt than was asked for")
+            if not sample.completion_ids:
+                raise EngineError(f"engine {name} gave a sample without tokens; its stop token is one")

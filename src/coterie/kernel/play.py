@@ -12,10 +12,10 @@ from typing import Any, Protocol
 from coterie.errors import ConfigError, Unavailable
 from coterie.kernel import calls
 from coterie.kernel.cursor import Cursor
-from coterie.kernel.engine import Engine, Request
+from coterie.kernel.engine import Engine, FrontName, Request
 from coterie.kernel.environment import Environment, Split, Task
 from coterie.kernel.episode import LoggedPrompt, Point, Sample, text_of
-from coterie.kernel.front import RETRIES, Budget, Front, Samples, T
+from coterie.kernel.front import FRONTS, RETRIES, Budget, Samples, T
 from coterie.kernel.mistakes import task_of
 from coterie.kernel.scene import JSON, Reply
 from coterie.kernel.team import Team
@@ -43,7 +43,7 @@ class Sampling:
     """How replies are drawn. temperature: 0 takes the most likely token. top_p: 1 for all of it.
 
     max_tokens: of one reply where the environment sets no limit. call_timeout_s: of one `scene.call`.
-    play_timeout_s: of `play` from an answer to its next question.
+    play_timeout_s: of `play` from an answer to its next question. front: when questions leave for the engine.
     """
 
     temperature: float = 1.0
@@ -51,6 +51,7 @@ class Sampling:
     max_tokens: int = 256
     call_timeout_s: float = 60.0
     play_timeout_s: float = PLAY_TIMEOUT_S
+    front: FrontName = "waves"
 
 
 def majority(samples: Samples) -> Sample:
@@ -60,18 +61,6 @@ def majority(samples: Samples) -> Sample:
     """
     count = Counter(sample.text for sample in samples)
     return max(samples, key=lambda sample: count[sample.text])
-
-
-def drive(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine on a loop of its own; where a signal stops it, its tasks leave without a word."""
-
-    def quietly(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        if not isinstance(context.get("exception"), KeyboardInterrupt):
-            loop.default_exception_handler(context)
-
-    with asyncio.Runner() as runner:
-        runner.get_loop().set_exception_handler(quietly)
-        return runner.run(coroutine)
 
 
 class Play:
@@ -103,7 +92,7 @@ class Play:
         self._step = step
         self._seats = seats or {}
         self._votes = votes
-        self._front = Front(engine)
+        self._front = FRONTS[sampling.front](engine)
         self._watch = Watch(sampling.play_timeout_s)
         self._slots = asyncio.Semaphore(calls.AT_ONCE)
 

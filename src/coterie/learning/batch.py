@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from coterie.kernel.team import Graded
-from coterie.learning.loss import Denominator
+from coterie.learning.loss import Denominator, Loss
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -75,9 +75,7 @@ class Pack:
         return self.shared + sum(row.tokens - self.shared for row in self.rows)
 
 
-def rows_of(
-    graded: Sequence[Graded], denominator: Denominator, *, kl: bool = False, groups: int | None = None
-) -> list[Row]:
+def rows_of(graded: Sequence[Graded], loss: Loss, *, groups: int | None = None) -> list[Row]:
     """Rows of one policy and one optimizer step that have a gradient.
 
     The loss is sum over rows and tokens of token_weight x token loss, where token_weight is
@@ -85,8 +83,8 @@ def rows_of(
     number ("sequences"), or 1 / (tasks x members of the group) ("tasks"). Replies without advantage are zeros
     in these means: they are counted, and left out of the rows unless a KL term trains them.
 
-    Args: kl: the loss has a KL term. groups: how many the policy had in all, where `graded` is a part of them,
-        which then stands for the whole; None: these.
+    Args: groups: how many the policy had in all, where `graded` is a part of them, which then stands for the whole;
+        None: these.
     """
     there = len({one.group for one in graded})
     scale = 1.0 if groups is None else groups / max(1, there)
@@ -96,19 +94,20 @@ def rows_of(
         "sequences": lambda one: 1 / (len(graded) * len(one.sample.completion_ids)),
         "tasks": lambda one: one.share * scale,
     }
+    advantages = [loss.advantage(one.advantage, len(one.sample.completion_ids)) for one in graded]
     return [
         Row(
             prompt_ids=one.sample.prompt_ids,
             completion_ids=one.sample.completion_ids,
             rollout_logprobs=one.sample.logprobs,
-            advantage=one.advantage,
-            token_weight=one.weight * parts[denominator](one),
+            advantage=advantage,
+            token_weight=one.weight * parts[loss.denominator](one),
             temperature=one.sample.temperature,
             group=one.group,
             role=one.sample.role,
         )
-        for one in graded
-        if kl or one.advantage
+        for one, advantage in zip(graded, advantages, strict=True)
+        if loss.kl or advantage
     ]
 
 

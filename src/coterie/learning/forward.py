@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from coterie.learning.batch import Pack, Row
 from coterie.learning.distribution import log_distribution
+from coterie.learning.loss import Tokens
 from coterie.models.load import Model
 
 HEAD_CHUNK = 4096
@@ -35,10 +36,25 @@ class Layout:
     targets: torch.Tensor  # (N,)
     rows: tuple[Row, ...]
 
+    @property
+    def lengths(self) -> torch.Tensor:
+        """Trained tokens of each row, (R,)."""
+        return torch.tensor([len(row.completion_ids) for row in self.rows])
+
     def spread(self, values: Sequence[float], device: torch.device) -> torch.Tensor:
         """One number a row, repeated for each of its trained tokens, (N,) float32."""
-        lengths = torch.tensor([len(row.completion_ids) for row in self.rows])
-        return torch.tensor(values, dtype=torch.float32).repeat_interleave(lengths).to(device)
+        return torch.tensor(values, dtype=torch.float32).repeat_interleave(self.lengths).to(device)
+
+    def tokens(self, logprobs: torch.Tensor) -> Tokens:
+        """What a loss is told. Args: logprobs: (N,), of the trained tokens."""
+        device, lengths = logprobs.device, self.lengths
+        return Tokens(
+            logprobs=logprobs,
+            old=torch.tensor([value for row in self.rows for value in row.rollout_logprobs], device=device),
+            advantages=self.spread([row.advantage for row in self.rows], device),
+            rows=torch.arange(len(self.rows)).repeat_interleave(lengths).to(device),
+            lengths=lengths.to(device),
+        )
 
 
 def lay_out(packs: Sequence[Pack]) -> Layout:

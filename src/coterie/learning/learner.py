@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -19,10 +19,10 @@ from coterie.errors import UpdateError
 from coterie.kernel.team import Graded
 from coterie.learning.batch import Learned, Pack, RoleLearned, Row, microbatches, pack, rows_of
 from coterie.learning.forward import Layout, Scores, lay_out, score
-from coterie.learning.loss import Loss
-from coterie.learning.losses import clip_share, kl_k3, token_losses
+from coterie.learning.loss import Loss, Tokens, kl_k3
 from coterie.learning.optimizer import OptimizerConfig, learning_rate
-from coterie.models.load import Model
+from coterie.learning.policy import Policy
+from coterie.models.load import Model, checkpoint_activations
 from coterie.seeds import seed_of
 
 PACK_PER_WIDTH = 4
@@ -31,51 +31,71 @@ PACK_PER_WIDTH = 4
 
 @dataclass(slots=True)
 class Trainee:
-    """A policy under training: its model, optimizer and, where the loss asks for one, a reference."""
+    """A policy under training: its optimizer and, where the loss asks for one, a reference."""
 
-    model: Model
+    policy: Policy
     optimizer: torch.optim.Optimizer
     reference: Model | None
 
+    @property
+    def model(self) -> Model:
+        """The policy's."""
+        return self.policy.model
 
-class Learner:
-    """Trains the policies of a team.
+    @property
+    def config(self) -> OptimizerConfig:
+        """The policy's."""
+        return self.policy.optimizer
 
-    Args: models: by policy; they are changed in place. total_steps: what the schedule runs over.
-        dtype: what the networks compute in; weights are float32 always.
+
+class Learner(Protocol):
+    """What turns a team's experience into other weights."""
+
+    def update(self, experience: Mapping[str, Sequence[Graded]], step: int) -> dict[str, Learned]:
+        """One rollout's optimizer steps, for every policy that has something to learn.
+
+        Returns: metrics by policy; one without rows has none, and its weights are bit-identical afterwards.
+        Raises: UpdateError: a loss or gradient is not finite; no policy's weights have moved in that optimizer step.
+        """
+        ...
+
+    def state(self, name: str) -> dict[str, Any]:
+        """The optimizer's state of a policy, for a checkpoint."""
+        ...
+
+    def load(self, name: str, state: dict[str, Any]) -> None:
+        """Takes the optimizer's state of a policy back."""
+        ...
+
+    def weights(self, name: str) -> Mapping[str, torch.Tensor]:
+        """A policy's weights, whole, under the names that its model gives them."""
+        ...
+
+
+class LocalLearner:
+    """Trains the policies of a team in this process.
+
+    Args: policies: by name; their weights are changed in place. total_steps: what the schedules run over.
     """
 
-    def __init__(
-        self,
-        models: Mapping[str, Model],
-        loss: Loss,
-        config: OptimizerConfig,
-        total_steps: int,
-        *,
-        seed: int = 0,
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
+    def __init__(self, policies: Mapping[str, Policy], loss: Loss, total_steps: int, *, seed: int = 0) -> None:
         self.loss = loss
-        self.config = config
         self.total_steps = total_steps
         self._seed = seed
-        self._dtype = dtype
-        self.trainees = {name: self._trainee(model) for name, model in models.items()}
+        self.trainees = {name: self._trainee(policy) for name, policy in policies.items()}
 
-    def _trainee(self, model: Model) -> Trainee:
-        if self.config.checkpointing:
-            model.net.activation_checkpointing_enable()
+    def _trainee(self, policy: Policy) -> Trainee:
+        model, config = policy.model, policy.optimizer
+        if config.checkpointing:
+            checkpoint_activations(model.net)
         reference = None
         if self.loss.kl:
             reference = copy.copy(model)
             reference.net = copy.deepcopy(model.net).requires_grad_(False)
         optimizer = torch.optim.AdamW(
-            model.net.parameters(),
-            lr=self.config.lr,
-            betas=self.config.betas,
-            weight_decay=self.config.weight_decay,
+            model.net.parameters(), lr=config.lr, betas=config.betas, weight_decay=config.weight_decay
         )
-        return Trainee(model, optimizer, reference)
+        return Trainee(policy, optimizer, reference)
 
     def update(self, experience: Mapping[str, Sequence[Graded]], step: int) -> dict[str, Learned]:
         """One rollout's optimizer steps, for every policy that has rows.
@@ -85,27 +105,24 @@ class Learner:
             untouched, for all policies.
         """
         totals: dict[str, _Totals] = {}
-        parts = {name: self._parts(graded, step) for name, graded in experience.items() if graded}
-        lr = learning_rate(self.config, step, self.total_steps)
-        for number in range(self.config.updates_per_step):
+        parts = {name: self._parts(name, graded, step) for name, graded in experience.items() if graded}
+        rates = {name: learning_rate(self.trainees[name].config, step, self.total_steps) for name in parts}
+        for number in range(max(map(len, parts.values()), default=0)):
             ready: list[str] = []
             for name, shares in parts.items():
-                rows = rows_of(
-                    shares[number],
-                    self.loss.denominator,
-                    kl=self.loss.kl > 0,
-                    groups=len({one.group for one in experience[name]}),
-                )
+                if number >= len(shares):
+                    continue
+                rows = rows_of(shares[number], self.loss, groups=len({one.group for one in experience[name]}))
                 if rows:
                     totals.setdefault(name, _Totals()).norms.append(self._gradient(name, rows, totals[name], number))
                     ready.append(name)
             for name in ready:
                 optimizer = self.trainees[name].optimizer
                 for group in optimizer.param_groups:
-                    group["lr"] = lr
+                    group["lr"] = rates[name]
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
-        return {name: total.learned(lr) for name, total in totals.items()}
+        return {name: total.learned(rates[name]) for name, total in totals.items()}
 
     def state(self, name: str) -> dict[str, Any]:
         """The optimizer's state of a policy, for a checkpoint."""
@@ -115,7 +132,11 @@ class Learner:
         """Takes the optimizer's state of a policy back."""
         self.trainees[name].optimizer.load_state_dict(state)
 
-    def _parts(self, graded: Sequence[Graded], step: int) -> list[list[Graded]]:
+    def weights(self, name: str) -> Mapping[str, torch.Tensor]:
+        """A policy's weights, whole, under the names that its model gives them."""
+        return self.trainees[name].model.net.state_dict()
+
+    def _parts(self, name: str, graded: Sequence[Graded], step: int) -> list[list[Graded]]:
         """The step's groups, shuffled and dealt out to its optimizer steps; a group stays whole.
 
         Each part is an estimate of the whole step's gradient: its loss is a mean over itself.
@@ -125,14 +146,14 @@ class Learner:
             groups.setdefault(one.group, []).append(one)
         names = sorted(groups)
         Random(seed_of("updates", self._seed, step)).shuffle(names)
-        count = self.config.updates_per_step
+        count = self.trainees[name].config.updates_per_step
         return [[one for name in names[part::count] for one in groups[name]] for part in range(count)]
 
     def _gradient(self, name: str, rows: Sequence[Row], totals: _Totals, number: int) -> float:
         """Accumulates a policy's gradient, clips it and returns its norm before."""
         loss = self.accumulate(name, rows, totals)
         weights = self.trainees[name].model.net.parameters()
-        norm = float(torch.nn.utils.clip_grad_norm_(weights, self.config.clip_norm))
+        norm = float(torch.nn.utils.clip_grad_norm_(weights, self.trainees[name].config.clip_norm))
         if not (math.isfinite(loss) and math.isfinite(norm)):
             self._refuse(name, rows, untouched=number == 0)
         return norm
@@ -144,28 +165,28 @@ class Learner:
 
     def microbatches(self, name: str, rows: Sequence[Row]) -> list[list[Pack]]:
         """How a policy's rows are packed and split."""
-        width = self.trainees[name].model.net.config.get_text_config().hidden_size
-        budget = self.config.tokens_per_microbatch
+        trainee = self.trainees[name]
+        width = trainee.model.net.config.get_text_config().hidden_size
+        budget = trainee.config.tokens_per_microbatch
         return microbatches(pack(rows, min(budget, PACK_PER_WIDTH * width)), budget)
 
     def _backward(self, trainee: Trainee, batch: Sequence[Pack], totals: _Totals) -> float:
         layout = lay_out(batch)
         device = trainee.model.device
-        if self.config.checkpointing:
+        if trainee.config.checkpointing:
             trainee.model.net.train()  # layers checkpoint in training mode only; dropout is off
-        scores = score(trainee.model, layout, self._dtype)
+        scores = score(trainee.model, layout, trainee.policy.dtype)
         scores.logprobs.retain_grad()
         trainee.model.net.eval()
-        old = torch.tensor([value for row in layout.rows for value in row.rollout_logprobs], device=device)
-        advantages = layout.spread([row.advantage for row in layout.rows], device)
+        tokens = layout.tokens(scores.logprobs)
         weights = layout.spread([row.token_weight for row in layout.rows], device)
         reference = None
         if trainee.reference is not None:
             with torch.no_grad():
-                reference = score(trainee.reference, layout, self._dtype).logprobs
-        loss = (weights * token_losses(self.loss, scores.logprobs, old, advantages, reference)).sum()
+                reference = score(trainee.reference, layout, trainee.policy.dtype).logprobs
+        loss = (weights * self.loss(tokens, reference)).sum()
         loss.backward()
-        totals.add(self.loss, loss, layout, scores, old, advantages, reference)
+        totals.add(self.loss, loss, layout, scores, tokens, reference)
         return float(loss.detach())
 
     def _refuse(self, name: str, rows: Sequence[Row], *, untouched: bool) -> None:
@@ -203,22 +224,17 @@ class _Totals:
         total: torch.Tensor,
         layout: Layout,
         scores: Scores,
-        old: torch.Tensor,
-        advantages: torch.Tensor,
+        tokens: Tokens,
         reference: torch.Tensor | None,
     ) -> None:
         self.loss += float(total.detach())
         self.sequences += len(layout.rows)
         logprobs, entropy = scores.logprobs.detach(), scores.entropy
-        difference = (logprobs - old).abs()
-        each = {
-            "entropy": entropy,
-            "ratio": (logprobs - old).exp(),
-            "mismatch": difference,
-            "clip_share": clip_share(logprobs, old, advantages, loss).float()
-            if loss.surrogate == "clip"
-            else torch.zeros(1),
-        }
+        moved = logprobs - tokens.old
+        difference = moved.abs()
+        with torch.no_grad():
+            shares = loss.shares(tokens)
+        each = {"entropy": entropy, "ratio": moved.exp(), "mismatch": difference} | shares
         if reference is not None:
             each["kl_k3"] = kl_k3(logprobs, reference)
         for name, values in each.items():

@@ -1,26 +1,176 @@
-"""What a loss is: the record that the learner reads. No torch."""
+"""Losses: what the learner minimises, a number a trained token. Everything there is to a loss is here.
+
+A loss is a class beside the others and a line in `registry.py`, or one of your own, named as `FILE.py:Class`. Its
+fields are its settings, `[loss]` in a config. What its numbers are summed over and divided by is in `batch.py`.
+Nothing here imports torch: a loss reads tensors by their own methods, so that settings can be read without it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-Surrogate = Literal["clip", "policy_gradient"]
+from pydantic import Field
+
+from coterie.kernel.environment import Settings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 Denominator = Literal["tokens", "sequences", "tasks"]
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
-    """What the learner minimises; see `learning/losses.py` for the formulas.
+class Tokens:
+    """N trained tokens of R whole rows, as a loss sees them: tensors on one device.
 
-    surrogate: clipped importance ratio, or plain policy gradient. epsilon, epsilon_high: the
-    ratio's bounds 1 - epsilon and 1 + epsilon_high. kl: weight of the k3 estimate of KL to the
-    starting weights; 0: no reference is kept. denominator: what a policy's sum is divided by,
-    counted over its whole optimizer step; see `learning/batch.py`.
+    logprobs: (N,), of the weights as they are; it alone has a gradient. old: (N,), of the distribution that sampled,
+    as the engine reported it. advantages: (N,), each token its row's. rows: (N,) integers, the row of each token.
+    lengths: (R,), the tokens of each row.
     """
 
-    surrogate: Surrogate = "clip"
-    epsilon: float = 0.2
-    epsilon_high: float = 0.2
-    kl: float = 0.0
+    logprobs: Tensor
+    old: Tensor
+    advantages: Tensor
+    rows: Tensor
+    lengths: Tensor
+
+    def row_means(self, values: Tensor) -> Tensor:
+        """Of each token, the mean of its row. Args: values: (N,). Returns: (N,), with their gradient."""
+        sums = values.new_zeros(len(self.lengths)).index_add(0, self.rows, values)
+        return (sums / self.lengths)[self.rows]
+
+
+class Loss(Settings):
+    """What every loss has: a mean, a KL term, and what long replies are charged."""
+
+    kl: float = Field(default=0.0, ge=0)
+    """Weight of KL to the starting weights; 0 keeps no reference."""
     denominator: Denominator = "tokens"
+    """The loss is a mean over all tokens of a policy's step, over its sequences, or over tasks.
+
+    The last sums a reply's tokens: the policy gradient as it stands.
+    """
+    overlong_from: int | None = Field(default=None, ge=0)
+    """Tokens of a reply up to which its length is free; none: lengths are never charged."""
+    overlong_buffer: int = Field(default=64, ge=1)
+    """Tokens beyond overlong_from over which the charge rises to the whole."""
+    overlong_penalty: float = Field(default=1.0, gt=0)
+    """What a reply's advantage loses that is overlong_buffer tokens too long, or more."""
+
+    corrects: ClassVar[bool] = True
+    """Whether it stays right where the weights are newer than those that sampled."""
+    bounds: ClassVar[tuple[str, ...]] = ()
+    """Settings that matter only where they are newer."""
+
+    def tokens(self, batch: Tokens) -> Tensor:
+        """The policy term of each token, (N,)."""
+        raise NotImplementedError
+
+    def shares(self, batch: Tokens) -> dict[str, Tensor]:
+        """What is worth a curve beside the loss, by name: (N,) each, of which the mean over tokens is shown."""
+        return {}
+
+    def advantage(self, advantage: float, length: int) -> float:
+        """What a reply is trained with: its advantage, less what its length is charged.
+
+        The charge rises linearly from `overlong_from` tokens on, and is `overlong_penalty` from `overlong_buffer`
+        tokens later. Source: DAPO's soft punishment, arXiv:2503.14476 eq. 13, which takes it from the reward before
+        replies are compared; here it is taken after, so that it does not depend on how long the others are.
+        """
+        if self.overlong_from is None:
+            return advantage
+        over = min(1.0, max(0.0, (length - self.overlong_from) / self.overlong_buffer))
+        return advantage - self.overlong_penalty * over
+
+    def inert(self) -> dict[str, str]:
+        """What long replies are charged has no effect where none is too long."""
+        if self.overlong_from is not None:
+            return {}
+        return dict.fromkeys(("overlong_buffer", "overlong_penalty"), "overlong_from = none charges no length")
+
+    def __call__(self, batch: Tokens, reference: Tensor | None = None) -> Tensor:
+        """The loss of each token: its policy term plus `kl` times its KL term.
+
+        Args: reference: (N,), the reference's log-probabilities; only where kl > 0. Returns: (N,).
+        """
+        losses = self.tokens(batch)
+        if self.kl:
+            assert reference is not None
+            losses = losses + self.kl * (batch.logprobs - batch.old).exp() * kl_k3(batch.logprobs, reference)
+        return losses
+
+
+class Clip(Loss):
+    """Clipped importance ratio of each token, as in PPO and GRPO."""
+
+    epsilon: float = Field(default=0.2, gt=0, lt=1)
+    """Lower clip: the ratio's bound is 1 - epsilon."""
+    epsilon_high: float | None = Field(default=None, gt=0)
+    """Upper clip: the bound is 1 + epsilon_high; none: as epsilon."""
+
+    bounds: ClassVar[tuple[str, ...]] = ("epsilon", "epsilon_high")
+
+    def ratio(self, batch: Tokens) -> Tensor:
+        """What the weights have moved by: pi / pi_old of each token."""
+        return (batch.logprobs - batch.old).exp()
+
+    def tokens(self, batch: Tokens) -> Tensor:
+        """-min(ratio A, clip(ratio, 1 - epsilon, 1 + epsilon_high) A), a token.
+
+        Source: PPO, arXiv:1707.06347 eq. 7; the wider upper bound is DAPO's, arXiv:2503.14476 eq. 10.
+        """
+        ratio = self.ratio(batch)
+        return -(ratio * batch.advantages).minimum(ratio.clamp(1 - self.epsilon, 1 + self._high) * batch.advantages)
+
+    def shares(self, batch: Tokens) -> dict[str, Tensor]:
+        """clip_share: tokens whose gradient the clip has cut."""
+        ratio, advantages = self.ratio(batch), batch.advantages
+        above = (ratio > 1 + self._high) & (advantages > 0)
+        below = (ratio < 1 - self.epsilon) & (advantages < 0)
+        return {"clip_share": above | below}
+
+    @property
+    def _high(self) -> float:
+        return self.epsilon if self.epsilon_high is None else self.epsilon_high
+
+
+class GSPO(Clip):
+    """Clipped importance ratio of each whole reply: its token ratios' geometric mean.
+
+    The paper's (arXiv:2507.18071 eq. 5 to 7): s = (pi / pi_old)^(1 / length), -min(s A, clip(s) A) a reply, a mean over
+    replies; the bounds 3e-4 and 4e-4. As a number a token it is the same for all tokens of a reply, whose mean is the
+    paper's.
+    """
+
+    epsilon: float = Field(default=3e-4, gt=0, lt=1)
+    """Lower clip: the ratio's bound is 1 - epsilon."""
+    epsilon_high: float | None = Field(default=4e-4, gt=0)
+    """Upper clip: the bound is 1 + epsilon_high."""
+    denominator: Denominator = "sequences"
+    """A mean over replies, as published; tokens: longer replies weigh more; tasks: a reply's tokens are summed."""
+
+    def ratio(self, batch: Tokens) -> Tensor:
+        """S of each token's row."""
+        return batch.row_means(batch.logprobs - batch.old).exp()
+
+
+class PolicyGradient(Loss):
+    """REINFORCE: no ratio and no clip, exact while the weights are those that sampled."""
+
+    corrects: ClassVar[bool] = False
+
+    def tokens(self, batch: Tokens) -> Tensor:
+        """-A log pi, a token."""
+        return -batch.advantages * batch.logprobs
+
+
+def kl_k3(logprobs: Tensor, reference: Tensor) -> Tensor:
+    """The k3 estimate of KL(policy || reference), a token: exp(-d) - 1 + d, d = logprobs - reference.
+
+    Never negative, unbiased. Its own gradient is that of the forward KL; multiplied by the ratio,
+    as in `Loss.__call__`, the gradient is that of the reverse KL.
+    Source: Schulman, "Approximating KL divergence" (2020).
+    """
+    difference = logprobs - reference
+    return (-difference).exp() - 1 + difference

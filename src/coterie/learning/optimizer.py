@@ -11,25 +11,25 @@ from coterie.kernel.environment import Settings
 
 
 class OptimizerConfig(Settings):
-    """AdamW, one a policy."""
+    """AdamW, one a policy, which may have settings of its own: `[policies.NAME.optimizer]`."""
 
-    lr: float = Field(3e-4, gt=0)
+    lr: float = Field(default=3e-4, gt=0)
     """Peak learning rate."""
-    weight_decay: float = Field(0.0, ge=0)
+    weight_decay: float = Field(default=0.0, ge=0)
     """Decoupled weight decay."""
     betas: tuple[float, float] = (0.9, 0.95)
     """Averaging of gradient and squared gradient."""
-    clip_norm: float = Field(1.0, gt=0)
+    clip_norm: float = Field(default=1.0, gt=0)
     """Largest gradient norm of a policy; longer ones are scaled down."""
-    warmup_steps: int = Field(0, ge=0)
+    warmup_steps: int = Field(default=0, ge=0)
     """Steps over which the rate rises from 0."""
     schedule: Literal["constant", "linear", "cosine"] = "linear"
     """What the rate does after the warm-up, until the last step."""
-    min_lr_share: float = Field(0.0, ge=0, le=1)
+    min_lr_share: float = Field(default=0.0, ge=0, le=1)
     """Where the schedule ends, as a share of lr."""
-    updates_per_step: int = Field(1, ge=1, le=4)
+    updates_per_step: int = Field(default=1, ge=1, le=4)
     """Optimizer steps of one rollout, each on a part of its groups."""
-    tokens_per_microbatch: int = Field(4096, ge=1)
+    tokens_per_microbatch: int = Field(default=4096, ge=1)
     """Tokens of one forward and backward; it does not change the gradient."""
     checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about 1.4 times the time."""

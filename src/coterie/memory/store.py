@@ -35,19 +35,19 @@ class MemoryConfig(Settings):
     """on: roles are shown notes; placebo: as many notes, each another's; off: nothing is kept."""
     roles: tuple[str, ...] = ()
     """Who remembers; none named: everybody."""
-    top: int = Field(3, ge=1)
+    top: int = Field(default=3, ge=1)
     """Notes that a prompt shows, at most."""
-    relevance: float = Field(0.3, ge=0, le=1)
+    relevance: float = Field(default=0.3, ge=0, le=1)
     """A note is relevant when its query and this one share that much of their words."""
-    characters: int = Field(600, ge=1)
+    characters: int = Field(default=600, ge=1)
     """Of all notes in a prompt."""
-    mask: float = Field(0.2, gt=0, lt=1)
+    mask: float = Field(default=0.2, gt=0, lt=1)
     """Share of train episodes that play without notes, so that their worth can be told."""
-    add: int = Field(4, ge=1)
+    add: int = Field(default=4, ge=1)
     """New entries of a role in an iteration, at most."""
-    capacity: int = Field(256, ge=1)
+    capacity: int = Field(default=256, ge=1)
     """Entries of a role, at most."""
-    half_life: float = Field(20.0, gt=0)
+    half_life: float = Field(default=20.0, gt=0)
     """Iterations without use after which an entry's claim to be kept has halved."""
 
     def inert(self) -> dict[str, str]:

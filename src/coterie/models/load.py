@@ -152,9 +152,15 @@ def fingerprint(model: Model) -> str:
     return digest.hexdigest()[:12]
 
 
-def save_model(model: Model, folder: Path) -> None:
-    """Writes an ordinary Hugging Face folder."""
-    model.net.save_pretrained(folder)
+def checkpoint_activations(net: PreTrainedModel) -> None:
+    """Has a network compute its layers again in the backward pass, in training mode."""
+    enable = getattr(net, "activation_checkpointing_enable", None) or net.gradient_checkpointing_enable  # before 5.20
+    enable()
+
+
+def save_model(model: Model, folder: Path, weights: Mapping[str, torch.Tensor] | None = None) -> None:
+    """Writes an ordinary Hugging Face folder. Args: weights: None: those that the network has."""
+    model.net.save_pretrained(folder, state_dict=None if weights is None else dict(weights))
     model.tokenizer.save_pretrained(folder)
 
 

@@ -193,7 +193,7 @@ def _entropy(name: str, steps: Sequence[Line], at_ceiling: bool) -> Iterator[Con
         yield Concern(
             "collapsed", name, f"policy '{name}' has collapsed: entropy {recent[-1]:.3f}, it says always the same",
             "replies that do not differ teach nothing: go back to an earlier checkpoint with a lower optimizer.lr, or "
-            "add algorithm.kl",
+            "add loss.kl",
         )  # fmt: skip
     if min(recent) > max(EXPLODED, MANIFOLD * entropies[0]):
         yield Concern(

@@ -6,12 +6,14 @@ of a tree, which goes on with the best of several replies, stands in metrics.jso
 
 from __future__ import annotations
 
+import io
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from statistics import fmean, median
-from types import TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -19,9 +21,12 @@ from rich.markup import escape
 from rich.progress import Progress, TextColumn
 from rich.table import Table
 
-from coterie.config.settings import Config
+from coterie.kernel.environment import Settings
+from coterie.kernel.safe import plain
+from coterie.kernel.tracker import Line, Tracker
 from coterie.report.diagnose import Watch
-from coterie.run.folder import Run
+from coterie.report.terminal import SafeConsole
+from coterie.run.trackers import in_notebook
 
 BAR = 24
 """Characters of the progress bar, and of the curve at most."""
@@ -31,51 +36,74 @@ RECENT = 20
 """Steps whose time says what is left."""
 
 
-class TrainingDisplay:
-    """Watches a training run. Use as a context manager, and as its `watch`."""
+class Display(Tracker):
+    """What a training run shows while it goes on: on a terminal, in a notebook's cell, or line by line."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+    def __init__(self, config: Settings | None = None, *, console: Console | None = None) -> None:
+        """Args: console: where to; None: standard output, or the output of a notebook's cell."""
+        super().__init__(config)
+        self._console = console or SafeConsole(highlight=False)
+        self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
+        self._cell = Cell() if console is None and in_notebook() else None
         self._began = time.monotonic()
-        self._lines: list[Mapping[str, float]] = []
-        self._watch = Watch(())
+        self._lines: list[Line] = []
+        self._roles: Mapping[str, str] = {}
+        self._train: Mapping[str, Any] = {}
+        self._folder = ""
 
-    def __enter__(self) -> TrainingDisplay:
+    def begin(self, folder: Path, tables: Mapping[str, Any], lines: Sequence[Line]) -> None:
+        """Says where the run is; what was logged before is not shown again."""
+        self._roles, self._train, self._folder = tables["team"], tables["train"], str(folder)
+        self._watch = Watch(tuple(self._roles))
+        for earlier in lines:
+            self._watch.see(earlier)
+            self._lines.append(earlier)
+        self._told = False
         if self._live:
             self._live.start()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def end(self) -> None:
+        """Leaves the last line where it is."""
         if self._live:
             self._live.stop()
 
-    def __call__(self, run: Run, config: Config, line: Mapping[str, float]) -> None:
+    def log(self, line: Line) -> None:
         """Shows one line of metrics."""
-        if not self._lines:
-            self.console.print(f"writing to {run.folder}", soft_wrap=True, markup=False)
-            self._watch = Watch(tuple(config.team.roles))
-            for earlier in run.metrics()[:-1]:
-                self._watch.see(earlier)
-                self._lines.append(earlier)
+        if not self._told:
+            self._told = True
+            self._say(f"writing to {self._folder}")
         self._lines.append(line)
         for concern in self._watch.see(line):
-            self.console.print(
-                f"[yellow]warning[/] at step {int(line['step'])}: {escape(str(concern))}", soft_wrap=True
-            )
-        if self._live:
-            self._live.update(self._table(config, line), refresh=True)
+            self._say(f"warning at step {int(line['step'])}: {concern}", mark="warning")
+        if self._cell:
+            self._cell.show(self._table(line))
+        elif self._live:
+            self._live.update(self._table(line), refresh=True)
         else:
-            self.console.print(self._plain(config, line), soft_wrap=True)
+            self._console.print(self._plain(line), soft_wrap=True)
 
-    def _plain(self, config: Config, line: Mapping[str, float]) -> str:
-        parts = [f"step {int(line['step'])}/{config.train.steps}", f"validation {self._validation()}"]
-        parts += [f"{role} {line[f'reward/{role}']:+.2f}" for role in config.team.roles if f"reward/{role}" in line]
+    def _say(self, text: str, mark: str = "") -> None:
+        if self._cell:
+            self._cell.say(text)
+            return
+        marked = escape(text)
+        if mark and marked.startswith(mark):
+            marked = f"[yellow]{mark}[/]{marked.removeprefix(mark)}"
+        self._console.print(marked, soft_wrap=True)
+
+    def _plain(self, line: Line) -> str:
+        parts = [f"step {int(line['step'])}/{self._train['steps']}", f"validation {self._validation()}"]
+        parts += [f"{role} {line[f'reward/{role}']:+.2f}" for role in self._roles if f"reward/{role}" in line]
         if "time/tokens_per_s" in line:
-            parts += [f"{line['time/tokens_per_s']:.0f} tokens/s", f"{clock(time_left(self._lines, config))} left"]
+            parts += [
+                f"{line['time/tokens_per_s']:.0f} tokens/s",
+                f"{self._left()} left",
+            ]
         return "  ".join(parts)
+
+    def _left(self) -> str:
+        """The time left."""
+        return clock(time_left(self._lines, self._train["steps"], self._train["eval_every"]))
 
     def _validation(self) -> str:
         """The latest, with its interval, the curve that led there, and the best where that is another."""
@@ -89,26 +117,29 @@ class TrainingDisplay:
             text += f" at {int(last['step'])}"
         if best["validation/success"] > last["validation/success"]:
             text += f", best {best['validation/success']:.3f} at {int(best['step'])}"
-        if self.console.encoding == "utf-8":
+        if self._console.encoding == "utf-8":
             text += f"  {sparkline([line['validation/success'] for line in validated])}"
         return text
 
-    def _table(self, config: Config, line: Mapping[str, float]) -> Table:
+    def _table(self, line: Line) -> Table:
         table = Table.grid(padding=(0, 2))
-        filled = round(BAR * line["step"] / config.train.steps)
-        bar = f"[green]{'█' * filled}[/][dim]{'░' * (BAR - filled)}[/]" if self.console.encoding == "utf-8" else ""
+        filled = round(BAR * line["step"] / self._train["steps"])
+        bar = f"[green]{'█' * filled}[/][dim]{'░' * (BAR - filled)}[/]" if self._console.encoding == "utf-8" else ""
         table.add_row("validation", f"[bold]{self._validation()}[/]")
-        table.add_row("step", f"{int(line['step'])}/{config.train.steps} {bar}")
+        table.add_row("step", f"{int(line['step'])}/{self._train['steps']} {bar}")
         if "groups/total" in line:
             table.add_row("groups", f"{int(line['groups/live'])} live of {int(line['groups/total'])}")
-        for role, policy in config.team.roles.items():
+        for role, policy in self._roles.items():
             if f"reward/{role}" in line:
                 entropy = line.get(f"policy/{policy}/entropy")
                 more = "" if entropy is None else f", entropy {entropy:.2f}"
                 table.add_row(escape(role), f"reward {line[f'reward/{role}']:+.3f}{more} [dim]({escape(policy)})[/]")
         if "time/tokens_per_s" in line:
             table.add_row("speed", f"{line['time/tokens_per_s']:.0f} tokens/s, {line['time/step']:.1f} s a step")
-        table.add_row("time", f"{clock(time.monotonic() - self._began)}, {clock(time_left(self._lines, config))} left")
+        table.add_row(
+            "time",
+            f"{clock(time.monotonic() - self._began)}, {self._left()} left",
+        )
         return table
 
 
@@ -118,15 +149,37 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(BLOCKS[min(top, max(0, int(value * len(BLOCKS))))] for value in values[-BAR:])
 
 
-def time_left(lines: Sequence[Mapping[str, float]], config: Config) -> float:
+class Cell:
+    """The output of a notebook's cell: one, which is written anew with every step."""
+
+    def __init__(self) -> None:
+        from IPython.display import display  # pyright: ignore[reportMissingImports]  (a notebook's own)
+
+        self._handle: Any = display({"text/plain": ""}, raw=True, display_id=True)
+        self._said: list[str] = []
+
+    def say(self, text: str) -> None:
+        """Adds a line above what is shown."""
+        self._said.append(plain(text))
+
+    def show(self, table: Table) -> None:
+        """Shows a table in place of the one before."""
+        page = SafeConsole(file=io.StringIO(), width=100, force_jupyter=False, highlight=False)
+        with page.capture() as drawn:
+            page.print(table)
+        self._handle.update({"text/plain": "\n".join([*self._said, drawn.get()])}, raw=True)
+
+
+def time_left(lines: Sequence[Line], steps: int, every: int) -> float:
     """Seconds that a run still takes: steps at the median pace of the latest, and the validations that are due.
 
-    Args: lines: of metrics.jsonl so far. Returns: not a number before the first step.
+    Args: lines: of metrics.jsonl so far. steps: of the run. every: steps between validations.
+    Returns: not a number before the first step.
     """
     paces = [line["time/step"] - line.get("time/eval", 0.0) for line in lines if "time/step" in line]
     if not paces:
         return math.nan
-    step, steps, every = int(lines[-1]["step"]), config.train.steps, config.train.eval_every
+    step = int(lines[-1]["step"])
     validations = len({*range((step // every + 1) * every, steps + 1, every), steps} - {step})
     each = fmean([line["time/eval"] for line in lines if "time/eval" in line] or [0.0])
     return median(paces[-RECENT:]) * (steps - step) + each * validations * (step < steps)

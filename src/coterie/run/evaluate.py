@@ -10,8 +10,9 @@ from coterie.errors import ConfigError, Unavailable
 from coterie.kernel.engine import Engine
 from coterie.kernel.environment import Environment, Split
 from coterie.kernel.episode import Log, Noted
+from coterie.kernel.loops import drive
 from coterie.kernel.mistakes import task_of
-from coterie.kernel.play import Play, Sampling, Seats, drive
+from coterie.kernel.play import Play, Sampling, Seats
 from coterie.kernel.team import Team
 from coterie.memory.recall import Recall
 
@@ -121,13 +122,18 @@ def evaluate_team(
     play = Play(environment, team, engine, seed=seed, step=-1, sampling=sampling, seats=seats, recall=recall,
                 votes=votes)  # fmt: skip
     episodes = max(1, sampled)
-    logs: list[Log | None] = []
     chunk = max(1, 1000 // episodes)
-    for start in range(0, tasks, chunk):
-        indices = range(start, min(tasks, start + chunk))
-        logs += drive(_play_all(play, split, indices, episodes))
-        if progress:
-            progress(indices.stop, tasks)
+
+    async def parts() -> list[Log | None]:
+        logs: list[Log | None] = []
+        for start in range(0, tasks, chunk):
+            indices = range(start, min(tasks, start + chunk))
+            logs += await _play_all(play, split, indices, episodes)
+            if progress:
+                progress(indices.stop, tasks)
+        return logs
+
+    logs = drive(parts())
     kinds = tuple(task_of(environment, split, index).kind for index in range(tasks))
     return _summary(split, kinds, sampled, logs, play)
 

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from coterie.config.settings import Config
+from coterie.kernel.engine import Engine
 from coterie.kernel.environment import Settings
+from coterie.registry import find
 from coterie.sandbox.syntax import tree_of
 
 EXACT = ("coterie", "torch", "transformers", "tokenizers")
@@ -27,6 +29,8 @@ MENDS = {
     "device": "use that device",
     "environment": "restore its files",
     "algorithm": "restore its file",
+    "loss": "restore its file",
+    "engine": "restore its file",
     "config": "restore config.toml",
     "policy": "restore that model",
     "MKL_CBWR": "set that variable so",
@@ -43,18 +47,26 @@ def exactness(config: Config) -> dict[str, str]:
     """
     tables = config.tables()
     tables["train"] = {key: value for key, value in tables["train"].items() if key != "steps"}
-    tables["policies"] = {name: policy.template for name, policy in config.policies.items()}  # their models: by content
+    tables["policies"] = {  # their models: by content
+        name: policy.model_dump(exclude={"model"}) for name, policy in config.policies.items()
+    }
+    del tables["trackers"]
     return {
         **{name: metadata.version(name) for name in EXACT},
         "config": hashlib.sha256(repr(sorted(tables.items())).encode()).hexdigest()[:12],
         "environment": _source(config.environment),
         "algorithm": _source(config.algorithm),
+        "loss": _source(config.loss),
+        "engine": _source(config.engine, find("engine", config.names["engine"], Engine), Engine),
     }
 
 
-def _source(settings: Settings) -> str:
-    """A digest of the files that a record of settings is made from, and of those that it names."""
-    kinds = [kind for kind in type(settings).__mro__ if issubclass(kind, Settings) and kind is not Settings]
+def _source(settings: Settings, made: type | None = None, base: type = Settings) -> str:
+    """A digest of the files that a class is made from, down to its base, and of those that its settings name.
+
+    Args: made: the class; None: the settings' own.
+    """
+    kinds = [kind for kind in (made or type(settings)).__mro__ if issubclass(kind, base) and kind is not base]
     waiting = {kind.__module__: file for kind in kinds if (file := inspect.getsourcefile(kind))}
     files: set[str] = set()
     while waiting:

@@ -7,7 +7,6 @@ There is no random state to save: every seed is derived (`seeds.py`).
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import fcntl
 import gzip
@@ -33,6 +32,7 @@ from coterie.errors import CheckpointError, ConfigError
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import Split
 from coterie.kernel.episode import LOGS, Log
+from coterie.kernel.loops import drive
 from coterie.kernel.mistakes import check_split, task_of
 from coterie.kernel.safe import command, one_line
 from coterie.run.exactness import MENDS
@@ -262,7 +262,7 @@ class Run:
             raise CheckpointError(f"{file} is damaged: {str(error).splitlines()[0]}") from error
         environment = self.config.environment
         cursor = Cursor(environment, task_of(environment, split, index), log.seed, recorded=log.events)
-        asyncio.run(cursor.advance())
+        drive(cursor.advance())
 
     def checkpoint(self, step: int) -> Path:
         """The folder of a checkpoint, whether it exists or not."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,11 +11,11 @@ from pathlib import Path
 
 from coterie.config.settings import Config
 from coterie.errors import CheckpointError, ConfigError
-from coterie.kernel.engine import Engine
 from coterie.kernel.environment import Split
 from coterie.kernel.episode import Log
+from coterie.kernel.loops import Hosted, drive
 from coterie.kernel.mistakes import check_split, count_of
-from coterie.kernel.play import Play, Seats, drive
+from coterie.kernel.play import Play, Seats
 from coterie.kernel.team import Team
 from coterie.memory.recall import Recall
 from coterie.memory.store import Mode
@@ -22,7 +23,7 @@ from coterie.run.ablation import BASE, Ablation, Change
 from coterie.run.evaluate import Evaluation, evaluate_team
 from coterie.run.exactness import exactness
 from coterie.run.folder import Run
-from coterie.run.weights import Crew
+from coterie.run.weights import TeamModels
 
 
 class Loaded:
@@ -36,7 +37,8 @@ class Loaded:
         self.run = run
         self.config: Config = run.config
         with run.reading("best" if step is None else step) as (folder, self.progress):
-            self.crew = Crew(self.config, folder)
+            self.models = TeamModels(self.config, folder)
+        weakref.finalize(self, self.models.engine.shut)
         self.remember(self.config.memory.mode)
 
     def __repr__(self) -> str:
@@ -78,7 +80,7 @@ class Loaded:
         progress: Callable[[int, int], None] | None = None,
     ) -> Evaluation:
         """Plain play on held-out tasks; see `evaluate_team`."""
-        return self._evaluate(self.config.team, self.crew.engine, {}, split, tasks, sampled, progress, votes)
+        return self._evaluate(self.config.team, self.models.engine, {}, split, tasks, sampled, progress, votes)
 
     def compare(
         self,
@@ -107,19 +109,24 @@ class Loaded:
         Raises: ConfigError: an ablation names no role of the team, or changes nothing. CheckpointError: a
             replacement is not there.
         """
-        changed: list[tuple[Team, Engine, Seats]] = []
+        changed: list[tuple[Team, Hosted, Seats]] = []
         for ablation in ablations:
             if not isinstance(ablation, Ablation):
                 raise ConfigError(f"{ablation!r:.80} is no ablation; write Ablation.parse('mute', 'ROLE')")
             ablation.check(self.config.team)
-            team, engine = ablation.team(self.config.team), self.crew.engine
+            team, engine = ablation.team(self.config.team), self.models.engine
             if ablation.kind == "replace":
                 team, engine = self._replaced(ablation)
             changed.append((team, engine, ablation.seats()))
-        before = self.evaluate(split, tasks=tasks, sampled=sampled, progress=progress)
-        return before, [self._evaluate(*one, split, tasks, sampled, progress) for one in changed]
+        try:
+            before = self.evaluate(split, tasks=tasks, sampled=sampled, progress=progress)
+            return before, [self._evaluate(*one, split, tasks, sampled, progress) for one in changed]
+        finally:
+            for _, engine, _ in changed:
+                if engine is not self.models.engine:
+                    engine.shut()
 
-    def _replaced(self, ablation: Ablation) -> tuple[Team, Engine]:
+    def _replaced(self, ablation: Ablation) -> tuple[Team, Hosted]:
         """The team and engine in which a role is played by its start, or by another run's policy."""
         (role,) = ablation.roles
         run = self.run if ablation.source == BASE else Run.open(Path(ablation.source))
@@ -129,13 +136,13 @@ class Loaded:
         policy = theirs.team.roles[role]
         name = f"{policy} of {ablation.source}"
         with run.reading(0 if ablation.source == BASE else "best") as (folder, _):
-            engine = self.crew.engine_with(name, theirs.policies[policy], folder / "policies" / policy)
+            engine = self.models.engine_with(name, theirs.policies[policy], folder / "policies" / policy)
         return ablation.team(self.config.team, name), engine
 
     def _evaluate(
         self,
         team: Team,
-        engine: Engine,
+        engine: Hosted,
         seats: Seats,
         split: Split,
         tasks: int | None,
@@ -144,6 +151,7 @@ class Loaded:
         votes: int = 1,
     ) -> Evaluation:
         check_split(split)
+        engine.open()
         settings, there = self.config.eval, count_of(self.config.environment, split)
         return evaluate_team(
             self.config.environment,
@@ -152,7 +160,7 @@ class Loaded:
             split=split,
             tasks=min(settings.tasks, there or settings.tasks) if tasks is None else tasks,
             sampled=sampled,
-            sampling=self.crew.sampling(settings.temperature, settings.top_p),
+            sampling=self.models.sampling(settings.temperature, settings.top_p),
             seed=self.config.train.seed,
             seats=seats,
             recall=self.recall,
@@ -183,14 +191,15 @@ class Loaded:
         play = Play(
             self.config.environment,
             self.config.team,
-            self.crew.engine,
+            self.models.engine,
             seed=self.config.train.seed,
-            sampling=self.crew.sampling(temperature),
+            sampling=self.models.sampling(temperature),
             seats=seats,
             recall=self.recall,
         )
         task = play.task(split, index)
         cursor = play.start(task)
+        self.models.engine.open()
         drive(play.run(cursor))
         return self.recall.shown(cursor.log, task) if self.recall else cursor.log
 

@@ -7,7 +7,6 @@ gradient the likelihood's).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -22,12 +21,14 @@ from coterie.errors import ConfigError
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import Environment, Lesson
 from coterie.kernel.episode import Sample
+from coterie.kernel.loops import drive
 from coterie.kernel.mistakes import task_of
 from coterie.kernel.scene import Reply
 from coterie.kernel.team import Graded
-from coterie.learning.learner import Learner
-from coterie.learning.loss import Loss
+from coterie.learning.learner import LocalLearner
+from coterie.learning.loss import PolicyGradient
 from coterie.learning.optimizer import OptimizerConfig
+from coterie.learning.policy import Policy
 from coterie.memory.evolve import Episode, evolve, told_by
 from coterie.memory.recall import Recall
 from coterie.memory.store import MemoryConfig, Store
@@ -61,15 +62,11 @@ def sft(
         raise ConfigError(f"{out} exists; choose another folder, or remove it")
     model = load_model(source) if source else new_model(environment, config)
     render = Renderer(model.tokenizer, "starter")
-    learner = Learner(
-        {"starter": model},
-        Loss(surrogate="policy_gradient"),
-        OptimizerConfig.model_validate(
-            {"lr": config.lr, "warmup_steps": min(50, config.steps // 4), "weight_decay": 0.01}
-        ),
-        config.steps,
-        dtype=getattr(torch, config.dtype),
+    optimizer = OptimizerConfig.model_validate(
+        {"lr": config.lr, "warmup_steps": min(50, config.steps // 4), "weight_decay": 0.01}
     )
+    policy = Policy("starter", model, optimizer=optimizer, dtype=getattr(torch, config.dtype))
+    learner = LocalLearner({"starter": policy}, PolicyGradient(), config.steps)
     store = Store()
     for step in range(config.steps):
         recall = Recall(store, memory, training=True, seed=config.seed) if memory and memory.mode != "off" else None
@@ -108,7 +105,7 @@ def lessons(
             yield from environment.lessons(task, rng)
         else:
             cursor = Cursor(environment, task, rng.getrandbits(63))
-            yield from asyncio.run(_played(environment, cursor, rng, recall))
+            yield from drive(_played(environment, cursor, rng, recall))
             if recall and episodes is not None:
                 episodes.append(told_by(environment, recall, task, cursor.log))
     except NotImplementedError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +19,12 @@ from coterie.errors import CheckpointError, ConfigError, EnvError, RolloutError,
 from coterie.kernel.cursor import PlayBug
 from coterie.kernel.environment import Environment, Split
 from coterie.kernel.group import Group
+from coterie.kernel.loops import drive
 from coterie.kernel.mistakes import task_of
-from coterie.kernel.play import Play, drive
+from coterie.kernel.play import Play
 from coterie.kernel.safe import command
 from coterie.kernel.team import count_tasks, route
+from coterie.kernel.tracker import Tracker
 from coterie.memory.evolve import evolve, told_by
 from coterie.memory.recall import Recall
 from coterie.run.ablation import Ablation, Change
@@ -40,11 +42,9 @@ from coterie.run.metrics import (
     update_metrics,
 )
 from coterie.run.records import Played, Progress
-from coterie.run.weights import Crew
+from coterie.run.trackers import Trackers
+from coterie.run.weights import TeamModels
 from coterie.seeds import seed_of
-
-Watch = Callable[[Run, Config, Mapping[str, float]], None]
-"""Called with every line of metrics."""
 
 
 def train(
@@ -53,13 +53,15 @@ def train(
     *,
     resume: str | Path | None = None,
     anyway: bool = False,
-    watch: Watch | None = None,
+    trackers: Sequence[Tracker] | None = None,
 ) -> Run:
     """Trains a team; returns its run folder.
 
     Args: config: settings, or what `load_config` takes; None: the config of the run that goes on. out: a folder that
         does not exist; None: under runs/. resume: a run folder to go on with, in place of out; its config must be this
         one, but for the number of steps. anyway: go on though it cannot be exact, and write so into the run.
+        trackers: what is told of its metrics, beside metrics.jsonl and those of its config; None: in a notebook the
+        display, elsewhere nothing.
     Raises: CoterieError: one line that says what to do. KeyboardInterrupt: stopped by a signal, after saving.
     """
     if resume and out:
@@ -71,26 +73,26 @@ def train(
     config = config if isinstance(config, Config) else load_config(config)
     with Interrupts(config.train.grace_s) as interrupts:
         opened = _continue(Path(resume), config, anyway) if resume else _begin(out, config)
-        with opened as (run, crew, progress), light_collection():
+        with opened as (run, models, progress), light_collection(), Trackers(run, config, trackers) as told:
             try:
-                _steps(run, crew, progress, interrupts, watch)
+                _steps(run, models, progress, interrupts, told)
             except Stop as stop:
                 with suppress(Stop):  # a scheduler that says it again
-                    _save_whole(run, crew, progress, interrupts, wanted=stop.save)
+                    _save_whole(run, models, progress, interrupts, wanted=stop.save)
                 raise Stop(f"{stop}; {_how_to_go_on(run)}", stop.number, save=False) from None
             except BaseException:  # the step that failed is lost, and none before it
                 with suppress(CheckpointError):  # what failed may have been a write
-                    _save_whole(run, crew, progress, interrupts, wanted=progress.step > 0)
+                    _save_whole(run, models, progress, interrupts, wanted=progress.step > 0)
                 raise
     return run
 
 
-def _save_whole(run: Run, crew: Crew, progress: Progress, interrupts: Interrupts, *, wanted: bool) -> None:
+def _save_whole(run: Run, models: TeamModels, progress: Progress, interrupts: Interrupts, *, wanted: bool) -> None:
     """Saves the run as of its last step, unless an update or a write was cut: then the weights are of no step."""
     there = run.checkpoints()[-1:] == [progress.step] and progress.pending is None
     if wanted and interrupts.whole and not there:
         with interrupts.shielded():
-            _save(run, crew, progress)
+            _save(run, models, progress)
 
 
 def _how_to_go_on(run: Run) -> str:
@@ -99,28 +101,28 @@ def _how_to_go_on(run: Run) -> str:
     return f"{there}; go on with: {run.resume_command}"
 
 
-def _steps(run: Run, crew: Crew, progress: Progress, interrupts: Interrupts, watch: Watch | None) -> None:
+def _steps(run: Run, models: TeamModels, progress: Progress, interrupts: Interrupts, told: Trackers) -> None:
     """Steps until the last, or until a signal asks to stop; where one was left before its validation, that first."""
-    while progress.pending is not None or progress.step < crew.config.train.steps:
+    while progress.pending is not None or progress.step < models.config.train.steps:
         if interrupts.number:
             if run.checkpoints()[-1:] != [progress.step]:
-                _save(run, crew, progress)
+                _save(run, models, progress)
             raise Stop(f"stopped after step {progress.step}", interrupts.number, save=False)
         if progress.pending is None:
             interrupts.busy = f"step {progress.step + 1}"
-            _learn(run, crew, progress, interrupts)
+            _learn(run, models, progress, interrupts)
         else:
             interrupts.busy = f"the validation of step {progress.step}"
-        _conclude(run, crew, progress, interrupts, watch)
+        _conclude(run, models, progress, interrupts, told)
 
 
-def _learn(run: Run, crew: Crew, progress: Progress, interrupts: Interrupts) -> None:
+def _learn(run: Run, models: TeamModels, progress: Progress, interrupts: Interrupts) -> None:
     """One rollout and its update; its metrics are pending until it has been validated."""
-    config, settings, algorithm = crew.config, crew.config.train, crew.config.algorithm
+    config, settings, algorithm = models.config, models.config.train, models.config.algorithm
     step, began = progress.step, time.perf_counter()
     recall = _recall(config, progress, seed_of(settings.seed, step), training=True)
-    play = Play(config.environment, config.team, crew.engine, seed=settings.seed, step=step,
-                sampling=crew.sampling(settings.temperature), recall=recall)  # fmt: skip
+    play = Play(config.environment, config.team, models.engine, seed=settings.seed, step=step,
+                sampling=models.sampling(settings.temperature), recall=recall)  # fmt: skip
     collected = _rollout(run, config, play, step)
     found = [group for one in collected for group in one.collected.groups]
     groups = algorithm.select(found, Random(seed_of("select", settings.seed, step)))
@@ -132,14 +134,14 @@ def _learn(run: Run, crew: Crew, progress: Progress, interrupts: Interrupts) -> 
     with interrupts.shielded():
         interrupts.whole = False
         try:
-            learned = crew.learner.update(experience, step)
+            learned = models.learner.update(experience, step)
         except UpdateError as error:  # what spoilt it is kept, and a resume would meet it again
             interrupts.whole = error.untouched
             run.save_episodes(step + 1, trained)
             look = command("play", run.folder, "--step", step + 1, "--tree")
             advice = f"start a new run with a lower optimizer.lr; look at what spoilt it with: {look}"
             raise UpdateError(f"step {step + 1}: {error}; {advice}", untouched=error.untouched) from error
-        crew.sync(step + 1)
+        models.sync(step + 1)
         add_budget(progress.budget, play.budget, learned)
         updated = time.perf_counter()
         line = {"step": step + 1, **rollout_metrics(trained, play.budget)}
@@ -154,25 +156,23 @@ def _learn(run: Run, crew: Crew, progress: Progress, interrupts: Interrupts) -> 
         interrupts.whole = True
 
 
-def _conclude(run: Run, crew: Crew, progress: Progress, interrupts: Interrupts, watch: Watch | None) -> None:
+def _conclude(run: Run, models: TeamModels, progress: Progress, interrupts: Interrupts, told: Trackers) -> None:
     """What follows an update: validation and probe where they are due, the line of metrics, a checkpoint."""
-    settings, best = crew.config.train, progress.best_step
+    settings, best = models.config.train, progress.best_step
     began, step, line = time.perf_counter(), progress.step, dict(progress.pending or {})
     last = step == settings.steps
     if last or step % settings.eval_every == 0:
-        line |= _validate(run, crew, progress)
+        line |= _validate(run, models, progress)
     if step and settings.mute_every and step % (settings.eval_every * settings.mute_every) == 0:
-        line |= _mute(run, crew, progress)
+        line |= _mute(run, models, progress)
     if "time/step" in line:
         line["time/step"] += time.perf_counter() - began
     with interrupts.shielded():
-        run.log(line)
+        told.log(line)
         progress.pending = None
-    if watch:
-        watch(run, crew.config, line)
     with interrupts.shielded():
         if last or best != progress.best_step or step % settings.checkpoint_every == 0:
-            _save(run, crew, progress)
+            _save(run, models, progress)
 
 
 def task_index(environment: Environment, seed: int, position: int, tasks_per_step: int) -> int:
@@ -207,16 +207,16 @@ def light_collection() -> Iterator[None]:
 
 
 @contextmanager
-def _begin(out: str | Path | None, config: Config) -> Iterator[tuple[Run, Crew, Progress]]:
+def _begin(out: str | Path | None, config: Config) -> Iterator[tuple[Run, TeamModels, Progress]]:
     folder = Path(out) if out else new_folder(config.names["environment"])
     check_free(folder)
     rehearse(config.environment, play_timeout_s=config.engine.play_timeout_s)
-    crew = Crew(config, training=True)
+    models = TeamModels(config, training=True)
     made = [one for one in (folder, *folder.parents) if not one.exists()]
-    run, progress = Run.create(folder, config, exactness(config) | crew.exactness()), Progress()
+    run, progress = Run.create(folder, config, exactness(config) | models.exactness()), Progress()
     try:
-        with run.locked():
-            yield run, crew, progress
+        with run.locked(), models.engine:
+            yield run, models, progress
     except (ConfigError, EnvError):  # a mistake that shows in the first rollout leaves nothing behind
         if progress.step == 0:
             shutil.rmtree(folder)
@@ -227,22 +227,23 @@ def _begin(out: str | Path | None, config: Config) -> Iterator[tuple[Run, Crew, 
 
 
 @contextmanager
-def _continue(folder: Path, config: Config, anyway: bool) -> Iterator[tuple[Run, Crew, Progress]]:
+def _continue(folder: Path, config: Config, anyway: bool) -> Iterator[tuple[Run, TeamModels, Progress]]:
     run = Run.open(folder)
     run.check_goes_on(config)
     with run.locked(), ExitStack() as reading:
         run.recover()
         run.check_begun()
         checkpoint, progress = reading.enter_context(run.reading()) if run.checkpoints() else (None, Progress())
-        crew = Crew(config, checkpoint, training=True)
+        models = TeamModels(config, checkpoint, training=True)
         lines = progress.step + (progress.pending is None)
-        run.check_exact(exactness(config) | crew.exactness(), progress.step, lines=lines, anyway=anyway)
+        run.check_exact(exactness(config) | models.exactness(), progress.step, lines=lines, anyway=anyway)
         if config.train.steps != run.config.train.steps:
             run.prolong(config, progress.step)
-        crew.sync(progress.step)
         run.rewind(progress.step, lines=lines)
         reading.close()
-        yield run, crew, progress
+        with models.engine:
+            models.sync(progress.step)
+            yield run, models, progress
 
 
 def _rollout(run: Run, config: Config, play: Play, step: int) -> list[Played]:
@@ -296,13 +297,13 @@ def _bugs_kept(run: Run, environment: Environment, split: Split, indices: Iterab
         raise
 
 
-def _validate(run: Run, crew: Crew, progress: Progress) -> dict[str, float]:
+def _validate(run: Run, models: TeamModels, progress: Progress) -> dict[str, float]:
     """Plain greedy success on the validation tasks; the best so far is remembered."""
-    config, began = crew.config, time.perf_counter()
+    config, began = models.config, time.perf_counter()
     tasks = config.train.eval_tasks
     with _bugs_kept(run, config.environment, "validation", range(tasks)):
         evaluation = evaluate_team(
-            config.environment, config.team, crew.engine, tasks=tasks, sampling=crew.sampling(1.0),
+            config.environment, config.team, models.engine, tasks=tasks, sampling=models.sampling(1.0),
             recall=_recall(config, progress),
         )  # fmt: skip
     if evaluation.success > progress.best_success:
@@ -310,16 +311,16 @@ def _validate(run: Run, crew: Crew, progress: Progress) -> dict[str, float]:
     return {**evaluation_metrics(evaluation), "time/eval": time.perf_counter() - began}
 
 
-def _mute(run: Run, crew: Crew, progress: Progress) -> dict[str, float]:
+def _mute(run: Run, models: TeamModels, progress: Progress) -> dict[str, float]:
     """What muting each role costs now, paired over validation tasks; nothing where that cannot be asked."""
-    config = crew.config
+    config = models.config
     if config.mute_hindrance():
         return {}
     line: dict[str, float] = {}
     with _bugs_kept(run, config.environment, "validation", range(MUTE_TASKS)):
         before, *after = [
             evaluate_team(
-                config.environment, config.team, crew.engine, tasks=MUTE_TASKS, sampling=crew.sampling(1.0),
+                config.environment, config.team, models.engine, tasks=MUTE_TASKS, sampling=models.sampling(1.0),
                 seats=ablation.seats() if ablation else None, recall=_recall(config, progress),
             )
             for ablation in (None, *(Ablation("mute", (role,)) for role in config.team.roles))
@@ -348,8 +349,8 @@ def _remember(config: Config, progress: Progress, recall: Recall, collected: Seq
     return memory_metrics(progress.memory, episodes, counts)
 
 
-def _save(run: Run, crew: Crew, progress: Progress) -> None:
-    run.save_checkpoint(progress, crew.write, crew.config.train.keep_checkpoints)
+def _save(run: Run, models: TeamModels, progress: Progress) -> None:
+    run.save_checkpoint(progress, models.write, models.config.train.keep_checkpoints)
 
 
 def _times(began: float, sampled: float, updated: float, play: Play) -> dict[str, float]:

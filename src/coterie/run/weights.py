@@ -1,4 +1,4 @@
-"""A team made of real weights: models, engine and learner, built from a config or a checkpoint."""
+"""A team's models at work: its policies, the engine that samples from them and the learner that trains them."""
 
 from __future__ import annotations
 
@@ -9,55 +9,66 @@ from pathlib import Path
 import torch
 
 from coterie.config.settings import Config, PolicyConfig
-from coterie.engines.transformers import TransformersEngine
 from coterie.errors import CheckpointError, ConfigError
+from coterie.kernel.engine import Engine
+from coterie.kernel.loops import Hosted
 from coterie.kernel.play import Sampling
-from coterie.learning.learner import Learner
+from coterie.learning.learner import Learner, LocalLearner
+from coterie.learning.policy import Policy
 from coterie.models.load import Model, fingerprint, load_model, save_model
+from coterie.registry import find
 
 KERNELS = ("MKL_CBWR",)
 """Variables of the environment that choose how a processor adds up."""
 
 
-class Crew:
+class TeamModels:
     """The policies of a run, ready to play and, once `learner` is asked for, to learn."""
 
     def __init__(self, config: Config, checkpoint: Path | None = None, *, training: bool = False) -> None:
         """Loads every policy's model.
 
         Args: checkpoint: its weights are taken. training: its optimizers too, to train on.
-        Raises: ConfigError: a model or device is not there, or this machine cannot play the environment.
+        Raises: ConfigError: a model, device or engine is not there, or this machine cannot play the environment.
             CheckpointError: shapes differ.
         """
         self.config = config
         config.environment.ready()
-        self.dtype: torch.dtype = getattr(torch, config.train.dtype)
-        device = pick_device(config.train.device)
         saved = checkpoint / "policies" if checkpoint is not None and not training else None
-        self.models: dict[str, Model] = {
-            name: load_model(str(saved / name), device=device, where=f"policy {name}")
-            if saved  # to play, a checkpoint is enough: what the run began with may have gone
-            else load_model(policy.model, device=device, where=f"policies.{name}.model")
+        self.policies: dict[str, Policy] = {
+            name: self._policy(name, policy, saved / name if saved else None)
             for name, policy in config.policies.items()
         }
-        self._origins = {name: fingerprint(model) for name, model in self.models.items()} if training else {}
+        self._origins = {name: fingerprint(policy.model) for name, policy in self.policies.items()} if training else {}
         self._learner: Learner | None = None
         if checkpoint is not None and training:
-            self._learner = self.learner  # a reference for KL is taken from the weights the run began with
-        if checkpoint is not None and training:
-            for name in self.models:
-                self._restore(name, checkpoint)
-                state = torch.load(checkpoint / "optimizers" / f"{name}.pt", weights_only=True)
-                self.learner.load(name, state)
-        self.engine = self._engine({})
+            learner = self.learner  # a reference for KL is taken from the weights the run began with
+            for name, policy in self.policies.items():
+                _restore(policy.model, checkpoint / "policies" / name, name)
+                file = checkpoint / "optimizers" / f"{name}.pt"
+                learner.load(name, torch.load(file, weights_only=True, map_location="cpu"))
+        self.engine = self._engine(self.policies)
+
+    def _policy(self, name: str, policy: PolicyConfig, folder: Path | None = None) -> Policy:
+        """Args: folder: to play, a checkpoint is enough: what the run began with may have gone."""
+        device = pick_device(policy.device or self.config.train.device)
+        if device.startswith("cuda") and self.config.train.deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the first kernel is
+            torch.use_deterministic_algorithms(True)
+        if folder:
+            model = load_model(str(folder), device=device, where=f"policy {name}")
+        else:
+            model = load_model(policy.model, device=device, where=f"policies.{name}.model")
+        optimizer = self.config.optimizer_of(name) if name in self.config.policies else self.config.optimizer
+        dtype: torch.dtype = getattr(torch, self.config.train.dtype)
+        return Policy(name, model, policy.kind, policy.template, optimizer, dtype)
 
     def exactness(self) -> dict[str, str]:
-        """What the same numbers rest on here: threads, device, and the models that the policies began with."""
-        device = pick_device(self.config.train.device)
-        name = torch.cuda.get_device_name() if device == "cuda" else torch.backends.cpu.get_cpu_capability()
+        """What the same numbers rest on here: threads, devices, and the models that the policies began with."""
+        devices = sorted({_named(policy.device) for policy in self.policies.values()})
         return {
             "threads": str(torch.get_num_threads()),
-            "device": f"{device} {name}",
+            "device": ", ".join(devices),
             **{name: os.environ[name] for name in KERNELS if name in os.environ},
             **{f"policy {policy}": digest for policy, digest in self._origins.items()},
         }
@@ -66,57 +77,52 @@ class Crew:
     def learner(self) -> Learner:
         """The learner of all policies, made when first asked for."""
         if self._learner is None:
-            self._learner = Learner(
-                self.models,
-                self.config.algorithm.loss,
-                self.config.optimizer,
-                self.config.train.steps,
-                seed=self.config.train.seed,
-                dtype=self.dtype,
-            )
+            train = self.config.train
+            self._learner = LocalLearner(self.policies, self.config.loss, train.steps, seed=train.seed)
         return self._learner
 
     def sampling(self, temperature: float, top_p: float = 1.0) -> Sampling:
         """How replies are drawn in this run."""
         engine = self.config.engine
-        return Sampling(temperature, top_p, engine.max_tokens, engine.call_timeout_s, engine.play_timeout_s)
-
-    def engine_with(self, name: str, policy: PolicyConfig, folder: Path) -> TransformersEngine:
-        """An engine that has one more policy: its weights from a folder, its template from `policy`."""
-        model = load_model(str(folder), device=pick_device(self.config.train.device), where=f"policy {name}")
-        return self._engine({name: (model, policy)})
-
-    def _engine(self, more: Mapping[str, tuple[Model, PolicyConfig]]) -> TransformersEngine:
-        policies = {**self.config.policies, **{name: policy for name, (_, policy) in more.items()}}
-        return TransformersEngine(
-            {**self.models, **{name: model for name, (model, _) in more.items()}},
-            dtype=self.dtype,
-            rows=self.config.engine.rows,
-            template={name: policy.template for name, policy in policies.items()},
+        return Sampling(
+            temperature, top_p, engine.max_tokens, engine.call_timeout_s, engine.play_timeout_s, engine.front
         )
+
+    def engine_with(self, name: str, policy: PolicyConfig, folder: Path) -> Hosted:
+        """An engine that has one more policy: its weights from a folder, its template from `policy`."""
+        return self._engine({**self.policies, name: self._policy(name, policy, folder)})
+
+    def _engine(self, policies: Mapping[str, Policy]) -> Hosted:
+        kind = find("engine", self.config.names["engine"], Engine)
+        return Hosted(kind(policies, self.config.engine))
 
     def sync(self, version: int) -> None:
         """The engine takes over every policy's weights."""
-        for name in self.models:
-            self.engine.sync(name, version)
+        self.engine.take_over(version)
 
     def write(self, folder: Path) -> None:
         """Weights as ordinary model folders, optimizers beside them."""
-        for name, model in self.models.items():
-            save_model(model, folder / "policies" / name)
+        for name, policy in self.policies.items():
+            save_model(policy.model, folder / "policies" / name, self.learner.weights(name))
             (folder / "optimizers").mkdir(exist_ok=True)
             torch.save(self.learner.state(name), folder / "optimizers" / f"{name}.pt")
 
-    def _restore(self, name: str, folder: Path) -> None:
-        model = self.models[name]
-        saved = load_model(str(folder / "policies" / name), device=str(model.device), where=f"policy {name}")
-        try:
-            model.net.load_state_dict(saved.net.state_dict())
-        except RuntimeError as error:
-            raise CheckpointError(
-                f"{folder / 'policies' / name} has other shapes than policies.{name}.model of its config; "
-                "the model it started from has changed"
-            ) from error
+
+def _restore(model: Model, folder: Path, name: str) -> None:
+    saved = load_model(str(folder), device=str(model.device), where=f"policy {name}")
+    try:
+        model.net.load_state_dict(saved.net.state_dict())
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"{folder} has other shapes than policies.{name}.model of its config; the model it started from has changed"
+        ) from error
+
+
+def _named(device: torch.device) -> str:
+    """A device with the name of its hardware."""
+    if device.type == "cuda":
+        return f"cuda {torch.cuda.get_device_name(device)}"
+    return f"{device.type} {torch.backends.cpu.get_cpu_capability()}"
 
 
 def pick_device(wanted: str) -> str:
@@ -124,6 +130,7 @@ def pick_device(wanted: str) -> str:
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if wanted == "auto":
         return next(name for name, available in there.items() if available)
-    if not there[wanted]:
-        raise ConfigError(f"train.device = '{wanted}', but there is no such device here; use 'auto' or 'cpu'")
+    kind, _, number = wanted.partition(":")
+    if not there[kind] or (number and int(number) >= torch.cuda.device_count()):
+        raise ConfigError(f"device = '{wanted}', but there is no such device here; use 'auto' or 'cpu'")
     return wanted

@@ -94,27 +94,29 @@ class Assistants(Environment):
     """The knowledge base: a .jsonl file of objects with text; none: the embedded one."""
     catalogue: str = ""
     """The shop: a .jsonl file of objects with item, price and stock; none: the embedded one."""
-    kinds: tuple[Literal["qa", "shop_call", "general_call", "math", "together"], ...] = Field(KINDS, min_length=1)
+    kinds: tuple[Literal["qa", "shop_call", "general_call", "math", "together"], ...] = Field(
+        default=KINDS, min_length=1
+    )
     """Kinds of embedded queries to train on, drawn alike; one named twice comes twice as often."""
     brief: bool = True
     """Prompts for a small model that was taught the grammar; false: with instructions and the tools' schemas."""
     solo: bool = False
     """One role, the master, with every tool and nobody to send: the single-agent baseline."""
-    max_calls: int = Field(14, ge=2)
+    max_calls: int = Field(default=14, ge=2)
     """Calls of one episode."""
-    max_repair: int = Field(1, ge=0)
+    max_repair: int = Field(default=1, ge=0)
     """Malformed calls in a row that may be mended."""
-    max_transcript: int = Field(700, ge=100)
+    max_transcript: int = Field(default=700, ge=100)
     """Bytes of what a role did and saw for one task; with its task and a reply they should fit the model's context."""
-    format_weight: float = Field(0.1, ge=0)
+    format_weight: float = Field(default=0.1, ge=0)
     """What an episode of well-formed calls earns."""
-    cost_weight: float = Field(0.3, ge=0)
+    cost_weight: float = Field(default=0.3, ge=0)
     """What the longest right episode loses."""
     published_weights: bool = False
     """Both weights are 1, as far as the paper's are known: shape can outweigh the answer."""
-    max_tokens: int = Field(48, ge=4)
+    max_tokens: int = Field(default=48, ge=4)
     """Tokens of one call; one that is cut is malformed."""
-    naive: float = Field(0.6, ge=0, le=1)
+    naive: float = Field(default=0.6, ge=0, le=1)
     """How often a demonstration follows one of the bad habits of `demonstrate`."""
 
     @property
@@ -134,7 +136,8 @@ class Assistants(Environment):
         train = {"steps": 30, "tasks_per_step": 64, "eval_every": 10, "eval_tasks": 300}
         tables = {"optimizer": {"lr": 3e-4}, "train": train}
         if self.solo:
-            return {"algorithm": {"name": "grpo", "num_generations": 8, "denominator": "tasks"}, **tables}
+            algorithm = {"name": "grpo", "num_generations": 8}
+            return {"algorithm": algorithm, "loss": {"denominator": "tasks"}, **tables}
         return {
             "algorithm": {"name": "joyagents"},
             "team": {role: role for role in self.roles},

@@ -79,11 +79,11 @@ class Code(ProgrammingTask):
     roles: ClassVar = ("coder", "tester")
     team_reward_range: ClassVar = (0.0, 1.0)
 
-    max_turns: int = Field(2, ge=1)
+    max_turns: int = Field(default=2, ge=1)
     """Turns until the last program is judged; 4 as published."""
-    mutant_weight: float = Field(0.5, ge=0)
+    mutant_weight: float = Field(default=0.5, ge=0)
     """What telling every nearly right program apart adds to a right test."""
-    naive: float = Field(0.6, ge=0, le=1)
+    naive: float = Field(default=0.6, ge=0, le=1)
     """How often a demonstration forgets the second of three steps."""
 
     def recommended(self) -> dict[str, dict[str, Any]]:

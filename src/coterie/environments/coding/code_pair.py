@@ -125,7 +125,7 @@ class CodePair(ProgrammingTask):
     team_reward_range: ClassVar = (-BEST, BEST)
     functions: ClassVar = True
 
-    max_turns: int = Field(1, ge=1)
+    max_turns: int = Field(default=1, ge=1)
     """Turns until the last functions are judged."""
     feedback: Literal["plain", "levels", "expert"] = "levels"
     """What a later turn shows beside a role's own last reply."""
@@ -137,7 +137,7 @@ class CodePair(ProgrammingTask):
     """Of feedback "expert": an OpenAI-compatible server, such as http://localhost:8000/v1."""
     expert_model: str = ""
     """Of feedback "expert": the model to ask there."""
-    naive: float = Field(0.6, ge=0, le=1)
+    naive: float = Field(default=0.6, ge=0, le=1)
     """How often a demonstration forgets the second of three steps."""
 
     @property

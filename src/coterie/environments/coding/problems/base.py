@@ -28,12 +28,12 @@ class ProgrammingTask(Environment):
     """Try each row's own solution on its tests before it is used, and pass over those that fail."""
     sandbox: Backend = "bubblewrap"
     """What isolates programs; process is no wall: a program has its user's files, processes and network."""
-    time_s: float = Field(2.0, gt=0, le=60)
+    time_s: float = Field(default=2.0, gt=0, le=60)
     """Seconds of CPU time that one test may take. By the clock it has four times that, and ten times the CPU time that
     it takes on top; after three that took longer, a program is not tried again."""
-    total_s: float = Field(45.0, gt=0, le=600)
+    total_s: float = Field(default=45.0, gt=0, le=600)
     """Seconds of CPU time that all tests of a program may take together; by the clock as much longer as for one."""
-    memory_mb: int = Field(512, ge=64)
+    memory_mb: int = Field(default=512, ge=64)
     """Memory of a program, the stacks of its threads included."""
     stdin_kb: int = Field(32 << 10, ge=1)
     """What a test may give a program to read, in KiB."""
@@ -41,7 +41,7 @@ class ProgrammingTask(Environment):
     """What a program may write in a test, or a function answer, in KiB."""
     libraries: tuple[str, ...] = ()
     """Packages that programs may import beside the standard library."""
-    max_tokens: int = Field(96, ge=4)
+    max_tokens: int = Field(default=96, ge=4)
     """Tokens of one reply; one that is cut counts as empty."""
 
     @property

@@ -1,0 +1,148 @@
+"""How the embedded engine decodes: rows of one policy, token by token.
+
+Each distinct prompt is prefilled once and its cache repeated for its samples; rows that have
+ended leave the batch. Log-probabilities are those of the distribution sampled.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import torch
+from transformers import DynamicCache, PreTrainedModel
+
+from coterie.kernel.engine import Request
+from coterie.kernel.episode import Sample, SampleFinish
+from coterie.learning.distribution import inverse_cdf, log_distribution, nucleus
+from coterie.learning.policy import Policy
+
+
+@dataclass(slots=True)
+class Row:
+    """A sample on its way."""
+
+    request: Request
+    seed: int
+    chance: Random
+    ids: list[int] = field(default_factory=list[int])
+    logprobs: list[float] = field(default_factory=list[float])
+    finish: SampleFinish | None = None
+
+
+class Decoder:
+    """Samples from one policy.
+
+    In float32 that is the learner's own network; in bfloat16 a copy, which `refresh` makes equal again.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.model = policy.model
+        self.net: PreTrainedModel = policy.model.net
+        if policy.dtype != torch.float32:
+            self.net = copy.deepcopy(self.net)
+            self.net.to(policy.dtype)  # pyright: ignore[reportArgumentType]
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Takes over the weights of the policy."""
+        if self.net is not self.model.net:
+            source = self.model.net.state_dict()
+            for name, weight in self.net.state_dict().items():
+                weight.copy_(source[name])
+
+    @torch.no_grad()
+    def fill(self, rows: list[Row]) -> Iterator[None]:
+        """Fills rows to their end, a token of each at a time."""
+        logits, cache, mask = self._prefill(rows)
+        while rows:
+            yield
+            ids = self._choose(logits, rows)
+            for row, token in zip(rows, ids.tolist(), strict=True):
+                self._note(row, token)
+            alive = [at for at, row in enumerate(rows) if row.finish is None]
+            if not alive:
+                return
+            if len(alive) < len(rows):
+                rows = [rows[at] for at in alive]
+                kept = torch.tensor(alive, device=self.model.device)
+                cache.batch_select_indices(kept)
+                ids = ids[kept]
+                mask = mask if mask is None else mask[kept]
+            inputs: dict[str, Any] = {}
+            if mask is not None:
+                mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
+                inputs = {"attention_mask": mask, "position_ids": mask.sum(dim=1, keepdim=True) - 1}
+            logits = self.net(input_ids=ids[:, None], past_key_values=cache, **inputs).logits[:, -1]
+
+    def _prefill(self, rows: list[Row]) -> tuple[torch.Tensor, DynamicCache, torch.Tensor | None]:
+        """Logits (R, V) after each row's prompt, the cache of R rows, and a mask where prompts are padded."""
+        net, device = self.net, self.model.device
+        prompts = list(dict.fromkeys(row.request.prompt_ids for row in rows))
+        longest = max(map(len, prompts))
+        ids = torch.tensor([(0,) * (longest - len(prompt)) + prompt for prompt in prompts], device=device)
+        cache = DynamicCache(config=net.config)
+        inputs: dict[str, Any] = {}
+        mask = None
+        if any(len(prompt) < longest for prompt in prompts):
+            lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
+            mask = (torch.arange(longest, device=device) >= longest - lengths[:, None]).long()
+            inputs = {"attention_mask": mask, "position_ids": (mask.cumsum(dim=1) - 1).clamp(min=0)}
+        logits = net(input_ids=ids, past_key_values=cache, logits_to_keep=1, **inputs).logits[:, -1]
+        index = {prompt: at for at, prompt in enumerate(prompts)}
+        repeat = torch.tensor([index[row.request.prompt_ids] for row in rows], device=device)
+        cache.batch_select_indices(repeat)
+        return logits[repeat], cache, mask if mask is None else mask[repeat]
+
+    def _choose(self, logits: torch.Tensor, rows: list[Row]) -> torch.Tensor:
+        """The next token of each row, noted with its log-probability. Returns (R,)."""
+        temperatures = torch.tensor([row.request.temperature for row in rows], device=logits.device)[:, None]
+        greedy = temperatures[:, 0] == 0
+        distribution = log_distribution(logits, temperatures.masked_fill(temperatures == 0, 1.0), self.model.vocabulary)
+        distribution = nucleus(distribution, rows[0].request.top_p)
+        uniform = torch.tensor([row.chance.random() for row in rows], dtype=torch.float64)
+        ids = torch.where(greedy, distribution.argmax(dim=-1), inverse_cdf(distribution, uniform))
+        chosen = distribution.gather(-1, ids[:, None])[:, 0]
+        chosen = chosen.masked_fill(greedy, 0.0)  # the most likely token is taken with probability 1
+        for row, logprob in zip(rows, chosen.tolist(), strict=True):
+            row.logprobs.append(logprob)
+        return ids
+
+    def _note(self, row: Row, token: int) -> None:
+        row.ids.append(token)
+        if token in self.model.stop_ids:
+            row.finish = "stop"
+        elif row.request.stop and _cut(self._text(row.ids), row.request.stop) is not None:
+            row.finish = "string"
+        elif len(row.ids) == row.request.max_tokens:
+            row.finish = "length"
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return self.model.tokenizer.decode(ids, skip_special_tokens=False)
+
+    def sample(self, row: Row, version: int) -> Sample:
+        """A row that has ended, as a sample. Args: version: of the weights."""
+        request = row.request
+        assert row.finish is not None
+        text = self._text(row.ids[:-1] if row.finish == "stop" else row.ids)
+        return Sample(
+            role=request.role,
+            policy=request.policy,
+            version=version,
+            prompt_ids=request.prompt_ids,
+            completion_ids=tuple(row.ids),
+            logprobs=tuple(row.logprobs),
+            finish=row.finish,
+            text=text if row.finish != "string" else text[: _cut(text, request.stop)],
+            seed=row.seed,
+            temperature=request.temperature,
+        )
+
+
+def _cut(text: str, stop: Sequence[str]) -> int | None:
+    """Where the first stop string begins, or None."""
+    places = [place for string in stop if (place := text.find(string)) >= 0]
+    return min(places) if places else None

@@ -1,0 +1,180 @@
+"""Event loops: one for a run's engine, in a thread of its own, and one for each rollout's play.
+
+Play stays in the thread that called: the watchdog can end whatever it does in the main thread alone. What may have
+tasks in the background is the engine, so its loop is there from a run's first question to its last, also while the
+learner works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from coterie.errors import EngineError, Unavailable
+from coterie.kernel.engine import Engine, Request
+from coterie.kernel.episode import LoggedPrompt, Sample
+
+T = TypeVar("T")
+
+
+def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine on a loop of its own; where a signal stops it, its tasks leave without a word.
+
+    Where a loop runs here already, as in a notebook, that is in a thread beside.
+    """
+    if not _looping():
+        with asyncio.Runner() as runner:
+            runner.get_loop().set_exception_handler(_quietly)
+            return runner.run(coroutine)
+    with Thread("play") as beside:
+        return beside.run(coroutine)
+
+
+def _looping() -> bool:
+    """Whether an event loop runs in this thread."""
+    with contextlib.suppress(RuntimeError):
+        asyncio.get_running_loop()
+        return True
+    return False
+
+
+def _quietly(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    if not isinstance(context.get("exception"), KeyboardInterrupt):
+        loop.default_exception_handler(context)
+
+
+def aside(function: Callable[[], T]) -> T:
+    """What a function returns that drives; where a loop runs here already, it does so in a thread beside."""
+    if not _looping():
+        return function()
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(function).result()
+
+
+class Thread:
+    """An event loop that runs in a thread of its own, as long as this is entered."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(_quietly)
+        self._thread = threading.Thread(target=self._loop.run_forever, name=f"coterie-{name}", daemon=True)
+
+    def __enter__(self) -> Thread:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Cancels what is left, and waits until it has gone."""
+        self.run(_cancelled())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begins a coroutine there."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """What a coroutine returns that runs there."""
+        future = self.submit(coroutine)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+
+async def _cancelled() -> None:
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+
+
+class Hosted(Engine):
+    """An engine on its own loop, in its own thread, from `open` to `shut`: what a run talks to."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine.policies, engine.config)
+        self.engine = engine
+        self._thread: Thread | None = None
+
+    def __enter__(self) -> Hosted:
+        self.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shut()
+
+    def open(self) -> None:
+        """Starts the engine, unless it is up. Raises: CoterieError: it does not come up."""
+        if self._thread is not None:
+            return
+        self._thread = Thread("engine").__enter__()
+        self.engine.closing = False
+        try:
+            self._thread.run(self.engine.start())
+        except Unavailable as fault:
+            self.shut()
+            raise EngineError(f"engine {self.title} did not start: {fault}") from fault
+        except BaseException:
+            self.shut()
+            raise
+
+    def shut(self) -> None:
+        """Closes the engine and its loop, once what it computes just now is over."""
+        if self._thread is None:
+            return
+        thread, self._thread = self._thread, None
+        self.engine.closing = True
+        try:
+            thread.run(self.engine.close())
+        finally:
+            thread.__exit__()
+
+    @property
+    def title(self) -> str:
+        """The engine's."""
+        return self.engine.title
+
+    def render(self, policy: str, role: str, prompt: LoggedPrompt) -> tuple[int, ...]:
+        """The engine's."""
+        return self.engine.render(policy, role, prompt)
+
+    def context(self, policy: str) -> int:
+        """The engine's."""
+        return self.engine.context(policy)
+
+    def take_over(self, version: int) -> None:
+        """Has the engine take over every policy's weights, and waits until it has."""
+        for name in self.engine.policies:
+            self._there.run(self.engine.sync(name, version))
+
+    async def start(self) -> None:
+        """The engine's, on its loop."""
+        await self._brought(self.engine.start)
+
+    async def generate(self, requests: Sequence[Request]) -> list[tuple[Sample, ...]]:
+        """The engine's, on its loop."""
+        return await self._brought(lambda: self.engine.generate(requests))
+
+    async def sync(self, policy: str, version: int) -> None:
+        """The engine's, on its loop."""
+        await self._brought(lambda: self.engine.sync(policy, version))
+
+    async def close(self) -> None:
+        """The engine's, on its loop."""
+        await self._brought(self.engine.close)
+
+    async def _brought(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return await asyncio.wrap_future(self._there.submit(begin()))
+
+    @property
+    def _there(self) -> Thread:
+        if self._thread is None:
+            raise RuntimeError("the engine is closed")
+        return self._thread

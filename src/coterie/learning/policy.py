@@ -1,0 +1,55 @@
+"""A policy: weights under a name, with everything that sampling from them and training them needs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+
+from coterie.kernel.episode import LoggedPrompt
+from coterie.learning.optimizer import OptimizerConfig
+from coterie.models.load import Model
+from coterie.models.rendering import Renderer
+
+Kind = Literal["full"]
+
+
+@dataclass(slots=True)
+class Policy:
+    """What plays one role or several.
+
+    kind: full: all its weights are its own, and trained. template: variables of its chat template. dtype: what its
+    network computes in; trained weights are float32.
+    """
+
+    name: str
+    model: Model
+    kind: Kind = "full"
+    template: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    dtype: torch.dtype = torch.float32
+    _renderer: Renderer | None = field(default=None, repr=False)
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        return self.model.device
+
+    @property
+    def tokenizer(self) -> Any:
+        """Its model's."""
+        return self.model.tokenizer
+
+    @property
+    def context(self) -> int:
+        """Tokens that prompt and reply may have together."""
+        return self.model.context
+
+    def render(self, prompt: LoggedPrompt, role: str) -> tuple[int, ...]:
+        """The token ids of a prompt, ready for the role's reply."""
+        if self._renderer is None:  # a tokenizer of its own: the engine's thread decodes with the other
+            self._renderer = Renderer(copy.deepcopy(self.model.tokenizer), self.name, self.template)
+        return self._renderer(prompt, role)
