@@ -84,6 +84,12 @@ starter-code: setup ## rebuild the starter of the programming tasks (about 14 mi
 	rm -rf src/coterie/starters/code
 	cp -r build/starter_code src/coterie/starters/code
 
+starter-tally: setup ## rebuild the starter of tally (about a minute)
+	rm -rf build/starter_tally
+	$(BIN)/coterie sft tally --out build/starter_tally --set sft.steps=300 --set sft.hidden_size=64 --set sft.layers=3 --set sft.vocabulary=320
+	rm -rf src/coterie/starters/tally
+	cp -r build/starter_tally src/coterie/starters/tally
+
 screenshots: setup ## the pictures of docs/report.md, from RUNS (default: the newest two); needs chromium
 	$(BIN)/coterie report $(or $(RUNS),$$(ls -dt runs/*/ | head -2)) --out build/report.html
 	$(BIN)/python -m tests.screenshots build/report.html docs
@@ -94,4 +100,4 @@ docs: setup ## regenerate docs/config.md
 clean: ## remove what was built
 	rm -rf .venv build dist mutants .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo fmt lint types test test-slow test-gpu check mutants smoke bench starter starter-code starter-assistants starter-assistants-solo screenshots docs clean
+.PHONY: help setup demo fmt lint types test test-slow test-gpu check mutants smoke bench starter starter-code starter-assistants starter-assistants-solo starter-tally screenshots docs clean

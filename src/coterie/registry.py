@@ -26,6 +26,7 @@ ENVIRONMENTS = {
     "code": "coterie.environments.coding.code:Code",
     "code_pair": "coterie.environments.coding.code_pair:CodePair",
     "assistants": "coterie.environments.assistants.assistants:Assistants",
+    "tally": "coterie.environments.tally:Tally",
 }
 ALGORITHMS = {
     "at_grpo": "coterie.algorithms.at_grpo:ATGRPO",

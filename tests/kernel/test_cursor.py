@@ -271,7 +271,7 @@ async def _not_json(scene):
         (_reward_of_nobody, "the reward 'local' is for role 'c'; the roles are"),
         (_words_for_a_number, "max_tokens = '12' and stop = .*; a whole number of at least 1 token"),
         (_odd_effect, "effect = 'write'; an effect is none or external"),
-        (_a_list_of_roles, r"takes a prompt by role, \{role: prompt\}, not \['a'\]"),
+        (_a_list_of_roles, r"takes \{role: prompt\}, or a list of \(role, prompt\), not \['a'\]"),
         (_stranger_in_a_chat, "a message is of role 'usr'; chat templates know system, developer, user, assistant"),
         (_gathered, r"awaited something that is not the scene's; it may await .* \(roles that speak at once\)"),
         (_called_already, "scene.call was given 3; give it the function and then its arguments, uncalled"),

@@ -112,7 +112,7 @@ def test_episodes_steps_and_seeds_have_chance_of_their_own():
 
 def test_what_is_drawn_is_told_with_the_number_of_its_point():
     ((log, drawn),) = played(Play(Two(), TEAM, ScriptedEngine(said), seed=0))
-    assert [(index, sample.role, sample.text) for index, sample in drawn] == [(0, "a", "lon"), (1, "b", "bb")]
+    assert [(index, sample.role, sample.text) for index, _, sample in drawn] == [(0, "a", "lon"), (1, "b", "bb")]
     assert [(reply.role, reply.text, reply.finish) for _, reply in log.replies()] == [
         ("a", "lon", "length"), ("b", "bb", "stop")]  # fmt: skip
 
@@ -126,7 +126,7 @@ def test_play_stops_where_it_is_told_to():
         return drawn, cursor.log
 
     drawn, log = one(play, until())
-    assert [index for index, _ in drawn] == [0, 1]
+    assert [one.point for one in drawn] == [0, 1]
     assert not any(isinstance(event, Ended) for event in log.events)
     assert {request.temperature for wave in play._front.engine.waves for request in wave} == {0.0}
 
@@ -138,7 +138,7 @@ def test_a_seat_that_is_taken_is_not_sampled():
     ((log, drawn),) = played(play)
     assert heard == ["one"]
     assert [reply.text for _, reply in log.replies()] == ["by hand", "bb"]
-    assert [sample.role for _, sample in drawn] == ["b"]
+    assert [one.sample.role for one in drawn] == ["b"]
     assert {request.role for wave in engine.waves for request in wave} == {"b"}
 
 
@@ -385,7 +385,7 @@ def test_a_role_whose_prompt_has_outgrown_the_context_is_not_asked_and_says_noth
     assert one(play, second()) == {"a": (silent, silent)}
     assert play.budget.overlong == {"a": 1}
     for log, drawn in played(play, 2):
-        assert [index for index, _ in drawn] == [0]
+        assert [one.point for one in drawn] == [0]
         assert [reply.finish for _, reply in log.replies()] == ["stop", "context"]
     assert play.budget.overlong == {"a": 3}
 

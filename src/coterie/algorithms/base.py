@@ -52,8 +52,13 @@ class Algorithm(Settings):
         group's weight.
 
         Args: groups: those that were selected. state: what was returned a step ago; it is not changed.
-        Returns: for each group a number a member, and what is remembered from here on.
+        Returns: for each group a number a member, and what is remembered from here on. Unless a method says otherwise,
+            each group's `advantages`, and nothing.
         """
+        return [self.advantages(group) for group in groups], state
+
+    def advantages(self, group: Group) -> tuple[float, ...]:
+        """A number a member, of a method that credits each group by itself."""
         raise NotImplementedError
 
     def select(self, groups: Sequence[Group], rng: Random) -> Sequence[Group]:
@@ -73,10 +78,6 @@ class GroupBaseline(Algorithm):
     """Weight of team rewards beside local ones."""
     advantage: Credit = "standardize"
     """How a group's returns become advantages."""
-
-    def credit(self, groups: Sequence[Group], state: State) -> tuple[list[tuple[float, ...]], State]:
-        """Each group's by itself; nothing is remembered."""
-        return [self.advantages(group) for group in groups], state
 
     def advantages(self, group: Group) -> tuple[float, ...]:
         """The chosen function of the group's returns, a number a member."""

@@ -84,6 +84,7 @@ class MAGRPO(Algorithm):
             discount=self.discount,
             team_weight=self.team_weight,
             max_nodes=self.max_nodes,
+            max_joint_actions=self.max_joint_actions,
             greedy_baseline=self.baseline == "greedy",
         )
         return await expand(play, task, plan)

@@ -52,7 +52,8 @@ def page() -> list[str]:
         "",
         "These are short runs: they show that each method learns, and what a step's 192 episodes are worth to it. "
         "They do not say which is best. A running mean does not know how hard a task is: what remains in rae's "
-        "advantage is mostly that, and at the common rate one of its three seeds got worse; at a third of it all three learn.",
+        "advantage is mostly that, and at the common rate one of its three seeds got worse; at a third of it all "
+        "three learn.",
         "",
         "## Validation success by step",
         "",

@@ -36,7 +36,7 @@ from coterie.kernel.environment import SPLITS, Environment, Split, Task
 from coterie.kernel.episode import LOGS, Asked, Horizon, LoggedPrompt, Rewarded, check_seen, text_of
 from coterie.kernel.loops import aside, drive
 from coterie.kernel.mistakes import check_written, task_of
-from coterie.kernel.scene import JSON, Reply
+from coterie.kernel.scene import JSON, Reply, role_of
 from coterie.kernel.watchdog import Stuck, Watch
 from coterie.registry import USER_MODULE, find
 from coterie.seeds import seed_of
@@ -274,7 +274,7 @@ def _play(environment: Environment, task: Task, hand: Hand, watch: Patience) -> 
                 raise EnvError("play started a task or thread of its own; it may await the scene only")
             if point is None:
                 return
-            cursor.answer({role: hand(role, task, prompt, rng) for role, prompt in point.asked.prompts.items()})
+            cursor.answer({one: hand(role_of(one), task, prompt, rng) for one, prompt in point.asked.prompts.items()})
 
     here = Path.cwd()
     with watch:
@@ -326,7 +326,8 @@ def _apart(environment: Environment, task: Task, hand: Hand, watch: Patience) ->
     for at, event in enumerate(
         event for event in _play(environment, task, hand, watch).events if isinstance(event, Asked)
     ):
-        for role, prompt in event.prompts.items():
+        for speaker, prompt in event.prompts.items():
+            role = role_of(speaker)
             for other in environment.roles:
                 if other != role and _marker(other) in text_of(prompt):
                     return f"task {task.id}, point {at}: '{role}' is shown words of '{other}'"

@@ -13,7 +13,7 @@ from coterie.kernel.cursor import Cursor, PlayBug
 from coterie.kernel.environment import Environment
 from coterie.kernel.loops import drive
 from coterie.kernel.mistakes import task_of
-from coterie.kernel.scene import JSON, Reply
+from coterie.kernel.scene import JSON, Reply, role_of
 from coterie.kernel.watchdog import Watch
 from coterie.seeds import seed_of
 
@@ -51,7 +51,7 @@ def _stayed(here: Path) -> None:
 async def _rehearsed(cursor: Cursor, watch: Watch) -> None:
     with watch:
         while (point := await cursor.advance()) is not None:
-            cursor.answer({role: Reply(role, "", "length") for role in point.roles})
+            cursor.answer({speaker: Reply(role_of(speaker), "", "length") for speaker in point.roles})
 
 
 async def _no_call(function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:

@@ -41,7 +41,7 @@ from coterie.kernel.episode import (
 )
 from coterie.kernel.mistakes import place_in_code, recognised, said
 from coterie.kernel.safe import one_line
-from coterie.kernel.scene import JSON, Effect, Prompt, Reply, Scene
+from coterie.kernel.scene import JSON, Effect, Prompt, Reply, Scene, role_of
 from coterie.kernel.watchdog import Stuck, Watch
 from coterie.seeds import seed_of
 
@@ -52,6 +52,8 @@ VALUES = {Asked: attrgetter("prompts", "max_tokens", "stop"), Rewarded: attrgett
 """What says that two of the events a replay is full of are the same."""
 LONGEST_EPISODE = 2000
 """Decision points of an episode: more is a loop that a model's words keep going."""
+MOST_AT_ONCE = 256
+"""Prompts of one decision point, for the same reason."""
 NEVER_AWAITED = (
     "what {} makes was never awaited, so nothing was done; write `await` before it: `reply = await scene.ask(…)`"
 )
@@ -113,7 +115,8 @@ class Cursor:
         self._watch = watch or Watch()
         self._events: list[Event] = []
         self._roles = frozenset(environment.roles)
-        self._spoke: dict[str, int] = {}
+        self._spoke: dict[str, tuple[int, dict[str, Reply]]] = {}
+        """Of each role, the point of its latest replies, and these by speaker."""
         self._points: list[int] = []
         self._turn = -1
         self._external = False
@@ -263,10 +266,13 @@ class Cursor:
     async def ask(
         self, prompts: Mapping[str, Prompt], max_tokens: int | None, stop: tuple[str, ...]
     ) -> Mapping[str, Reply]:
-        if not isinstance(prompts, Mapping):
-            raise EnvError(f"scene.ask_all takes a prompt by role, {{role: prompt}}, not {prompts!r:.80}")
-        if not prompts or not self._roles.issuperset(prompts):
+        if not prompts or not self._roles.issuperset(map(role_of, prompts)):
             raise EnvError(f"play asked {sorted(prompts)}; the roles are {sorted(self._roles)}")
+        if len(prompts) > MOST_AT_ONCE:
+            raise EnvError(
+                f"play of task {self.task.id} asked {len(prompts)} prompts at once, more than {MOST_AT_ONCE}; bound "
+                "what a model's words decide"
+            )
         if len(self._points) >= LONGEST_EPISODE:
             raise EnvError(
                 f"play of task {self.task.id} has more than {LONGEST_EPISODE} decision points; bound its loops"
@@ -313,16 +319,12 @@ class Cursor:
         self._turn = number
         self._say(TurnBegan(number))
 
-    def reward(self, role: str | None, value: float, name: str) -> None:
+    def reward(self, role: str | Reply | None, value: float, name: str) -> None:
         value = checked_number(value, f"the reward '{name}' of {role or 'the team'}", LARGEST_REWARD)
         name = one_line(checked_text(name, "a reward's name"))
-        if role is not None and role not in self._roles:
-            raise EnvError(f"the reward '{name}' is for role {role!r:.80}; the roles are {sorted(self._roles)}")
-        if role is not None and role not in self._spoke:
-            raise EnvError(f"the reward '{name}' is for role '{role}', which has not spoken")
-        point = None if role is None else self._spoke[role]
-        again = self._again(Rewarded, role, point, value, name)
-        self._say(again or Rewarded(role, point, value, name))
+        speaker, point = (None, None) if role is None else self._rewarded(role, name)
+        again = self._again(Rewarded, speaker, point, value, name)
+        self._say(again or Rewarded(speaker, point, value, name))
 
     def outcome(self, solved: bool, reason: str) -> None:
         reason = one_line(checked_text(reason, "the reason of scene.fail"))
@@ -334,6 +336,24 @@ class Cursor:
         self._say(Noted(one_line(checked_text(name, "a metric's name")), value))
 
     # Behind them.
+
+    def _rewarded(self, whose: str | Reply, name: str) -> tuple[str, int]:
+        """The speaker that a reward is for, and the point where it spoke. Raises: EnvError: none, or several."""
+        role = whose.role if isinstance(whose, Reply) else whose
+        if role not in self._roles:
+            raise EnvError(f"the reward '{name}' is for role {role!r:.80}; the roles are {sorted(self._roles)}")
+        if role not in self._spoke:
+            raise EnvError(f"the reward '{name}' is for role '{role}', which has not spoken")
+        point, latest = self._spoke[role]
+        speakers = [one for one, reply in latest.items() if not isinstance(whose, Reply) or reply is whose]
+        if not speakers:
+            raise EnvError(f"the reward '{name}' is for a reply that is none of the latest of role '{role}'")
+        if len(speakers) > 1:
+            raise EnvError(
+                f"the reward '{name}' is for role '{role}', which spoke {len(latest)} times at once; say for which: "
+                "scene.reward(reply, …)"
+            )
+        return speakers[0], point
 
     def _whereabouts(self) -> str:
         """Which piece of `play` runs: since what it was last told."""
@@ -380,8 +400,11 @@ class Cursor:
         return self._recorded[at]
 
     def _apply(self, answer: Answered) -> None:
+        spoke: dict[str, dict[str, Reply]] = {}
+        for speaker, reply in answer.replies.items():
+            spoke.setdefault(role_of(speaker), {})[speaker] = reply
+        self._spoke |= {role: (self._asked, replies) for role, replies in spoke.items()}
         for role, reply in answer.replies.items():
-            self._spoke[role] = self._asked
             if reply.finish == "context":  # whatever `play` makes of the silence, the episode is no success
                 self._overlong = f"the prompt of {role} outgrew the context"
         if answer.chance is not None:

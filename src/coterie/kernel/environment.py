@@ -24,6 +24,7 @@ STARTERS = {
     "starter-code": "code",
     "starter-assistants": "assistants",
     "starter-assistants-solo": "assistants_solo",
+    "starter-tally": "tally",
 }
 """The small models that are shipped: their names, and their folders in `starters/`."""
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 
 from coterie.errors import EnvError
-from coterie.kernel.scene import JSON, Effect, Reply
+from coterie.kernel.scene import JSON, Effect, Reply, role_of
 
 Horizon = Literal["point", "turn", "episode"]
 SampleFinish = Literal["stop", "string", "length", "context"]
@@ -70,7 +70,10 @@ LoggedPrompt = str | tuple[ChatMessage, ...]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`play` asks one or several roles; a decision point."""
+    """`play` asks one or several roles; a decision point.
+
+    prompts: by speaker: the role, or `role#2` for the third of several prompts that one role is asked at once.
+    """
 
     prompts: Mapping[str, LoggedPrompt]
     max_tokens: int | None = None
@@ -117,7 +120,7 @@ class TurnBegan:
 
 @dataclass(frozen=True, slots=True)
 class Rewarded:
-    """A reward. role and point: whose sample it is bound to; both None: the whole team's."""
+    """A reward. role and point: the speaker and point whose sample it is bound to; both None: the whole team's."""
 
     role: str | None
     point: int | None
@@ -187,7 +190,8 @@ class Log:
         sums: dict[str, float] = {}
         for event in self.events:
             if isinstance(event, Rewarded):
-                sums[event.role or "team"] = sums.get(event.role or "team", 0.0) + event.value
+                name = role_of(event.role) if event.role else "team"
+                sums[name] = sums.get(name, 0.0) + event.value
         return sums
 
     def replies(self) -> Iterator[tuple[int, Reply]]:
@@ -219,7 +223,7 @@ class Point:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Who speaks here."""
+        """Who speaks here: roles, or `role#0`, `role#1`, … where one is asked several times."""
         return tuple(self.asked.prompts)
 
 
@@ -238,10 +242,10 @@ def value(
 
     The window opens with the point's answer and closes at the next decision point ("point"), the
     next turn mark ("turn") or the end ("episode"). Local rewards bound to later samples of that
-    role count under "episode" only.
+    role count under "episode" only; those of its other replies at the same point never do.
 
     Args: events: a branch to its end, from the episode's beginning or from decision `first` on. point:
-        which decision. role: None for the team as one, with every role's local rewards of the window.
+        which decision. role: its speaker; None for the team as one, with every role's local rewards of the window.
         team_weight: alpha of AT-GRPO, without unit.
     Raises: ValueError: the point has no answer in these events.
     Source: arXiv:2510.11062, eq. of the mixed reward; the horizon makes "that turn's" explicit.
@@ -254,7 +258,9 @@ def value(
             parts[f"team/{event.name}"] = parts.get(f"team/{event.name}", 0.0) + team_weight * event.value
         elif role is None:
             parts[f"{event.role}/{event.name}"] = parts.get(f"{event.role}/{event.name}", 0.0) + event.value
-        elif event.role == role and (horizon == "episode" or event.point == point):
+        elif role_of(event.role) == role_of(role) and (
+            event.role == role if event.point == point else horizon == "episode"
+        ):
             parts[event.name] = parts.get(event.name, 0.0) + event.value
     return Value(sum(parts.values()), parts)
 

@@ -19,7 +19,7 @@ Scope = Literal["prompt", "task"]
 
 
 class Key(NamedTuple):
-    """What a group's members share. path: the branch and point, or "*" for whole episodes."""
+    """What a group's members share. path: the branch and point, `#2` for the third prompt of a role there, or "*"."""
 
     task: str
     episode: int
@@ -29,7 +29,7 @@ class Key(NamedTuple):
     @property
     def point(self) -> int:
         """The decision point's number in its episode; 0 for whole episodes."""
-        return int(self.path.rpartition("@")[2]) if "@" in self.path else 0
+        return int(self.path.rpartition("@")[2].partition("#")[0]) if "@" in self.path else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,8 @@ def _check_roles(environment: Environment, where: str) -> None:
     for role in found:
         if not isinstance(role, str) or not role.strip() or not role.isprintable():
             raise EnvError(f"{where}: the role {role!r} is no name; {advice}")
+        if "#" in role:
+            raise EnvError(f"{where}: the role {role!r} holds a '#', which numbers replies; give it another name")
         if role == TEAM:
             raise EnvError(f"{where}: the role '{TEAM}' is what metrics call the team; give it another name")
     if len(set(found)) < len(found):

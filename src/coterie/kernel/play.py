@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from coterie.errors import ConfigError, Unavailable
 from coterie.kernel import calls
@@ -17,7 +17,7 @@ from coterie.kernel.environment import Environment, Split, Task
 from coterie.kernel.episode import LoggedPrompt, Point, Sample, text_of
 from coterie.kernel.front import FRONTS, RETRIES, Budget, Samples, T
 from coterie.kernel.mistakes import task_of
-from coterie.kernel.scene import JSON, Reply
+from coterie.kernel.scene import JSON, Reply, role_of
 from coterie.kernel.team import Team
 from coterie.kernel.watchdog import PLAY_TIMEOUT_S, Watch
 from coterie.seeds import seed_of
@@ -61,6 +61,14 @@ def majority(samples: Samples) -> Sample:
     """
     count = Counter(sample.text for sample in samples)
     return max(samples, key=lambda sample: count[sample.text])
+
+
+class Drawn(NamedTuple):
+    """A sample of an episode: the number of its point, the speaker there, and what was sampled."""
+
+    point: int
+    speaker: str
+    sample: Sample
 
 
 class Play:
@@ -116,9 +124,10 @@ class Play:
             watch=self._watch,
         )
 
-    def key(self, cursor: Cursor, point: Point, role: str) -> tuple[str, int, str, str]:
+    def key(self, cursor: Cursor, point: Point, speaker: str) -> tuple[str, int, str, str]:
         """What names a place where samples are drawn: (task, episode, path, role)."""
-        return (cursor.task.id, int(cursor.id.split("/")[0]), point.path, role)
+        role, numbered, number = speaker.partition("#")
+        return (cursor.task.id, int(cursor.id.split("/")[0]), f"{point.path}{numbered}{number}", role)
 
     async def ask(
         self,
@@ -129,46 +138,45 @@ class Play:
         roles: Sequence[str] | None = None,
         temperature: float | None = None,
     ) -> dict[str, Samples]:
-        """Each role's replies at an open point, but for those whose seat is taken.
+        """Each speaker's replies at an open point, but for those whose seat is taken.
 
-        A role whose prompt has outgrown its model's context is not asked: its samples are silent.
+        One whose prompt has outgrown its model's context is not asked: its samples are silent.
 
-        Args: draws: samples a role. roles: of these alone. temperature: instead of the run's.
+        Args: draws: samples a speaker. roles: of these speakers alone. temperature: instead of the run's.
         Raises: Unavailable: the engine failed, retries included. ConfigError: the first prompt of an
             episode does not fit.
         """
-        asked = [role for role in roles or point.roles if role not in self._seats]
-        requests = {role: self._request(cursor, point, role, draws, temperature) for role in asked}
-        sent = tuple(request for request in requests.values() if request is not None)
-        answers = dict(
-            zip((request.role for request in sent), await self._front.ask(sent) if sent else [], strict=True)
-        )
-        for role in requests.keys() - answers.keys():
+        asked = [speaker for speaker in roles or point.roles if role_of(speaker) not in self._seats]
+        requests = {speaker: self._request(cursor, point, speaker, draws, temperature) for speaker in asked}
+        sent = {speaker: request for speaker, request in requests.items() if request is not None}
+        answers = dict(zip(sent, await self._front.ask(tuple(sent.values())) if sent else [], strict=True))
+        for speaker in requests.keys() - answers.keys():
+            role = role_of(speaker)
             self.budget.overlong[role] += 1
-            answers[role] = (Sample(role, self.team.roles[role], -1, (), (), (), "context", ""),) * draws
-        return {role: answers[role] for role in asked}
+            answers[speaker] = (Sample(role, self.team.roles[role], -1, (), (), (), "context", ""),) * draws
+        return {speaker: answers[speaker] for speaker in asked}
 
     async def run(
         self, cursor: Cursor, until: Callable[[Point], bool] | None = None, *, temperature: float | None = None
-    ) -> list[tuple[int, Sample]]:
+    ) -> list[Drawn]:
         """Plays on with the current team to the end, or to the first point where `until` holds.
 
         Args: temperature: instead of the run's.
-        Returns: what it drew, with the number of the point; the log is the cursor's.
+        Returns: what it drew; the log is the cursor's.
         """
-        drawn: list[tuple[int, Sample]] = []
+        drawn: list[Drawn] = []
         with self._watch:
             while (point := await cursor.advance()) is not None and not (until and until(point)):
                 answers = await self.ask(cursor, point, self._votes, temperature=temperature)
-                chosen = {role: majority(samples) for role, samples in answers.items()}
-                drawn += [(point.index, sample) for sample in chosen.values() if not sample.silent]
-                replies = {role: sample.reply() for role, sample in chosen.items()}
-                for role in point.roles:
+                chosen = {speaker: majority(samples) for speaker, samples in answers.items()}
+                drawn += [Drawn(point.index, *one) for one in chosen.items() if not one[1].silent]
+                replies = {speaker: sample.reply() for speaker, sample in chosen.items()}
+                for speaker in point.roles:
+                    _, episode, _, role = self.key(cursor, point, speaker)
                     if role in self._seats:
-                        asked = point.asked.prompts[role]
-                        _, episode, _, _ = self.key(cursor, point, role)
+                        asked = point.asked.prompts[speaker]
                         told = self.recall.told(asked, role, cursor.task, episode) if self.recall else asked
-                        replies[role] = Reply(role, self._seats[role](text_of(told)))
+                        replies[speaker] = Reply(role, self._seats[role](text_of(told)))
                 cursor.answer(replies)
         return drawn
 
@@ -181,13 +189,14 @@ class Play:
             return await self._front.together(branches)
 
     def _request(
-        self, cursor: Cursor, point: Point, role: str, draws: int, temperature: float | None
+        self, cursor: Cursor, point: Point, speaker: str, draws: int, temperature: float | None
     ) -> Request | None:
-        """A role's question; None where what was said so far has made its prompt too long."""
+        """A speaker's question; None where what was said so far has made its prompt too long."""
+        key = self.key(cursor, point, speaker)
+        role = key[-1]
         policy = self.team.roles[role]
         engine = self._front.engine
-        key = self.key(cursor, point, role)
-        prompt = point.asked.prompts[role]
+        prompt = point.asked.prompts[speaker]
         prompt_ids = engine.render(policy, role, prompt)
         max_tokens = point.asked.max_tokens or self.sampling.max_tokens
         context = engine.context(policy)

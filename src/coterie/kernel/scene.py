@@ -7,12 +7,15 @@ nothing of policies, groups or training. How it is driven, forked and replayed: 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import currentframe
 from random import Random
 from types import CodeType
-from typing import Any, Literal, Protocol, TypedDict, TypeVar
+from typing import Any, Literal, Protocol, TypedDict, TypeVar, overload
+
+from coterie.errors import EnvError
 
 Finish = Literal["stop", "length", "context"]
 Effect = Literal["none", "external"]
@@ -56,7 +59,7 @@ class Stage(Protocol):
     ) -> Mapping[str, Reply]: ...
     async def call(self, function: Callable[..., JSON], args: tuple[JSON, ...], effect: Effect) -> JSON: ...
     def turn(self, number: int) -> None: ...
-    def reward(self, role: str | None, value: float, name: str) -> None: ...
+    def reward(self, role: str | Reply | None, value: float, name: str) -> None: ...
     def outcome(self, solved: bool, reason: str) -> None: ...
     def metric(self, name: str, value: float) -> None: ...
 
@@ -84,11 +87,32 @@ class Scene:
         """
         return self._noted(self._one(self._made, role, prompt, max_tokens, stop))
 
+    @overload
     def ask_all(
         self, prompts: Mapping[str, Prompt], *, max_tokens: int | None = None, stop: str | Sequence[str] = ()
-    ) -> Coroutine[Any, Any, Mapping[str, Reply]]:
-        """Roles speak at once; none sees another's reply. `await` it for the replies."""
-        return self._noted(self._all(self._made, prompts, max_tokens, stop))
+    ) -> Coroutine[Any, Any, Mapping[str, Reply]]: ...
+
+    @overload
+    def ask_all(
+        self, prompts: Sequence[tuple[str, Prompt]], *, max_tokens: int | None = None, stop: str | Sequence[str] = ()
+    ) -> Coroutine[Any, Any, list[Reply]]: ...
+
+    def ask_all(
+        self,
+        prompts: Mapping[str, Prompt] | Sequence[tuple[str, Prompt]],
+        *,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+    ) -> Coroutine[Any, Any, Mapping[str, Reply] | list[Reply]]:
+        """Roles speak at once; none sees another's reply. `await` it for the replies.
+
+        Args: prompts: one a role, `{role: prompt}`; or a list of `(role, prompt)`, in which a role may stand several
+            times: the sub-agents of an orchestrator. The list may be empty, and as long as the episode decides.
+        Returns: replies by role; of a list, in its order.
+        """
+        if isinstance(prompts, Mapping):
+            return self._noted(self._all(self._made, prompts, max_tokens, stop))
+        return self._noted(self._list(self._made, prompts, max_tokens, stop))
 
     def call(self, function: Callable[..., JSON], *args: JSON, effect: Effect = "none") -> Coroutine[Any, Any, JSON]:
         """Runs something outside: a sandbox, a retrieval, a service. `await` it for the result.
@@ -119,8 +143,11 @@ class Scene:
         finally:
             self._in_turn = False
 
-    def reward(self, role: str, value: float, name: str = "local") -> None:
-        """A local reward, bound to that role's latest sample."""
+    def reward(self, role: str | Reply, value: float, name: str = "local") -> None:
+        """A local reward, bound to that role's latest sample.
+
+        Args: role: whose; or the reply itself, where the role has just said several at once.
+        """
         self._stage.reward(role, value, name)
 
     def team_reward(self, value: float, name: str = "team") -> None:
@@ -173,11 +200,40 @@ class Scene:
         del self._waiting[number]
         return await self._stage.ask(prompts, max_tokens, _stops(stop))
 
+    async def _list(
+        self, number: int, prompts: Sequence[tuple[str, Prompt]], max_tokens: int | None, stop: str | Sequence[str]
+    ) -> list[Reply]:
+        del self._waiting[number]
+        speakers = _speakers(prompts)
+        if not speakers:
+            return []
+        asked = {speaker: prompt for speaker, (_, prompt) in zip(speakers, prompts, strict=True)}
+        replies = await self._stage.ask(asked, max_tokens, _stops(stop))
+        return [replies[speaker] for speaker in speakers]
+
     async def _outside(
         self, number: int, function: Callable[..., JSON], args: tuple[JSON, ...], effect: Effect
     ) -> JSON:
         del self._waiting[number]
         return await self._stage.call(function, args, effect)
+
+
+def role_of(speaker: str) -> str:
+    """Whose reply is meant: the role, of which `worker#2` is the third reply at one point."""
+    return speaker.partition("#")[0]
+
+
+def _speakers(prompts: Sequence[tuple[str, Prompt]]) -> list[str]:
+    """A name for each reply: the role, numbered where it is asked several times. Raises: EnvError: no such list."""
+    if isinstance(prompts, str) or not all(isinstance(one, tuple) and len(one) == 2 for one in prompts):
+        raise EnvError(f"scene.ask_all takes {{role: prompt}}, or a list of (role, prompt), not {prompts!r:.80}")
+    roles = [role for role, _ in prompts]
+    seen: Counter[str] = Counter()
+    speakers: list[str] = []
+    for role in roles:
+        speakers.append(f"{role}#{seen[role]}" if roles.count(role) > 1 else role)
+        seen[role] += 1
+    return speakers
 
 
 def _stops(stop: str | Sequence[str]) -> tuple[str, ...]:

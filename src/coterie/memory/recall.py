@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from coterie.kernel.environment import Task
 from coterie.kernel.episode import Asked, ChatMessage, Log, LoggedPrompt
+from coterie.kernel.scene import role_of
 from coterie.memory.hygiene import source
 from coterie.memory.retrieval import index, overlap
 from coterie.memory.store import Entry, MemoryConfig, Store
@@ -91,8 +92,8 @@ class Recall:
         number = int(log.id.split("/")[0])
         events = [
             replace(event, prompts={
-                role: self.told(prompt, role, task, number) if self.seen(role, task, number) else prompt
-                for role, prompt in event.prompts.items()
+                one: self.told(prompt, role, task, number) if self.seen(role, task, number) else prompt
+                for one, prompt in event.prompts.items() for role in (role_of(one),)
             }) if isinstance(event, Asked) else event
             for event in log.events
         ]  # fmt: skip

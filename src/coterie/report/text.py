@@ -32,11 +32,12 @@ def tree_text(played: Played) -> str:
             elif isinstance(event, Asked):
                 asked += 1
                 path = f"{log.id}@{asked}"
-                for role, prompt in event.prompts.items():
-                    lines.append(f"  point {asked}, {role} is asked")
+                for speaker, prompt in event.prompts.items():
+                    role, numbered, number = speaker.partition("#")
+                    lines.append(f"  point {asked}, {speaker} is asked")
                     lines += _indented(text_of(prompt), "    | ")
                     for group, earned in zip(played.collected.groups, played.advantages, strict=True):
-                        if group.key.path == path and group.key.role == role:
+                        if group.key.path == f"{path}{numbered}{number}" and group.key.role == role:
                             lines += _members(group, earned)
             elif isinstance(event, Ended):
                 lines.append(f"  {event.reason}")

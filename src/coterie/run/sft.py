@@ -23,7 +23,7 @@ from coterie.kernel.environment import Environment, Lesson
 from coterie.kernel.episode import Sample
 from coterie.kernel.loops import drive
 from coterie.kernel.mistakes import task_of
-from coterie.kernel.scene import Reply
+from coterie.kernel.scene import Reply, role_of
 from coterie.kernel.team import Graded
 from coterie.learning.learner import LocalLearner
 from coterie.learning.loss import PolicyGradient
@@ -117,12 +117,13 @@ async def _played(environment: Environment, cursor: Cursor, rng: Random, recall:
     shown: list[Lesson] = []
     while (point := await cursor.advance()) is not None:
         replies: dict[str, Reply] = {}
-        for role, asked in point.asked.prompts.items():
+        for speaker, asked in point.asked.prompts.items():
+            role = role_of(speaker)
             prompt = recall.told(asked, role, cursor.task, 0) if recall else asked
             if not isinstance(prompt, str):
                 raise ConfigError("sft learns from prompts that are strings; write lessons() for chats")
             shown.append(Lesson(role, prompt, environment.demonstrate(role, cursor.task, prompt, rng)))
-            replies[role] = Reply(role, shown[-1].reply)
+            replies[speaker] = Reply(role, shown[-1].reply)
         cursor.answer(replies)
     return shown
 

@@ -13,14 +13,12 @@ from typing import Any, Literal
 
 from coterie.errors import Unavailable
 from coterie.kernel.environment import Task
-from coterie.kernel.episode import Asked, Event, Log, Rewarded, Sample
+from coterie.kernel.episode import Asked, Event, Log, Rewarded
 from coterie.kernel.group import Collected, Group, Key, Member
-from coterie.kernel.play import Play
+from coterie.kernel.play import Drawn, Play
 
 By = Literal["team", "role"]
 Count = Literal["episode", "reply"]
-Drawn = Sequence[tuple[int, Sample]]
-"""An episode's samples, with the numbers of their points."""
 TEAM = "team"
 """How the whole team is named, in keys and in rewards."""
 
@@ -82,28 +80,28 @@ def _earned(parts: Mapping[str, float]) -> dict[str, Any]:
     return {"returns": (sum(parts.values()),), "parts": dict(parts)}
 
 
-def _member(log: Log, drawn: Drawn, team_weight: float) -> Member:
+def _member(log: Log, drawn: Sequence[Drawn], team_weight: float) -> Member:
     parts = {name: (team_weight if name == TEAM else 1.0) * total for name, total in log.rewards().items()}
-    return Member(tuple(sample for _, sample in drawn), **_earned(parts))
+    return Member(tuple(one.sample for one in drawn), **_earned(parts))
 
 
-async def _episode(play: Play, task: Task, episode: int) -> tuple[Log, Drawn]:
+async def _episode(play: Play, task: Task, episode: int) -> tuple[Log, Sequence[Drawn]]:
     cursor = play.start(task, episode)
     drawn = await play.run(cursor)
     return cursor.log, drawn
 
 
 def _steps(
-    task: Task, played: Sequence[tuple[Log, Drawn]], team_weight: float, discount: float, weight: float
+    task: Task, played: Sequence[tuple[Log, Sequence[Drawn]]], team_weight: float, discount: float, weight: float
 ) -> list[Group]:
     """Groups of two and more samples of a role that answer the same prompt, wherever in the task's episodes."""
     lots: dict[tuple[str, tuple[int, ...]], list[Member]] = {}
     for log, drawn in played:
-        for role in {sample.role: None for _, sample in drawn}:
-            mine = [(point, sample) for point, sample in drawn if sample.role == role]
-            after = to_go(log.events, [point for point, _ in mine], role, team_weight, discount)
-            for (_, sample), value in zip(mine, after, strict=True):
-                lots.setdefault((role, sample.prompt_ids), []).append(Member((sample,), (value,)))
+        for role in {one.sample.role: None for one in drawn}:
+            mine = [one for one in drawn if one.sample.role == role]
+            after = to_go(log.events, [(one.point, one.speaker) for one in mine], role, team_weight, discount)
+            for one, value in zip(mine, after, strict=True):
+                lots.setdefault((role, one.sample.prompt_ids), []).append(Member((one.sample,), (value,)))
     return [
         Group(Key(task.id, 0, f"state {number}", role), "prompt", tuple(lot), weight=weight)
         for number, ((role, _), lot) in enumerate(lots.items())
@@ -112,23 +110,29 @@ def _steps(
 
 
 def to_go(
-    events: Sequence[Event], points: Sequence[int], role: str, team_weight: float, discount: float
+    events: Sequence[Event], decisions: Sequence[tuple[int, str]], role: str, team_weight: float, discount: float
 ) -> list[float]:
-    """What a role earned from each of its decisions on: sum of discount^k x (what its k-th next decision earned).
+    """What a role earned from each of its decisions on: what it earned, and discount x (what its next point came to).
 
-    What a decision earned is team_weight x (team rewards) + (its own local rewards), given before its next one.
+    What a decision earned is team_weight x (team rewards) + (its own local rewards), given before the role's next
+    point; where it said several things at once, a point came to its team rewards and the local ones of all of them.
 
-    Args: points: its decisions, in order.
+    Args: decisions: the point and speaker of each, in order.
     """
-    earned = [0.0] * len(points)
+    points = sorted({point for point, _ in decisions})
+    team, local = [0.0] * len(points), dict.fromkeys(decisions, 0.0)
     asked = -1
     for event in events:
         if isinstance(event, Asked):
             asked += 1
-        elif isinstance(event, Rewarded) and event.role in (None, role):
-            at = bisect_right(points, asked if event.point is None else event.point) - 1
-            if at >= 0:
-                earned[at] += (team_weight if event.role is None else 1.0) * event.value
-    for at in range(len(points) - 2, -1, -1):
-        earned[at] += discount * earned[at + 1]
-    return earned
+        elif isinstance(event, Rewarded) and event.role is None:
+            if (at := bisect_right(points, asked) - 1) >= 0:
+                team[at] += team_weight * event.value
+        elif isinstance(event, Rewarded) and (decision := (event.point or 0, event.role or "")) in local:
+            local[decision] += event.value
+    later = 0.0
+    after: dict[int, float] = {}
+    for at, point in reversed(list(enumerate(points))):
+        after[point] = team[at] + discount * later
+        later = after[point] + sum(value for (where, _), value in local.items() if where == point)
+    return [local[point, speaker] + after[point] for point, speaker in decisions]

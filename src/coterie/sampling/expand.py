@@ -41,8 +41,8 @@ Expansion = Literal["all", "greedy"]
 class Plan:
     """How a task is expanded.
 
-    max_nodes: more of them under "all" are an error. greedy_baseline: groups are judged by the greedy joint
-    action's return.
+    max_nodes: more of them under "all" are an error. max_joint_actions: so are more of a node under "cross".
+    greedy_baseline: groups are judged by the greedy joint action's return.
     """
 
     num_generations: int
@@ -51,6 +51,7 @@ class Plan:
     discount: float
     team_weight: float
     max_nodes: int
+    max_joint_actions: int = 64
     greedy_baseline: bool = False
 
 
@@ -156,10 +157,16 @@ async def _play_on(
 
 
 def _joints(roles: Sequence[str], plan: Plan) -> list[dict[str, int]]:
-    """Which of its draws each role plays, for every joint action."""
+    """Which of its draws each role plays, for every joint action. Raises: ConfigError: there are too many."""
     draws = range(plan.num_generations)
     if plan.joint == "aligned":
         return [dict.fromkeys(roles, draw) for draw in draws]
+    if plan.num_generations ** len(roles) > plan.max_joint_actions:
+        raise ConfigError(
+            f"joint = 'cross' makes {plan.num_generations}^{len(roles)} joint actions of {', '.join(roles)}, more than "
+            f"algorithm.max_joint_actions = {plan.max_joint_actions}; raise it, lower num_generations, or use "
+            "joint = 'aligned'"
+        )
     return [dict(zip(roles, chosen, strict=True)) for chosen in itertools.product(draws, repeat=len(roles))]
 
 

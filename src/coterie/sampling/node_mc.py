@@ -29,7 +29,7 @@ from coterie.kernel.environment import Task
 from coterie.kernel.episode import Event, Point, Sample, Value, value
 from coterie.kernel.group import Collected, Group, Key, Member
 from coterie.kernel.play import Play
-from coterie.kernel.scene import Reply
+from coterie.kernel.scene import Reply, role_of
 from coterie.seeds import seed_of
 
 Nodes = Literal["all", "uniform", "per_agent"]
@@ -58,7 +58,7 @@ class _Decision:
     """One reply of the base: where, whose, what everybody said at that point, and for how many it was drawn."""
 
     point: Point
-    role: str
+    speaker: str
     sample: Sample
     replies: dict[str, Reply]
     weight: float = 1.0
@@ -96,7 +96,7 @@ async def _base(play: Play, task: Task, number: int, plan: Plan) -> Collected:
             play.budget.dropped["after_external"] += len(drawn)
         else:
             decisions += [
-                _Decision(point, role, sample, replies) for role, (sample,) in drawn.items() if not sample.silent
+                _Decision(point, one, sample, replies) for one, (sample,) in drawn.items() if not sample.silent
             ]
         base.answer(replies)
     if plan.reuse_base and base.acted:  # as for an alternative that would
@@ -114,7 +114,7 @@ def chosen(decisions: Sequence[_Decision], plan: Plan, rng: Random) -> list[_Dec
         return list(decisions)
     lots: dict[str, list[int]] = {}
     for at, one in enumerate(decisions):
-        lots.setdefault(one.role if plan.nodes == "per_agent" else "", []).append(at)
+        lots.setdefault(role_of(one.speaker) if plan.nodes == "per_agent" else "", []).append(at)
     weights: dict[int, float] = {}
     for _, lot in sorted(lots.items()):
         drawn = rng.sample(lot, min(plan.num_nodes, len(lot)))
@@ -125,13 +125,13 @@ def chosen(decisions: Sequence[_Decision], plan: Plan, rng: Random) -> list[_Dec
 async def _node(play: Play, base: Cursor, node: _Decision, plan: Plan) -> list[Group]:
     """The group of one node; none when one would change the world, or faults left fewer than two."""
     index = node.point.index
-    branch = f"{index}.{node.role}"
+    branch = f"{index}.{node.speaker}"
     fork = base.fork(index, branch)
     point = await fork.advance()
     assert point is not None
     fresh = plan.num_generations - plan.reuse_base
-    drawn = await play.ask(fork, point, fresh, roles=(node.role,))
-    samples = [*[node.sample] * plan.reuse_base, *drawn[node.role]]
+    drawn = await play.ask(fork, point, fresh, roles=(node.speaker,))
+    samples = [*[node.sample] * plan.reuse_base, *drawn[node.speaker]]
     said = [sample.completion_ids for sample in samples]
     first = [said.index(ids) for ids in said]
     tried = sorted(set(first))
@@ -151,7 +151,7 @@ async def _node(play: Play, base: Cursor, node: _Decision, plan: Plan) -> list[G
     if len(members) < 2:
         play.budget.dropped["lone"] += len(members)
         return []
-    key = Key(*play.key(base, node.point, node.role))
+    key = Key(*play.key(base, node.point, node.speaker))
     committed = 0 if plan.reuse_base else None
     return [Group(key, "prompt", tuple(members), weight=node.weight, committed=committed, last=last, pooled=True)]
 
@@ -162,7 +162,7 @@ async def _alternative(
     """All that followed one alternative. Raises: Unavailable: it would change the world, or could not be played."""
     index = node.point.index
     own = plan.reuse_base and number == 0
-    answer = {**node.replies, node.role: sample.reply()}
+    answer = {**node.replies, node.speaker: sample.reply()}
     played = await play.together(
         *(
             _continuation(play, base.fork(index, f"{branch}.{at}", trial=True), node, answer, at, number, plan)
@@ -174,7 +174,7 @@ async def _alternative(
             raise one
     tails = [one for one in played if not isinstance(one, Unavailable)]
     if own:
-        tails.insert(0, _tail(base.since(index), index, node.role, plan))
+        tails.insert(0, _tail(base.since(index), index, node.speaker, plan))
     if not tails:
         raise Unavailable("alternative", f"no continuation of {branch} could be played")
     return tails
@@ -186,12 +186,12 @@ async def _continuation(
     await fork.advance()
     fork.answer(answer, chance=number * plan.continuations + at)
     await play.run(fork)
-    return _tail(fork.since(node.point.index), node.point.index, node.role, plan)
+    return _tail(fork.since(node.point.index), node.point.index, node.speaker, plan)
 
 
-def _tail(events: Sequence[Event], index: int, role: str, plan: Plan) -> _Tail:
+def _tail(events: Sequence[Event], index: int, speaker: str, plan: Plan) -> _Tail:
     asked = sum(event.kind == "asked" for event in events)
-    return _Tail(value(events, index, role, "episode", plan.team_weight, first=index), asked == 1)
+    return _Tail(value(events, index, speaker, "episode", plan.team_weight, first=index), asked == 1)
 
 
 def _member(sample: Sample, tails: Sequence[_Tail]) -> Member:

@@ -1,0 +1,109 @@
+"""Tally: a lead decides how many counters a row is cut up for; how large the team is, it says itself.
+
+A row of cells, some marked: `x . x x .`. The lead is told how long it is and says for how many counters it shall be
+cut; each counter sees one piece and says how many marks it holds; the task is solved when their numbers add up to
+all. Counters err on long pieces and cost something each, so the lead has to know what they can do. The shipped example
+of a role that is asked several prompts at once, and of a team that grows and shrinks.
+
+Rewards: a counter earns 0 for a right number, -1 for a wrong one; the lead -`cost` for each counter, and -1 where it
+says no number; the team 1 when the task is solved.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from random import Random
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from coterie.kernel.environment import Environment, Split, Task, split_of
+from coterie.kernel.scene import Prompt, Scene
+from coterie.seeds import seed_of
+
+MOST = 6
+"""Counters that the lead may ask for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Task):
+    """Cells in order: x is marked, . is not."""
+
+    cells: str = ""
+
+
+class Tally(Environment):
+    """A lead says how many counters share a row; each counts the marks of its piece."""
+
+    roles: ClassVar = ("lead", "counter")
+    team_reward_range: ClassVar = (0.0, 1.0)
+    starter: ClassVar[str] = "starter-tally"
+
+    shortest: int = Field(default=6, ge=1)
+    """Cells of a row, at least."""
+    longest: int = Field(default=24, ge=1, le=60)
+    """Cells of a row, at most."""
+    cost: float = Field(default=0.02, ge=0)
+    """What each counter costs the lead."""
+    naive: float = Field(default=0.7, ge=0, le=1)
+    """How often a demonstrated counter looks at the first four cells of its piece alone."""
+
+    def recommended(self) -> dict[str, dict[str, Any]]:
+        """A policy a role: a minute on two cores."""
+        return {
+            "algorithm": {"name": "at_grpo", "advantage": "center"},
+            "team": {role: role for role in self.roles},
+            "policies": {role: {} for role in self.roles},
+            "optimizer": {"lr": 5e-4, "warmup_steps": 5},
+            "train": {"steps": 40, "tasks_per_step": 16, "eval_every": 10, "eval_tasks": 400, "mute_every": 0},
+        }
+
+    def task(self, split: Split, index: int) -> Row:
+        """A row whose content belongs to the split."""
+        rng = Random(seed_of("tally", split, index))
+        while True:
+            cells = "".join(
+                rng.choice("x.") for _ in range(rng.randint(self.shortest, max(self.shortest, self.longest)))
+            )
+            if split_of(cells) == split:
+                return Row(f"{split}-{index}", split, cells=cells)
+
+    async def play(self, task: Row, scene: Scene) -> None:
+        """The lead's number, then as many counters at once."""
+        said = await scene.ask("lead", f"{len(task.cells)} cells. How many counters?", max_tokens=4)
+        count = number(said.text)
+        if not 1 <= count <= MOST:
+            scene.reward("lead", -1.0)
+            return scene.fail("the lead said no number of counters")
+        scene.reward("lead", -self.cost * count)
+        pieces = cut(task.cells, count)
+        replies = await scene.ask_all([("counter", f"Count x: {' '.join(piece)}") for piece in pieces], max_tokens=4)
+        found = [number(reply.text) for reply in replies]
+        for piece, reply, its in zip(pieces, replies, found, strict=True):
+            scene.reward(reply, float(its == piece.count("x")) - 1)
+        solved = all(its >= 0 for its in found) and sum(found) == task.cells.count("x")
+        scene.metric("counters", count)
+        scene.team_reward(float(solved))
+        return scene.succeed() if solved else scene.fail("the numbers do not add up")
+
+    def demonstrate(self, role: str, task: Row, prompt: Prompt, rng: Random) -> str:
+        """The lead few counters, mostly; a counter the right number, or that of its first four cells."""
+        if role == "lead":
+            return str(rng.choice((1, 1, 2, 2, 3, 4, 5, 6)))
+        piece = str(prompt).rpartition(":")[2].split()
+        return str((piece[:4] if rng.random() < self.naive else piece).count("x"))
+
+
+def number(text: str) -> int:
+    """The number that a reply is, or -1: nothing else may stand beside it."""
+    said = text.strip()
+    return int(said) if said.isascii() and said.isdigit() and len(said) <= 2 else -1
+
+
+def cut(cells: str, count: int) -> list[str]:
+    """A row in `count` pieces, as equal as can be, the first ones longer; fewer where it has fewer cells."""
+    count = min(count, len(cells))
+    size, more = divmod(len(cells), count)
+    ends = [at * size + min(at, more) for at in range(count + 1)]
+    return [cells[begin:end] for begin, end in itertools.pairwise(ends)]
