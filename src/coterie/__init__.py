@@ -14,12 +14,17 @@ if TYPE_CHECKING:
     from coterie.checks.conformance import check
     from coterie.config.resolve import load_config
     from coterie.errors import CallError, CoterieError, Unavailable
-    from coterie.kernel.environment import Environment, Lesson, Task, split_of
+    from coterie.kernel.engine import Engine, EngineConfig, Request
+    from coterie.kernel.environment import Environment, Lesson, Settings, Task, split_of
+    from coterie.kernel.episode import Sample
     from coterie.kernel.scene import Reply, Scene
+    from coterie.kernel.tracker import Tracker
+    from coterie.learning.loss import Loss
     from coterie.run.ablation import Ablation
     from coterie.run.loaded import evaluate, load
     from coterie.run.sft import sft
     from coterie.run.train import train
+    from coterie.run.update import update
     from coterie.seeds import seed_of
 
 __version__ = "0.1.0"
@@ -29,11 +34,18 @@ _HOMES = {
     "Algorithm": "coterie.algorithms.base",
     "CallError": "coterie.errors",
     "CoterieError": "coterie.errors",
+    "Engine": "coterie.kernel.engine",
+    "EngineConfig": "coterie.kernel.engine",
     "Environment": "coterie.kernel.environment",
     "Lesson": "coterie.kernel.environment",
+    "Loss": "coterie.learning.loss",
     "Reply": "coterie.kernel.scene",
+    "Request": "coterie.kernel.engine",
+    "Sample": "coterie.kernel.episode",
     "Scene": "coterie.kernel.scene",
+    "Settings": "coterie.kernel.environment",
     "Task": "coterie.kernel.environment",
+    "Tracker": "coterie.kernel.tracker",
     "Unavailable": "coterie.errors",
     "check": "coterie.checks.conformance",
     "evaluate": "coterie.run.loaded",
@@ -43,17 +55,25 @@ _HOMES = {
     "sft": "coterie.run.sft",
     "split_of": "coterie.kernel.environment",
     "train": "coterie.run.train",
+    "update": "coterie.run.update",
 }
 __all__ = [
     "Ablation",
     "Algorithm",
     "CallError",
     "CoterieError",
+    "Engine",
+    "EngineConfig",
     "Environment",
     "Lesson",
+    "Loss",
     "Reply",
+    "Request",
+    "Sample",
     "Scene",
+    "Settings",
     "Task",
+    "Tracker",
     "Unavailable",
     "check",
     "evaluate",
@@ -63,6 +83,7 @@ __all__ = [
     "sft",
     "split_of",
     "train",
+    "update",
 ]
 
 

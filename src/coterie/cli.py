@@ -252,6 +252,25 @@ def play(
 
 
 @app.command()
+def update(
+    run: RunFolder,
+    step: Annotated[int, typer.Option(min=1, help="Which step; its episodes and the checkpoint before it are needed.")],
+    out: Annotated[Path | None, typer.Option(help="Write the weights here; default: compare and drop them.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make one update again from saved episodes, without sampling: coterie update RUN --step 1"""
+    from coterie.run.folder import Run
+
+    opened = Run.open(run)
+    opened.episodes(step)  # before torch is loaded
+    from coterie.run.update import update as again
+
+    found = again(opened, step, out)
+    say(json.dumps(dataclasses.asdict(found)) if as_json else str(found))
+    raise typer.Exit(1 if found.differs else 0)
+
+
+@app.command()
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; curves are overlaid.")],
     out: Annotated[Path | None, typer.Option(help="The page to write; default: report.html in the first run.")] = None,

@@ -27,6 +27,7 @@ from coterie.run.exactness import _source
 from coterie.run.folder import Run
 from coterie.run.records import Progress
 from coterie.run.train import task_index
+from tests.runs import cut_back, untimed, weights
 from tests.toys import Agree, Hears, Toy, tiny
 
 TINY = [
@@ -62,26 +63,6 @@ def whole(model, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "whole"
     train(config(model), folder)
     return folder
-
-
-def untimed(folder: Path) -> list[dict]:
-    return [
-        {key: value for key, value in line.items() if not key.startswith("time/")} for line in Run(folder).metrics()
-    ]
-
-
-def weights(folder: Path, step: int) -> dict[str, bytes]:
-    checkpoint = Run(folder).checkpoint(step)
-    return {str(file.relative_to(checkpoint)): file.read_bytes() for file in checkpoint.rglob("*.safetensors")}
-
-
-def cut_back(folder: Path, step: int) -> None:
-    """As if the run had been killed: later checkpoints are gone, later lines and episodes are there."""
-    for later in Run(folder).checkpoints():
-        if later > step:
-            shutil.rmtree(Run(folder).checkpoint(later))
-    with (folder / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 5, "half a li')
 
 
 @pytest.mark.parametrize("step", [0, 1, 3])

@@ -19,6 +19,7 @@ BENCHES = {
     "code": "the results of the programming tasks: teams, baselines, cooperation",
     "cooperation": "whom the cooperation reward of code_pair pays: cheats and honest pairs",
     "demo": "what `make demo` shows: a team before and after minutes of training",
+    "fronts": "what the eager front changes: logs, tokens that differ, time",
     "joyagents": "the results of assistants: node-wise training, its neighbours, one agent",
     "memory": "peak memory of a demo step",
     "methods": "the results of rae, reinforce_pp and gigpo beside mas_grpo, short trainings of plan_path",

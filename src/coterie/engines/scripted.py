@@ -54,7 +54,7 @@ class ScriptedEngine(Engine):
         return Sample(
             role=request.role,
             policy=request.policy,
-            version=0,
+            version=self.versions.get(request.policy, 0),
             prompt_ids=request.prompt_ids,
             completion_ids=completion,
             logprobs=(0.0,) * len(completion),

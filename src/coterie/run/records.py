@@ -14,12 +14,16 @@ from coterie.memory.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What one task of a rollout holds: where the task is found again, its groups and credit, once there is any."""
+    """What one task of a rollout holds: where the task is found again, its groups and credit, once there is any.
+
+    places: of each group, where it stood among those that were trained, or -1: it was not chosen.
+    """
 
     split: Split
     index: int
     collected: Collected
     advantages: tuple[tuple[float, ...], ...] = ()
+    places: tuple[int, ...] = ()
 
 
 PLAYED: TypeAdapter[Played] = TypeAdapter(Played)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from coterie.config.settings import Config
-from coterie.errors import CoterieError
+from coterie.errors import ConfigError, CoterieError
 from coterie.kernel.mistakes import said
 from coterie.kernel.safe import one_line
 from coterie.kernel.tracker import Line, Tracker
@@ -51,7 +51,7 @@ class Trackers:
             except CoterieError:
                 raise
             except Exception as error:  # somebody's code, which may do anything
-                raise CoterieError(
+                raise ConfigError(
                     f"tracker '{name}' ({type(tracker).__name__}) did not begin: {said(error)}; mend it, or leave "
                     f"[trackers.{name}] out"
                 ) from error

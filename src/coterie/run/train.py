@@ -273,13 +273,16 @@ def _as_trained(
     collected: Sequence[Played], groups: Sequence[Group], earned: Sequence[tuple[float, ...]]
 ) -> list[Played]:
     """What was played, each group with the weight and the advantages it was trained with: 0 where it was not chosen."""
-    chosen = {group.key: (group.weight, credit) for group, credit in zip(groups, earned, strict=True)}
+    trained = enumerate(zip(groups, earned, strict=True))
+    chosen = {group.key: (place, group.weight, tuple(credit)) for place, (group, credit) in trained}
 
     def one_task(one: Played) -> Played:
-        found = [(group, *chosen.get(group.key, (0.0, (0.0,) * len(group.members)))) for group in one.collected.groups]
-        weighed = tuple(replace(group, weight=weight) for group, weight, _ in found)
-        credit = tuple(tuple(advantages) for _, _, advantages in found)
-        return replace(one, collected=replace(one.collected, groups=weighed), advantages=credit)
+        found = [
+            (group, *chosen.get(group.key, (-1, 0.0, (0.0,) * len(group.members)))) for group in one.collected.groups
+        ]
+        weighed = tuple(replace(group, weight=weight) for group, _, weight, _ in found)
+        places, credit = tuple(place for _, place, _, _ in found), tuple(credit for *_, credit in found)
+        return replace(one, collected=replace(one.collected, groups=weighed), advantages=credit, places=places)
 
     return [one_task(one) for one in collected]
 

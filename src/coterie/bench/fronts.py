@@ -1,0 +1,138 @@
+"""What the eager front changes: equal logs with an engine that knows no rounding, and how often a token differs.
+
+Writes docs/results/fronts.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any
+
+from coterie.bench import Say
+from coterie.bench.demo import CONFIG
+from coterie.config.resolve import load_config
+from coterie.config.settings import Config
+from coterie.engines.scripted import ScriptedEngine
+from coterie.errors import Unavailable
+from coterie.kernel.engine import Engine, FrontName, Request
+from coterie.kernel.episode import Sample
+from coterie.kernel.group import Collected
+from coterie.kernel.loops import drive
+from coterie.kernel.play import Play, Sampling
+from coterie.run.weights import TeamModels
+
+PAGE = Path("docs/results/fronts.md")
+TASKS, ROUNDS = 24, 5
+LATENCY_S = 0.01
+"""Mean seconds in which the scripted engine answers one question."""
+
+
+class Slow(ScriptedEngine):
+    """Answers each question by itself, after a time that is exponential: a server that batches."""
+
+    async def generate(self, requests: Sequence[Request]) -> list[tuple[Sample, ...]]:
+        """The script's replies, when the slowest is there."""
+        waits = [Random(request.seeds[0]).expovariate(1 / LATENCY_S) for request in requests]
+        await asyncio.sleep(max(waits))
+        return await super().generate(requests)
+
+
+def run(say: Say) -> dict[str, Any]:
+    """Plays the same steps with both fronts, by turns, writes the page and returns its figures."""
+    config = load_config(CONFIG, ["train.device=cpu"])
+    found = {"scripted": _compared(config, Slow(_script), say)}
+    for dtype in ("float32", "bfloat16"):
+        models = TeamModels(load_config(CONFIG, ["train.device=cpu", f"train.dtype={dtype}"]))
+        with models.engine as engine:
+            found[dtype] = _compared(config, engine, say)
+    PAGE.write_text("\n".join(page(found)))
+    return {f"{engine}_{name}": value for engine, figures in found.items() for name, value in figures.items()}
+
+
+def page(found: dict[str, dict[str, Any]]) -> list[str]:
+    """The results page."""
+
+    def row(title: str, figures: dict[str, Any]) -> str:
+        logs = "equal, event for event" if figures["logs_equal"] else "log-probabilities rounded otherwise"
+        replies = f"{figures['replies_that_differ']} of {figures['replies']:,} ({figures['tokens']:,} tokens)"
+        return f"| {title} | {logs} | {replies} | {figures['waves_to_eager_time']} |"
+
+    return [
+        "# Results: fronts",
+        "",
+        f"Written by `coterie bench fronts`: {ROUNDS} rollouts of {TASKS} tasks of plan_path, trees of 8 replies, with "
+        "both fronts by turns, in one run.",
+        "",
+        "| engine | logs of `eager` beside those of `waves` | replies that differ, of equal prompts and seeds | time of "
+        "`waves` / time of `eager` |",
+        "|---|---|---|---|",
+        row(f"scripted, {1000 * LATENCY_S:g} ms a question, exponential", found["scripted"]),
+        row("embedded, the shipped starter, float32", found["float32"]),
+        row("embedded, the shipped starter, bfloat16", found["bfloat16"]),
+        "",
+        "A sample's chance is its own, so what is asked when does not matter to it. What does is rounding: a matrix "
+        "product of other rows has another last bit, and a token whose cumulated probability lies there is another. "
+        "`waves` computes the same rows together in every run, so a resume is exact; `eager` does not. The embedded "
+        "engine batches nothing by itself, so there `eager` only costs: it is for servers.",
+        "",
+    ]
+
+
+def _compared(config: Config, engine: Engine, say: Say) -> dict[str, Any]:
+    """What the fronts differ in with an engine."""
+    fronts: tuple[FrontName, ...] = ("waves", "eager")
+    times: dict[FrontName, list[float]] = {front: [] for front in fronts}
+    equal, replies, differ, tokens = True, 0, 0, 0
+    for step in range(ROUNDS):
+        found: dict[FrontName, list[Collected]] = {}
+        for front in fronts if step % 2 else reversed(fronts):
+            began = time.perf_counter()
+            found[front] = drive(_collected(config, front, engine, step))
+            times[front].append(time.perf_counter() - began)
+        equal &= _logs(found["waves"]) == _logs(found["eager"])
+        drawn, other = _drawn(found["waves"]), _drawn(found["eager"])
+        shared = drawn.keys() & other.keys()
+        replies += len(shared)
+        differ += sum(drawn[key] != other[key] for key in shared)
+        tokens += sum(len(drawn[key]) for key in shared)
+        say(f"{engine.title}: round {step + 1} of {ROUNDS}")
+    return {
+        "logs_equal": equal,
+        "replies": replies,
+        "replies_that_differ": differ,
+        "tokens": tokens,
+        "waves_to_eager_time": round(median(times["waves"]) / median(times["eager"]), 2),
+    }
+
+
+async def _collected(config: Config, front: FrontName, engine: Engine, step: int) -> list[Collected]:
+    play = Play(
+        config.environment, config.team, engine, seed=0, step=step, sampling=Sampling(max_tokens=32, front=front)
+    )
+    tasks = [play.task("train", index) for index in range(TASKS)]
+    found = await play.together(*(config.algorithm.collect(play, task) for task in tasks))
+    return [one for one in found if not isinstance(one, Unavailable)]
+
+
+def _script(role: str, prompt: str, rng: Random) -> str:
+    return " ".join(f"{rng.choice('abcdef')}{rng.randint(1, 6)}" for _ in range(rng.randint(1, 4)))
+
+
+def _logs(found: Sequence[Collected]) -> list[Any]:
+    return [(one.groups, one.logs) for one in found]
+
+
+def _drawn(found: Sequence[Collected]) -> dict[Any, tuple[int, ...]]:
+    """Every compared reply's tokens, by its prompt and seed."""
+    return {
+        (sample.role, sample.prompt_ids, sample.seed): sample.completion_ids
+        for one in found
+        for group in one.groups
+        for member in group.members
+        for sample in member.samples
+    }

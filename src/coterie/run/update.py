@@ -1,0 +1,129 @@
+"""One update again, from the episodes that a run has saved: nothing is played."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from coterie.config.settings import Config
+from coterie.errors import CheckpointError
+from coterie.kernel.episode import Sample
+from coterie.kernel.group import Group, Member
+from coterie.kernel.team import Graded, Team, count_tasks, route
+from coterie.models.load import load_model
+from coterie.run.exactness import exactness
+from coterie.run.files import check_free
+from coterie.run.folder import Run
+from coterie.run.metrics import update_metrics
+from coterie.run.records import Played
+from coterie.run.weights import TeamModels
+
+
+@dataclass(frozen=True, slots=True)
+class Updated:
+    """What an update came to.
+
+    metrics: of the update, by the names of docs/metrics.md. differs: what is not the run's own, by name: a policy's
+    weights, where the run has a checkpoint of that step, and metrics; empty: equal to the bit. compared: with which.
+    """
+
+    step: int
+    metrics: Mapping[str, float]
+    compared: str
+    differs: tuple[str, ...]
+
+    def __str__(self) -> str:
+        lines = [f"step {self.step} once more, from its episodes:"]
+        lines += [f"  {name}: {value:g}" for name, value in self.metrics.items() if name.startswith("policy/")]
+        if self.differs:
+            lines.append(f"not what the run did: {', '.join(self.differs)} ({self.compared} compared)")
+        else:
+            lines.append(f"equal to the bit to what the run did ({self.compared} compared)")
+        return "\n".join(lines)
+
+
+def update(run: Run | str | Path, step: int, out: Path | None = None) -> Updated:
+    """Makes one update of a run again: weights of the step before, experience of the saved rollout.
+
+    Args: out: a folder to write weights and optimizers to, as in a checkpoint; None: they are dropped.
+    Raises: CheckpointError: the step's episodes or the checkpoint before it were not kept, or what they rest on is no
+        longer here. UpdateError: it is not finite.
+    """
+    run = run if isinstance(run, Run) else Run.open(Path(run))
+    if out is not None:
+        check_free(out)
+    played = run.episodes(step)
+    if step - 1 not in run.checkpoints():
+        there = ", ".join(str(one + 1) for one in run.checkpoints() if one + 1 in run.saved_episodes())
+        raise CheckpointError(
+            f"{run.folder} has no checkpoint of step {step - 1}, where step {step} began; what can be made again: "
+            f"{there or 'nothing'} (train.checkpoint_every, train.keep_checkpoints and train.episodes_every say which)"
+        )
+    config = _as_of(run, step)
+    with run.reading(step - 1) as (checkpoint, _):
+        models = TeamModels(config, checkpoint, training=True)
+    here = exactness(config) | models.exactness()
+    rests = {name: pair for name, pair in run.differences(here).items() if name not in ("environment", "config")}
+    if rests:
+        said = "; ".join(f"{name} {was}, here {now}" for name, (was, now) in rests.items())
+        raise CheckpointError(f"{run.folder} cannot be made again exactly: it was run with {said}")
+    experience = experience_of(config.team, played)
+    learned = models.learner.update(experience, step - 1)
+    metrics = update_metrics(experience, learned)
+    if out is not None:
+        models.write(out)
+    compared, differs = _compared(run, step, models, metrics)
+    return Updated(step, metrics, compared, differs)
+
+
+def experience_of(team: Team, played: Sequence[Played]) -> dict[str, list[Graded]]:
+    """Each policy's experience of a saved step, as it was trained."""
+    same: dict[Sample, Sample] = {}
+    found = [
+        (place, _with(group, same), earned)
+        for one in played
+        for group, earned, place in zip(one.collected.groups, one.advantages, one.places, strict=True)
+    ]
+    trained = sorted((one for one in found if one[0] >= 0), key=lambda one: one[0])
+    return route(
+        team,
+        [group for _, group, _ in trained],
+        [earned for *_, earned in trained],
+        tasks=count_tasks([group for _, group, _ in found]),
+    )
+
+
+def _with(group: Group, same: dict[Sample, Sample]) -> Group:
+    """A group whose samples are the same objects wherever they stand: one that stands in several is trained once."""
+    members = (
+        Member(tuple(same.setdefault(one, one) for one in member.samples), member.returns, member.parts)
+        for member in group.members
+    )
+    return replace(group, members=tuple(members))
+
+
+def _as_of(run: Run, step: int) -> Config:
+    """The run's config with the number of steps that its schedule ran over then."""
+    config = run.config
+    changes = [change for change in run.about().get("steps_changed", ()) if change["step"] >= step]
+    if not changes:
+        return config
+    return replace(config, train=config.train.model_copy(update={"steps": changes[0]["from"]}))
+
+
+def _compared(run: Run, step: int, models: TeamModels, metrics: Mapping[str, float]) -> tuple[str, tuple[str, ...]]:
+    """What this was compared with, and what of it is another."""
+    lines = {int(line["step"]): line for line in run.metrics()}
+    differs = [name for name, value in metrics.items() if lines.get(step, {}).get(name) != value]
+    if step not in run.checkpoints():
+        return "metrics", tuple(differs)
+    with run.reading(step) as (folder, _):
+        for name in models.policies:
+            theirs = load_model(str(folder / "policies" / name), where=f"policy {name}").net.state_dict()
+            mine = models.learner.weights(name)
+            if not all(torch.equal(mine[key].cpu(), value) for key, value in theirs.items()):
+                differs.insert(0, f"weights of {name}")
+    return "weights and metrics", tuple(differs)

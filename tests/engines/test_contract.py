@@ -1,0 +1,281 @@
+"""The contract of engines, fronts and the engine's own loop, kept by every implementation, the docs' own too."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from coterie.algorithms.at_grpo import ATGRPO
+from coterie.engines.scripted import ScriptedEngine
+from coterie.engines.transformers import TransformersConfig, TransformersEngine
+from coterie.errors import EngineError, Unavailable
+from coterie.kernel.engine import Engine, Request
+from coterie.kernel.front import RETRIES, Eager, Waves
+from coterie.kernel.loops import Hosted, drive
+from coterie.kernel.play import Play, Sampling
+from coterie.learning.distribution import log_distribution
+from coterie.registry import find
+from tests.test_docs import ROOT, blocks
+from tests.toys import TEAM, Agree, Sequential, counting, policies, tiny
+
+
+def plain(folder: Path) -> type[Engine]:
+    """The engine of docs/extending.md."""
+    file = folder / "mine.py"
+    file.write_text("\n\n".join(blocks(ROOT / "docs/extending.md", "python")))
+    return find("engine", f"{file}:Plain", Engine)
+
+
+@pytest.fixture(params=["scripted", "transformers", "transformers, two rows", "of the docs"])
+def engine(request, tmp_path) -> Engine:
+    model = tiny(scale=3.0)
+    match request.param:
+        case "scripted":
+            return ScriptedEngine(lambda role, prompt, rng: f"{prompt} {rng.randrange(10)}")
+        case "of the docs":
+            return plain(tmp_path)(policies({"p": model}))
+        case name:
+            return TransformersEngine(policies({"p": model}), TransformersConfig(rows=2 if "two" in name else 64))
+
+
+def asked(engine: Engine, number: int, *seeds: int, stop=(), temperature=1.0, top_p=1.0) -> Request:
+    prompt = f"say {number}" if isinstance(engine, ScriptedEngine) else tuple(5 + (number + at) % 90 for at in range(6))
+    ids = tuple(str(prompt).encode()) if isinstance(prompt, str) else prompt
+    return Request((f"t{number}", 0, "0@0", "a"), "p", "a", str(prompt), ids, seeds, temperature, top_p, 8, stop)
+
+
+def test_it_answers_each_seed_of_each_request_and_the_same_again(engine):
+    wave = [asked(engine, 1, 7, 8, 9), asked(engine, 2, 7), asked(engine, 3, 1, 2)]
+    with Hosted(engine) as hosted:
+        first = drive(hosted.generate(wave))
+        again = drive(hosted.generate(wave))
+        alone = [drive(hosted.generate([one]))[0] for one in reversed(wave)][::-1]
+    assert [len(samples) for samples in first] == [3, 1, 2]
+    assert first == again
+    for one, samples, lone in zip(wave, first, alone, strict=True):
+        assert [sample.completion_ids for sample in samples] == [sample.completion_ids for sample in lone]
+        for seed, sample in zip(one.seeds, samples, strict=True):
+            assert (sample.role, sample.policy, sample.version, sample.seed) == ("a", "p", 0, seed)
+            assert sample.prompt_ids == one.prompt_ids
+            assert 1 <= len(sample.completion_ids) <= 8
+            assert sample.finish in ("stop", "string", "length")
+
+
+def test_what_it_reports_is_the_distribution_that_it_sampled(engine):
+    if isinstance(engine, ScriptedEngine):
+        pytest.skip("a script has none")
+    model = engine.policies["p"].model
+    for settings in ({}, {"temperature": 0.7}):
+        with Hosted(engine) as hosted:
+            (samples,) = drive(hosted.generate([asked(engine, 1, *range(12), **settings)]))
+        for sample in samples:
+            ids = torch.tensor([[*sample.prompt_ids, *sample.completion_ids]])
+            with torch.no_grad():
+                logits = model.net(input_ids=ids, use_cache=False).logits[0, len(sample.prompt_ids) - 1 : -1]
+            full = log_distribution(logits, sample.temperature, model.vocabulary)
+            expected = full.gather(-1, torch.tensor(sample.completion_ids)[:, None])[:, 0]
+            assert list(sample.logprobs) == pytest.approx(expected.tolist(), rel=0, abs=1e-4)
+
+
+def test_greedy_takes_the_likeliest_and_is_certain_of_it(engine):
+    if isinstance(engine, ScriptedEngine):
+        pytest.skip("a script has none")
+    with Hosted(engine) as hosted:
+        ((one, other),) = drive(hosted.generate([asked(engine, 1, 3, 4, temperature=0.0)]))
+    assert one.completion_ids == other.completion_ids
+    assert set(one.logprobs) == {0.0}
+
+
+def test_a_stop_string_ends_a_reply_and_is_left_out_of_it(engine):
+    with Hosted(engine) as hosted:
+        (samples,) = drive(hosted.generate([asked(engine, 1, *range(40))]))
+        text = next(sample.text for sample in samples if len(sample.text) > 2)
+        stop = text[1]
+        (cut,) = drive(hosted.generate([asked(engine, 1, *range(40), stop=(stop,))]))
+    assert not any(stop in sample.text for sample in cut)
+
+
+def test_sync_takes_the_weights_over_under_a_new_version(engine):
+    wave = [asked(engine, 1, 1, temperature=0.0)]
+    with Hosted(engine) as hosted:
+        before = drive(hosted.generate(wave))
+        if not isinstance(engine, ScriptedEngine):
+            with torch.no_grad():
+                for weight in engine.policies["p"].model.net.parameters():
+                    weight.copy_(torch.randn_like(weight) * 0.3)
+        drive(hosted.sync("p", 5))
+        after = drive(hosted.generate(wave))
+    assert after[0][0].version == 5
+    if not isinstance(engine, ScriptedEngine):
+        assert after[0][0].completion_ids != before[0][0].completion_ids
+
+
+def test_it_starts_again_and_closes_twice(engine):
+    wave = [asked(engine, 1, 1, 2)]
+    hosted, threads = Hosted(engine), threading.active_count()
+    answers = []
+    for _ in range(2):
+        hosted.open()
+        hosted.open()
+        drive(hosted.start())  # as after a fault
+        answers.append(drive(hosted.generate(wave)))
+        hosted.shut()
+        hosted.shut()
+    assert answers[0] == answers[1]
+    assert threading.active_count() == threads
+
+
+def test_a_task_in_the_background_goes_on_while_nobody_asks(tmp_path):
+    mine = plain(tmp_path)(policies({"p": tiny()}))
+    with Hosted(mine):
+        beats, waited = mine.beats, threading.Event()  # pyright: ignore[reportAttributeAccessIssue]
+        for _ in range(500):
+            waited.wait(0.01)
+            if mine.beats > beats + 3:  # pyright: ignore[reportAttributeAccessIssue]
+                break
+    assert mine.beats > beats + 3  # pyright: ignore[reportAttributeAccessIssue]
+    assert mine.heart.cancelled()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class Crashes(ScriptedEngine):
+    """Dies in its second wave, and is back when it is started."""
+
+    def __init__(self, comes_back: bool = True) -> None:
+        super().__init__(lambda role, prompt, rng: rng.choice("ab"))
+        self.up, self.starts, self.comes_back = False, 0, comes_back
+
+    async def start(self) -> None:
+        self.starts += 1
+        if self.starts > 1 and not self.comes_back:
+            raise Unavailable("engine", "it stays down")
+        self.up = True
+
+    async def generate(self, requests):
+        if len(self.waves) == 1 and self.starts == 1:
+            self.up = False
+        if not self.up:
+            raise Unavailable("engine", "the server has gone")
+        return await super().generate(requests)
+
+
+def rollout(engine: Engine, front: str = "waves", environment=Agree()):  # noqa: B008
+    play = Play(environment, TEAM, engine, seed=0, sampling=Sampling(front=front))  # pyright: ignore[reportArgumentType]
+
+    async def collect():
+        algorithm = ATGRPO(num_generations=3)
+        tasks = [environment.task("train", index) for index in range(5)]
+        return await play.together(*(algorithm.collect(play, task) for task in tasks))
+
+    return drive(collect()), play.budget
+
+
+@pytest.mark.parametrize("front", ["waves", "eager"])
+def test_an_engine_that_crashed_is_started_and_asked_again_and_nothing_differs(front):
+    whole, _ = rollout(ScriptedEngine(lambda role, prompt, rng: rng.choice("ab")), front)
+    with Hosted(Crashes()) as hosted:
+        found, budget = rollout(hosted, front)
+    assert found == whole
+    assert budget.retried["engine"] >= 1
+    assert not budget.dropped
+
+
+def test_one_that_stays_down_drops_what_asked():
+    with Hosted(Crashes(comes_back=False)) as hosted:
+        found, budget = rollout(hosted)
+    assert all(isinstance(one, Unavailable) for one in found)
+    assert budget.dropped["engine"] >= 5
+    assert budget.retried["engine"] >= RETRIES
+
+
+def test_one_that_does_not_start_is_one_line():
+    class Never(ScriptedEngine):
+        async def start(self) -> None:
+            raise Unavailable("engine", "no port 8000")
+
+    hosted, threads = Hosted(Never(lambda role, prompt, rng: "")), threading.active_count()
+    with pytest.raises(EngineError, match="engine Never did not start: no port 8000"):
+        hosted.open()
+    assert threading.active_count() == threads
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda given: given[:-1], "answered 4 of 5 requests"),
+        (lambda given: [samples[:-1] for samples in given], "a request for 3 samples with 2"),
+        (lambda given: list(reversed(given)), "another role, policy or prompt"),
+    ],
+)
+def test_what_is_no_answer_is_one_line(spoil, message):
+    class Spoilt(ScriptedEngine):
+        async def generate(self, requests):
+            return spoil(await super().generate(requests))
+
+    engine = Spoilt(lambda role, prompt, rng: rng.choice("ab"))
+    with pytest.raises(EngineError, match=message):
+        rollout(engine)
+
+
+class Late(ScriptedEngine):
+    """Each policy's wave waits for the other's: they are answered side by side, or never."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda role, prompt, rng: rng.choice("ab"))
+        self.asked: set[str] = set()
+        self.both = asyncio.Event()
+
+    async def generate(self, requests):
+        self.asked.add(requests[0].policy)
+        if len(self.asked) == 2:
+            self.both.set()
+        await asyncio.wait_for(self.both.wait(), 30)
+        return await super().generate(requests)
+
+
+def test_policies_are_answered_side_by_side():
+    from tests.toys import Simultaneous
+
+    found, _ = rollout(Late(), environment=Simultaneous())
+    assert not any(isinstance(one, Exception) for one in found)
+
+
+def test_both_fronts_give_equal_logs_where_the_engine_does():
+    for environment in (Sequential(max_turns=2), Agree()):
+        waves, budget = rollout(ScriptedEngine(counting()), "waves", environment)
+        eager, other = rollout(ScriptedEngine(counting()), "eager", environment)
+        assert waves == eager
+        assert (budget.prompt_tokens, budget.sampled_tokens) == (other.prompt_tokens, other.sampled_tokens)
+        assert budget.engine_calls < other.engine_calls
+    for front, kind in (("waves", Waves), ("eager", Eager)):
+        play = Play(Agree(), TEAM, ScriptedEngine(counting()), seed=0, sampling=Sampling(front=front))
+        assert type(play._front) is kind
+
+
+class Busy(ScriptedEngine):
+    """Generates in pieces until somebody waits for its end."""
+
+    async def generate(self, requests):
+        while not self.closing:  # noqa: ASYNC110  (the contract has a flag)
+            await asyncio.sleep(0.001)
+        raise Unavailable("engine", "it is being closed")
+
+
+def test_an_engine_is_told_that_somebody_waits_for_its_end():
+    hosted = Hosted(Busy(lambda role, prompt, rng: ""))
+    hosted.open()
+    future = hosted._there.submit(hosted.engine.generate([]))
+    hosted.shut()
+    assert isinstance(future.exception(1), Unavailable)
+
+
+def test_inside_a_running_loop_what_drives_goes_aside():
+    async def notebook():
+        return rollout(ScriptedEngine(counting()))[0], threading.current_thread() is threading.main_thread()
+
+    found, here = asyncio.run(notebook())
+    assert here
+    assert found == rollout(ScriptedEngine(counting()))[0]

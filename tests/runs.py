@@ -1,0 +1,26 @@
+"""What tests read off run folders, and how they kill a run."""
+
+import shutil
+from pathlib import Path
+
+from coterie.run.folder import Run
+
+
+def untimed(folder: Path) -> list[dict]:
+    return [
+        {key: value for key, value in line.items() if not key.startswith("time/")} for line in Run(folder).metrics()
+    ]
+
+
+def weights(folder: Path, step: int) -> dict[str, bytes]:
+    checkpoint = Run(folder).checkpoint(step)
+    return {str(file.relative_to(checkpoint)): file.read_bytes() for file in checkpoint.rglob("*.safetensors")}
+
+
+def cut_back(folder: Path, step: int) -> None:
+    """As if the run had been killed: later checkpoints are gone, later lines and episodes are there."""
+    for later in Run(folder).checkpoints():
+        if later > step:
+            shutil.rmtree(Run(folder).checkpoint(later))
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 5, "half a li')
