@@ -40,6 +40,14 @@ test: setup ## the tests: CPU, offline, about five minutes on two cores
 test-slow: .venv/oracles ## the claims that take longer: exact gradients, TRL, SIGKILL, a browser, the demo's numbers
 	$(BIN)/pytest -m slow -n 2 --dist loadfile --no-loadscope-reorder
 
+.venv-oldest/ready: pyproject.toml constraints-oldest.txt
+	$(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/pip install --quiet --disable-pip-version-check --constraint constraints-oldest.txt --editable . pytest pytest-xdist hypothesis pyarrow
+	@touch $@
+
+test-oldest: .venv-oldest/ready ## the tests with the oldest versions admitted: installs gigabytes of PyTorch, so CI does not
+	.venv-oldest/bin/pytest -n 2
+
 test-gpu: setup ## what needs a CUDA device
 	$(BIN)/pytest -m gpu
 
@@ -98,6 +106,6 @@ docs: setup ## regenerate docs/config.md
 	$(BIN)/python -m coterie.config.reference > docs/config.md
 
 clean: ## remove what was built
-	rm -rf .venv build dist mutants .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-oldest build dist mutants .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo fmt lint types test test-slow test-gpu check mutants smoke bench starter starter-code starter-assistants starter-assistants-solo starter-tally screenshots docs clean
+.PHONY: help setup demo fmt lint types test test-slow test-oldest test-gpu check mutants smoke bench starter starter-code starter-assistants starter-assistants-solo starter-tally screenshots docs clean

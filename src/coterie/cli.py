@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import signal
-import sys
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,33 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coterie.bench import BENCHES
-from coterie.errors import CoterieError, nearest
-from coterie.kernel.safe import command, one_line, plain
+from coterie.errors import nearest
+from coterie.kernel.safe import command, plain
 from coterie.report.evaluation import evaluation_json, evaluation_text
-from coterie.report.output import (
-    BROKEN_PIPE,
-    INTERRUPTED,
-    Unheard,
-    ctrl_c,
-    interrupted,
-    kept_for_json,
-    prepare_streams,
-    say,
-    show_bug,
-)
+from coterie.report.output import interrupted, kept_for_json, say, serve
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from coterie.run.loaded import Loaded
 
-app = typer.Typer(
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-USAGE_ERRORS = typer.BadParameter.__bases__
-"""What typer raises for a word it does not understand; it keeps the class to itself."""
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 Sets = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one setting; may be repeated.")
 ]
@@ -95,16 +77,11 @@ def train(
     resolved = load_config(str(config), sets or ())
     finished = old is not None and resolved.train.steps in old.checkpoints()
     if dry_run:
-        from coterie.checks.rehearsal import rehearse
-        from coterie.models.load import memory_text
-        from coterie.run.weights import pick_device
+        from coterie.run.weights import preview
 
         if old:
             old.check_goes_on(resolved)
-        pick_device(resolved.train.device)
-        rehearse(resolved.environment, play_timeout_s=resolved.engine.play_timeout_s)
-        remarks = "".join(f"# {remark}\n" for remark in resolved.remarks)
-        say(remarks + resolved.toml() + memory_text({name: policy.model for name, policy in resolved.policies.items()}))
+        say(preview(resolved))
         return
     from coterie.report.display import Display
     from coterie.report.terminal import let_output_break
@@ -463,36 +440,8 @@ def _loaded(run: Path, step: int | None) -> Loaded:
 
 
 def main() -> None:
-    """The entry point: a person's mistake is one line and exit code 2, a bug keeps its traceback."""
-    prepare_streams()
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else a shell has it ignored
-        signal.signal(signal.SIGINT, ctrl_c)
-    if len(sys.argv) == 1:
-        sys.argv.append("--help")
-    try:
-        code = app(standalone_mode=False) or 0
-        if code == INTERRUPTED:
-            interrupted()
-        sys.exit(code)
-    except CoterieError as error:
-        say(f"coterie: {one_line(str(error))}", err=True)
-        sys.exit(2)
-    except USAGE_ERRORS as error:  # pyright: ignore[reportGeneralTypeIssues]
-        message = one_line(error.format_message()).rstrip(".")
-        if message.endswith("(-)"):  # of an arrow, whose head the shell has taken
-            message += "; quote what holds an arrow, as in 'A -> B', and look after B: the shell has emptied that file"
-        say(f"coterie: {message[:1].lower()}{message[1:]}; see coterie --help", err=True)
-        sys.exit(2)
-    except (BrokenPipeError, Unheard):  # whoever read has gone, as `| head` does
-        from coterie.report.terminal import drop
-
-        drop(sys.stdout)
-        sys.exit(BROKEN_PIPE)
-    except typer.Abort:
-        interrupted()
-    except Exception:
-        sys.excepthook = show_bug  # not before: typer puts in one of its own
-        raise
+    """The entry point."""
+    serve(app)
 
 
 if __name__ == "__main__":

@@ -68,8 +68,8 @@ def page(found: dict[str, dict[str, Any]]) -> list[str]:
         f"Written by `coterie bench fronts`: {ROUNDS} rollouts of {TASKS} tasks of plan_path, trees of 8 replies, with "
         "both fronts by turns, in one run.",
         "",
-        "| engine | logs of `eager` beside those of `waves` | replies that differ, of equal prompts and seeds | time of "
-        "`waves` / time of `eager` |",
+        "| engine | logs of `eager` beside those of `waves` | replies that differ, of equal prompts and seeds | "
+        "time of `waves` / time of `eager` |",
         "|---|---|---|---|",
         row(f"scripted, {1000 * LATENCY_S:g} ms a question, exponential", found["scripted"]),
         row("embedded, the shipped starter, float32", found["float32"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 import sys
 import traceback
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
@@ -22,6 +23,10 @@ BROKEN_PIPE = 141
 """The exit code of a command that nobody listens to any more, as of one that SIGPIPE ended."""
 OURS = Path(errors.__file__).parent
 """The package."""
+
+
+USAGE_ERRORS = typer.BadParameter.__bases__
+"""What typer raises for a word it does not understand; it keeps the class to itself."""
 
 
 class Unheard(Exception):
@@ -75,3 +80,36 @@ def prepare_streams() -> None:
 def ctrl_c(number: int, frame: FrameType | None) -> NoReturn:
     """Where it strikes; asyncio's own handler waits for a task to hear of it, and one that fails has not heard."""
     raise KeyboardInterrupt
+
+
+def serve(app: typer.Typer) -> NoReturn:
+    """Runs a command line: a person's mistake is one line and exit code 2, a bug keeps its traceback."""
+    prepare_streams()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else a shell has it ignored
+        signal.signal(signal.SIGINT, ctrl_c)
+    if len(sys.argv) == 1:
+        sys.argv.append("--help")
+    try:
+        code = app(standalone_mode=False) or 0
+        if code == INTERRUPTED:
+            interrupted()
+        sys.exit(code)
+    except CoterieError as error:
+        say(f"coterie: {one_line(str(error))}", err=True)
+        sys.exit(2)
+    except USAGE_ERRORS as error:  # pyright: ignore[reportGeneralTypeIssues]
+        message = one_line(error.format_message()).rstrip(".")
+        if message.endswith("(-)"):  # of an arrow, whose head the shell has taken
+            message += "; quote what holds an arrow, as in 'A -> B', and look after B: the shell has emptied that file"
+        say(f"coterie: {message[:1].lower()}{message[1:]}; see coterie --help", err=True)
+        sys.exit(2)
+    except (BrokenPipeError, Unheard):  # whoever read has gone, as `| head` does
+        from coterie.report.terminal import drop
+
+        drop(sys.stdout)
+        sys.exit(BROKEN_PIPE)
+    except typer.Abort:
+        interrupted()
+    except Exception:
+        sys.excepthook = show_bug  # not before: typer puts in one of its own
+        raise

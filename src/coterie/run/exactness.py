@@ -8,8 +8,11 @@ import hashlib
 import inspect
 import itertools
 import linecache
+import os
+import platform
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from importlib.util import resolve_name
 from pathlib import Path
@@ -58,6 +61,25 @@ def exactness(config: Config) -> dict[str, str]:
         "algorithm": _source(config.algorithm),
         "loss": _source(config.loss),
         "engine": _source(config.engine, find("engine", config.names["engine"], Engine), Engine),
+    }
+
+
+def circumstances(config: Config, exact: Mapping[str, str]) -> dict[str, Any]:
+    """What about.json says of a new run. Args: exact: what it rests on, by name."""
+    packages = ("coterie", "torch", "transformers", "tokenizers", "pydantic", "numpy")
+    try:
+        git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:  # no git here: the commit is not known
+        git = ""
+    return {
+        "versions": {"python": platform.python_version()} | {name: metadata.version(name) for name in packages},
+        "hardware": {"machine": platform.machine(), "cores": os.cpu_count(), "system": platform.system()},
+        "isolation": config.environment.isolation() or None,
+        "remarks": list(config.remarks),
+        "exact": dict(exact),
+        "seed": config.train.seed,
+        "commit": git or None,
+        "command": sys.argv,
     }
 
 

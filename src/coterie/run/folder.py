@@ -12,15 +12,11 @@ import fcntl
 import gzip
 import json
 import os
-import platform
 import shlex
 import shutil
-import subprocess
-import sys
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,7 +31,7 @@ from coterie.kernel.episode import LOGS, Log
 from coterie.kernel.loops import drive
 from coterie.kernel.mistakes import check_split, task_of
 from coterie.kernel.safe import command, one_line
-from coterie.run.exactness import MENDS
+from coterie.run.exactness import MENDS, circumstances
 from coterie.run.files import (
     MANIFEST,
     _flush,
@@ -83,7 +79,7 @@ class Run:
             aside.mkdir(parents=True)
             run = cls(aside)
             run._write("config.toml", _whole_config(config, folder))
-            run._write("about.json", json.dumps(_about(config, exact or {}), indent=1))
+            run._write("about.json", json.dumps(circumstances(config, exact or {}), indent=1))
             aside.rename(folder)
         return cls(folder)
 
@@ -435,21 +431,3 @@ def new_folder(environment: str) -> Path:
     """Where a run goes when nobody says: runs/DATE-TIME-ENVIRONMENT."""
     name = Path(environment.split(":", maxsplit=1)[0]).stem if ":" in environment else environment
     return Path("runs") / f"{time.strftime('%Y-%m-%d-%H%M%S')}-{name}"
-
-
-def _about(config: Config, exact: Mapping[str, str]) -> dict[str, Any]:
-    packages = ("coterie", "torch", "transformers", "tokenizers", "pydantic", "numpy")
-    try:
-        git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
-    except OSError:  # no git here: the commit is not known
-        git = ""
-    return {
-        "versions": {"python": platform.python_version()} | {name: metadata.version(name) for name in packages},
-        "hardware": {"machine": platform.machine(), "cores": os.cpu_count(), "system": platform.system()},
-        "isolation": config.environment.isolation() or None,
-        "remarks": list(config.remarks),
-        "exact": dict(exact),
-        "seed": config.train.seed,
-        "commit": git or None,
-        "command": sys.argv,
-    }

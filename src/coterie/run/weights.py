@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from coterie.checks.rehearsal import rehearse
 from coterie.config.settings import Config, PolicyConfig
 from coterie.errors import CheckpointError, ConfigError
 from coterie.kernel.engine import Engine
@@ -15,7 +16,7 @@ from coterie.kernel.loops import Hosted
 from coterie.kernel.play import Sampling
 from coterie.learning.learner import Learner, LocalLearner
 from coterie.learning.policy import Policy
-from coterie.models.load import Model, fingerprint, load_model, save_model
+from coterie.models.load import Model, fingerprint, load_model, memory_text, save_model
 from coterie.registry import find
 
 KERNELS = ("MKL_CBWR",)
@@ -134,3 +135,14 @@ def pick_device(wanted: str) -> str:
     if not there[kind] or (number and int(number) >= torch.cuda.device_count()):
         raise ConfigError(f"device = '{wanted}', but there is no such device here; use 'auto' or 'cpu'")
     return wanted
+
+
+def preview(config: Config) -> str:
+    """A resolved config as a file, with remarks and what its models take; nothing is trained.
+
+    Raises: CoterieError: what would stop the run at its beginning.
+    """
+    pick_device(config.train.device)
+    rehearse(config.environment, play_timeout_s=config.engine.play_timeout_s)
+    remarks = "".join(f"# {remark}\n" for remark in config.remarks)
+    return remarks + config.toml() + memory_text({name: policy.model for name, policy in config.policies.items()})
