@@ -422,7 +422,7 @@ def test_the_greedy_baseline_is_what_the_greedy_team_returns_from_that_node():
     play = play_with(game, Tabular(tables))
     cursor = play.start(game.task("train", 0))
     one(play, play.run(cursor, temperature=0.0))
-    first, second = (event.value for event in cursor.events if type(event).__name__ == "Rewarded")
+    first, second = (event.value for event in cursor.events if type(event).__name__ == "Rewarded")  # pyright: ignore[reportAttributeAccessIssue]
     assert found.groups[0].baseline == pytest.approx(first + 0.5 * second)
     assert len({group.baseline for group in found.groups if group.key.path != "0@0"}) > 1
 

@@ -188,7 +188,7 @@ def test_plan_path_alone_is_trained_with_grpo():
 
 def test_what_a_config_says_comes_before_what_is_recommended():
     base = load_config("plan_path")
-    assert (base.names["algorithm"], base.algorithm.commit, dict(base.team.roles)) == (
+    assert (base.names["algorithm"], base.algorithm.commit, dict(base.team.roles)) == (  # pyright: ignore[reportAttributeAccessIssue]
         "at_grpo", "random", {"proposer": "scout", "planner": "pilot"})  # fmt: skip
     assert load_config("plan_path", ["train.steps=7"]).train.tasks_per_step == base.train.tasks_per_step
     assert load_config("plan_path", ["train.steps=7"]).train.steps == 7

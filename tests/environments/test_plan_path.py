@@ -358,7 +358,7 @@ def test_the_planner_takes_what_it_can_see_to_be_good():
     assert {(len(said.split()), said.split()[-1]) for said in blind} == {(1 + 6, "d4")}  # straight, in any order
     assert {walk(WALLED, (0, 0), says(said), 8)[1] for said in blind} >= {False}  # walls or not
     assert len(blind) > 5
-    seeing = environment.demonstrate("planner", WALLED, full_view(WALLED, (0, 0), says("go b2")), rng)
+    seeing = environment.demonstrate("planner", WALLED, full_view(WALLED, (0, 0), says("go b2")), rng)  # pyright: ignore[reportPossiblyUnboundVariable]
     assert walk(WALLED, (0, 0), says(seeing), 8) == ((3, 3), True)
 
 

@@ -321,7 +321,7 @@ in_thread = InThread(_process_here)
 
 def test_a_function_that_only_waits_stays_in_this_process_and_keeps_its_name():
     assert call(in_thread) == os.getpid()
-    assert in_thread.__qualname__ == "_process_here"
+    assert in_thread.__qualname__ == "_process_here"  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(CallError, match="SystemExit"):
         call(InThread(outside.ask_to_leave))
     call(InThread(outside.slow), 0.1, limit_s=0.01)  # it bounds its own time, and nothing else does

@@ -128,7 +128,7 @@ def test_play_stops_where_it_is_told_to():
     drawn, log = one(play, until())
     assert [one.point for one in drawn] == [0, 1]
     assert not any(isinstance(event, Ended) for event in log.events)
-    assert {request.temperature for wave in play._front.engine.waves for request in wave} == {0.0}
+    assert {request.temperature for wave in play._front.engine.waves for request in wave} == {0.0}  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_a_seat_that_is_taken_is_not_sampled():
@@ -284,7 +284,7 @@ def test_a_signal_leaves_without_a_word_of_its_tasks_and_other_errors_are_told()
     told = []
 
     async def task(error):
-        asyncio.get_running_loop().default_exception_handler = told.append
+        asyncio.get_running_loop().default_exception_handler = told.append  # pyright: ignore[reportAttributeAccessIssue]
         asyncio.get_running_loop().call_exception_handler({"message": "m", "exception": error})
         return 3
 
@@ -299,7 +299,7 @@ def test_a_signal_within_a_wave_leaves_without_a_word(answers):
     class Struck(ScriptedEngine):
         async def generate(self, requests):
             loop = asyncio.get_running_loop()
-            loop.default_exception_handler = told.append
+            loop.default_exception_handler = told.append  # pyright: ignore[reportAttributeAccessIssue]
             loop.call_soon(strike)
             try:
                 await asyncio.sleep(60)

@@ -79,7 +79,7 @@ def test_a_role_asked_several_times_at_once_has_a_speaker_for_each():
     assert {speaker: (reply.role, reply.text) for speaker, reply in replies.items()} == {
         f"worker#{at}": ("worker", f"{at}{at}") for at in range(3)
     }
-    assert len({one.sample.seed for one in drawn}) == len(drawn) == 8
+    assert len({one.sample.seed for one in drawn}) == len(drawn) == 8  # pyright: ignore[reportGeneralTypeIssues]
     assert cursor.log.rewards() == {"worker": 12.0, "team": pytest.approx(0.6)}
 
 

@@ -81,7 +81,7 @@ def reference_gradient(model, rows: list[Row], loss: Loss) -> torch.Tensor:
         for at, (token, old) in enumerate(zip(row.completion_ids, row.rollout_logprobs, strict=True)):
             new = logprobs[len(row.prompt_ids) + at - 1, token]
             ratio = torch.exp(new - old)
-            clipped = ratio.clamp(1 - loss.epsilon, 1 + (loss.epsilon_high or loss.epsilon))
+            clipped = ratio.clamp(1 - loss.epsilon, 1 + (loss.epsilon_high or loss.epsilon))  # pyright: ignore[reportAttributeAccessIssue]
             total = total - row.token_weight * torch.minimum(ratio * row.advantage, clipped * row.advantage)
     total.backward()
     return torch.cat([weight.grad.flatten() for weight in net.parameters() if weight.grad is not None])
@@ -462,8 +462,8 @@ def dealt(step: int, seed: int = 0) -> list[set[str]]:
     trainer = LocalLearner(policies({"p": tiny()}, updates_per_step=2), Clip(), 10, seed=seed)
     found: list[set[str]] = []
     trainer.accumulate = lambda name, rows, totals=None: found.append({row.group for row in rows}) or 0.0
-    trainer._gradient = lambda name, rows, step, totals: trainer.accumulate(name, rows) or 1.0
-    trainer.trainees["p"].optimizer.step = lambda: None
+    trainer._gradient = lambda name, rows, step, totals: trainer.accumulate(name, rows) or 1.0  # pyright: ignore[reportAttributeAccessIssue]
+    trainer.trainees["p"].optimizer.step = lambda: None  # pyright: ignore[reportAttributeAccessIssue]
     with contextlib.suppress(ZeroDivisionError):  # nothing was trained, so there are no means
         trainer.update({"p": experience(groups=8, size=2)}, step)
     return found
@@ -478,7 +478,7 @@ def test_groups_are_dealt_out_by_seed_and_step():
 def test_the_norm_that_is_told_is_the_mean_over_the_optimizer_steps():
     trainer, norms = learner(updates_per_step=2), []
     gradient_of = trainer._gradient
-    trainer._gradient = lambda *args: norms.append(gradient_of(*args)) or norms[-1]
+    trainer._gradient = lambda *args: norms.append(gradient_of(*args)) or norms[-1]  # pyright: ignore[reportAttributeAccessIssue]
     told = trainer.update({"p": experience(groups=4)}, 0)["p"].metrics["grad_norm"]
     assert len(norms) == 2
     assert told == pytest.approx(sum(norms) / 2)

@@ -207,7 +207,7 @@ def test_a_useless_note_goes_after_probation_and_twice_low():
         episodes = [episode(at + 50, 0.0, shown=["x"], did="") for at in range(2)] + mixed(did="")
         store, counts = evolve(store, episodes, ON)
         assert [one.id for one in store.entries] == (["x", "y"] if iteration < 3 else ["y"])
-    assert counts["deleted"] == 1
+    assert counts["deleted"] == 1  # pyright: ignore[reportPossiblyUnboundVariable]
 
 
 def test_what_is_not_used_for_long_is_forgotten_and_not_punished():
@@ -382,8 +382,8 @@ def test_notes_are_data_in_the_users_turn():
     chat = (ChatMessage("system", "be good"), ChatMessage("user", "hi"), ChatMessage("assistant", "yes"))
     system, user, assistant = found.told(chat, "a", task("price of mug"), 0)
     assert (system, assistant) == (chat[0], chat[2])
-    assert user.content == f'{PREFACE}\n{{"note": "say \\"hello\\""}}\nhi'
-    assert found.told((chat[0],), "a", task("price of mug"), 0)[0].role == "user"
+    assert user.content == f'{PREFACE}\n{{"note": "say \\"hello\\""}}\nhi'  # pyright: ignore[reportAttributeAccessIssue]
+    assert found.told((chat[0],), "a", task("price of mug"), 0)[0].role == "user"  # pyright: ignore[reportAttributeAccessIssue]
     assert found.told("x", "a", task("weekday"), 0) == "x", "nothing to say is said as nothing, not even a header"
     assert rendered([]) == ""
 

@@ -178,7 +178,7 @@ def test_memory_is_shown_to_who_is_evaluated():
 
     engine = ScriptedEngine(counting())
     evaluate_team(Agree(), TEAM, engine, tasks=2, recall=Notes())
-    assert all(request.prompt.startswith("note! ") for wave in engine.waves for request in wave)
+    assert all(request.prompt.startswith("note! ") for wave in engine.waves for request in wave)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_sampling_is_that_of_the_caller_but_for_a_single_greedy_answer():

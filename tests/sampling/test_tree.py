@@ -260,8 +260,8 @@ def test_after_an_external_effect_one_reply_a_role_is_drawn_and_the_story_goes_o
     play, found = grow(Spending())
     engine = play._front.engine
     assert play.budget.dropped == {"external_effect": 4, "after_external": 3}
-    assert [len(request.seeds) for wave in engine.waves for request in wave] == [4, 1, 1, 1]
-    first_draws = [engine.script("", "", Random(request.seeds[0])) for wave in engine.waves for request in wave]
+    assert [len(request.seeds) for wave in engine.waves for request in wave] == [4, 1, 1, 1]  # pyright: ignore[reportAttributeAccessIssue]
+    first_draws = [engine.script("", "", Random(request.seeds[0])) for wave in engine.waves for request in wave]  # pyright: ignore[reportAttributeAccessIssue]
     assert [reply.text for _, reply in found.logs[0].replies()] == first_draws
 
 
@@ -374,7 +374,7 @@ def test_a_reward_no_horizon_sees_names_the_one_that_would():
 
 
 def test_two_runs_give_identical_waves():
-    waves = [grow(Sequential(max_turns=2))[0]._front.engine.waves for _ in range(2)]
+    waves = [grow(Sequential(max_turns=2))[0]._front.engine.waves for _ in range(2)]  # pyright: ignore[reportAttributeAccessIssue]
     assert waves[0] == waves[1]
     assert all(wave == sorted(wave, key=lambda request: request.key) for wave in waves[0])
 

@@ -275,7 +275,7 @@ def test_demonstrations_are_of_the_chain_or_of_one_with_a_step_forgotten():
     for naive, chain in ((0.0, whole), (1.0, forgotten)):
         assert Code(naive=naive).demonstrate("coder", task, "", Random(0)) == chain.program()
         test = Code(naive=naive).demonstrate("tester", task, "", Random(0))
-        given, wanted = case_of(task, Reply("tester", test))
+        given, wanted = case_of(task, Reply("tester", test))  # pyright: ignore[reportGeneralTypeIssues]
         ((value),) = json.loads(given)
         assert chain.value(decode(value)) == decode(json.loads(wanted))
         assert len(str(value)) < 20

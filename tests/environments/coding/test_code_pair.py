@@ -251,7 +251,7 @@ class Expert(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *args) -> None:
+    def log_message(self, *args) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         pass
 
 
@@ -269,8 +269,8 @@ def test_an_expert_edits_both(server, monkeypatch):
     env = CodePair(max_turns=2, feedback="expert", expert_url=server, expert_model="stub")
     cursor = play(env, TASK, {"aux": "def aux(marker): return 0", "main": MAIN}, {"aux": AUX, "main": MAIN})
     second = [event for event in cursor.events if isinstance(event, Asked)][1].prompts
-    assert second["aux"].endswith("return a list")
-    assert second["main"].endswith("sort it")
+    assert second["aux"].endswith("return a list")  # pyright: ignore[reportAttributeAccessIssue]
+    assert second["main"].endswith("sort it")  # pyright: ignore[reportAttributeAccessIssue]
     for wrong in ("no json", '{"aux": "only one"}', "[]"):
         monkeypatch.setattr(Expert, "content", wrong)
         with pytest.raises(Unavailable, match="no edit"):
@@ -302,7 +302,7 @@ def programs(task: Problem, way: str, *, aux: float = 0.5, main: float = 1.0, na
     """What both write where chance says so: aux's share of it, main's, and main's way."""
     hers, his = Random(0), Random(0)
     hers.random, his.random = lambda: aux, lambda: main
-    his.choices = lambda ways, weights: [way]
+    his.choices = lambda ways, weights: [way]  # pyright: ignore[reportAttributeAccessIssue]
     env = CodePair(naive=naive)
     return env.demonstrate("aux", task, "", hers), env.demonstrate("main", task, "", his)
 
@@ -352,7 +352,7 @@ def test_of_three_steps_main_believes_that_aux_has_taken_two():
 def test_how_often_each_way_is_shown():
     asked = []
     rng = Random(0)
-    rng.choices = lambda ways, weights: asked.append(dict(zip(ways, weights, strict=True))) or ["whole"]
+    rng.choices = lambda ways, weights: asked.append(dict(zip(ways, weights, strict=True))) or ["whole"]  # pyright: ignore[reportAttributeAccessIssue, reportCallIssue]
     CodePair(naive=0.0).demonstrate("main", TASKS[0], "", rng)
     assert asked == [{"whole": 5, "each": 2, "fallback": 1, "alone": 1}]
     each = next(task for task in TASKS if embedded.chain_at(task).steps[0].each)

@@ -35,9 +35,9 @@ class ProgrammingTask(Environment):
     """Seconds of CPU time that all tests of a program may take together; by the clock as much longer as for one."""
     memory_mb: int = Field(default=512, ge=64)
     """Memory of a program, the stacks of its threads included."""
-    stdin_kb: int = Field(32 << 10, ge=1)
+    stdin_kb: int = Field(default=32 << 10, ge=1)
     """What a test may give a program to read, in KiB."""
-    output_kb: int = Field(8 << 10, ge=1, le=256 << 10)
+    output_kb: int = Field(default=8 << 10, ge=1, le=256 << 10)
     """What a program may write in a test, or a function answer, in KiB."""
     libraries: tuple[str, ...] = ()
     """Packages that programs may import beside the standard library."""
