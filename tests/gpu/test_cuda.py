@@ -1,0 +1,104 @@
+"""On a CUDA device: engine, learner, packs, bfloat16 and resume, against the CPU."""
+
+from __future__ import annotations
+
+import copy
+import os
+import shutil
+
+import pytest
+import torch
+
+from coterie import load_config, train, update
+from coterie.engines.transformers import TransformersEngine
+from coterie.kernel.engine import Request
+from coterie.kernel.loops import Hosted, drive
+from coterie.learning.batch import rows_of
+from coterie.learning.learner import LocalLearner
+from coterie.learning.loss import Clip
+from coterie.learning.policy import Policy
+from coterie.models.load import Model, save_model
+from tests.learning.test_learner import experience, gradient
+from tests.runs import cut_back, untimed, weights
+from tests.toys import policies, tiny
+
+DEVICE = os.environ.get("COTERIE_TEST_DEVICE", "cuda")
+"""Another device tries these tests themselves."""
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(DEVICE == "cuda" and not torch.cuda.is_available(), reason="there is no CUDA device"),
+]
+
+
+def there(model: Model) -> Model:
+    """The same weights on the device."""
+    other = copy.copy(model)
+    other.net = copy.deepcopy(model.net).to(DEVICE)  # pyright: ignore[reportArgumentType]
+    return other
+
+
+def wave() -> list[Request]:
+    return [
+        Request((f"t{at}", 0, "0@0", "a"), "p", "a", "x", tuple(range(5, 12 + at % 3)), (at, at + 9), 1.0, 1.0, 12, ())
+        for at in range(6)
+    ]
+
+
+def sampled(policy: Policy):
+    with Hosted(TransformersEngine({"p": policy})) as engine:
+        return [sample for samples in drive(engine.generate(wave())) for sample in samples]
+
+
+def test_the_engine_samples_what_it_samples_on_the_cpu():
+    model = tiny(scale=3.0)
+    mine, theirs = sampled(Policy("p", there(model))), sampled(Policy("p", model))
+    same = [(one, other) for one, other in zip(mine, theirs, strict=True) if one.completion_ids == other.completion_ids]
+    assert len(same) >= 0.9 * len(mine)  # a token whose cumulated probability lies at the last bit is another
+    for one, other in same:
+        assert list(one.logprobs) == pytest.approx(list(other.logprobs), rel=0, abs=1e-3)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_the_learners_gradient_is_the_cpus_packs_and_all(checkpointing):
+    model, rows = tiny(scale=3.0), rows_of(experience(), Clip())
+    settings = {"lr": 1e-3, "clip_norm": 1e9, "checkpointing": checkpointing}
+    here, other = (
+        gradient(LocalLearner(policies({"p": one}, **settings), Clip(), 10), rows).cpu()
+        for one in (model, there(model))
+    )
+    assert float((here - other).norm() / here.norm()) < 1e-4
+    alone = LocalLearner(policies({"p": there(model)}, **settings, tokens_per_microbatch=1), Clip(), 10)
+    assert float((gradient(alone, rows).cpu() - other).norm() / other.norm()) < 1e-4  # a pack a micro-batch
+
+
+def test_bfloat16_samples_from_a_copy_that_sync_refreshes():
+    model = there(tiny(scale=3.0))
+    policy = Policy("p", model, dtype=torch.bfloat16)
+    engine = TransformersEngine({"p": policy})
+    with Hosted(engine) as hosted:
+        before = drive(hosted.generate(wave()))
+        with torch.no_grad():
+            for weight in model.net.parameters():
+                weight.mul_(0.5)
+        assert drive(hosted.generate(wave())) == before
+        drive(hosted.sync("p", 3))
+        after = drive(hosted.generate(wave()))
+    assert after != before
+    assert after[0][0].version == 3
+
+
+def test_a_resume_is_exact_and_one_update_is_made_again(tmp_path):
+    save_model(tiny(scale=2.0), tmp_path / "tiny")
+    sets = [f"policies.team.model={tmp_path / 'tiny'}", f"train.device={DEVICE}", "train.steps=3",
+            "train.tasks_per_step=4", "train.eval_tasks=8", "train.eval_every=1", "train.checkpoint_every=1",
+            "train.keep_checkpoints=9", "train.episodes_every=1", "algorithm.num_generations=3"]  # fmt: skip
+    for dtype in ("float32", "bfloat16"):
+        config = load_config("tests/toys.py:Agree", [*sets, f"train.dtype={dtype}"])
+        whole = train(config, tmp_path / dtype).folder
+        folder = tmp_path / f"{dtype}-again"
+        shutil.copytree(whole, folder)
+        cut_back(folder, 1)
+        train(config, resume=folder)
+        assert untimed(folder) == untimed(whole)
+        assert weights(folder, 3) == weights(whole, 3)
+        assert update(whole, 2).differs == ()
