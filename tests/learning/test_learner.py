@@ -587,9 +587,13 @@ def test_steepness_is_the_norm_of_the_gradient_at_the_logits():
     model = tiny(scale=3.0)
     layout = lay_out(pack(rows_of(experience(), Clip(denominator="tokens")), 400))
     scores = score(model, layout, torch.float32)
-    hidden = model.hidden(layout.ids, attention_mask=attention_mask(layout.segments, torch.float32),
-                          position_ids=layout.positions)  # fmt: skip
-    logits = model.head(hidden.flatten(0, 1)[layout.predictor])[:, : model.vocabulary].detach().requires_grad_()
+    whole = model.read(
+        layout.ids,
+        lambda hidden, head: head(hidden.flatten(0, 1)[layout.predictor]),
+        attention_mask=attention_mask(layout.segments, torch.float32),
+        position_ids=layout.positions,
+    )
+    logits = whole[:, : model.vocabulary].detach().requires_grad_()
     torch.log_softmax(logits, dim=-1).gather(-1, layout.targets[:, None]).sum().backward()
     assert logits.grad is not None
     assert scores.steepness.tolist() == pytest.approx(logits.grad.norm(dim=-1).tolist(), rel=1e-4, abs=1e-6)

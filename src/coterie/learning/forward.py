@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from coterie.learning.batch import Pack, Row
 from coterie.learning.distribution import log_distribution
 from coterie.learning.loss import Tokens
-from coterie.models.load import Model
+from coterie.models.load import Head, Model
 
 HEAD_CHUNK = 4096
 """Tokens whose logits are in memory at once."""
@@ -117,32 +117,31 @@ def score(model: Model, layout: Layout, dtype: torch.dtype) -> Scores:
     """
     device = model.device
     mask = attention_mask(layout.segments.to(device), dtype)
+    predictor, targets = layout.predictor.to(device), layout.targets.to(device)
+    temperatures = layout.spread([row.temperature for row in layout.rows], device)
+
+    def read(hidden: torch.Tensor, head: Head) -> torch.Tensor:
+        states = hidden.flatten(0, 1)[predictor]  # (N, H)
+        parts = zip(*(t.split(HEAD_CHUNK) for t in (states, targets, temperatures)), strict=True)
+        chunks = [_chunk(head, model.vocabulary, *part) for part in parts]
+        return torch.stack([torch.cat(tensors) for tensors in zip(*chunks, strict=True)])
+
     with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
-        hidden = model.hidden(
-            layout.ids.to(device),
-            attention_mask=mask,
-            position_ids=layout.positions.to(device),
-        )
-        states = hidden.flatten(0, 1)[layout.predictor.to(device)]  # (N, H)
-        targets = layout.targets.to(device)
-        temperatures = layout.spread([row.temperature for row in layout.rows], device)
-        chunks = [
-            _head(model, *chunk)
-            for chunk in zip(*(t.split(HEAD_CHUNK) for t in (states, targets, temperatures)), strict=True)
-        ]
-    return Scores(*(torch.cat(tensors) for tensors in zip(*chunks, strict=True)))
+        scores = model.read(layout.ids.to(device), read, attention_mask=mask, position_ids=layout.positions.to(device))
+    logprobs, entropy, steepness = scores.unbind()
+    return Scores(logprobs, entropy.detach(), steepness.detach())
 
 
-def _head(
-    model: Model, states: torch.Tensor, targets: torch.Tensor, temperatures: torch.Tensor
+def _chunk(
+    head: Head, vocabulary: int, states: torch.Tensor, targets: torch.Tensor, temperatures: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """One chunk; its logits are made again in the backward pass instead of being kept."""
 
     def compute(states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        distribution = log_distribution(model.head(states), temperatures[:, None], model.vocabulary)
+        distribution = log_distribution(head(states), temperatures[:, None], vocabulary)
         logprobs = distribution.gather(-1, targets[:, None])[:, 0]
         with torch.no_grad():
-            kept = distribution[:, : model.vocabulary]
+            kept = distribution[:, :vocabulary]
             shares = kept.exp()
             entropy = -(shares * kept).sum(dim=-1)
             steepness = (1 - 2 * logprobs.exp() + torch.einsum("nv,nv->n", shares, shares)).clamp(min=0).sqrt()

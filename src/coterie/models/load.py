@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -18,6 +18,11 @@ from transformers.utils.logging import disable_progress_bar
 from coterie.errors import ConfigError
 from coterie.kernel.environment import STARTERS
 from coterie.models import hub
+
+Head = Callable[[torch.Tensor], torch.Tensor]
+"""Hidden states to logits."""
+Read = Callable[[torch.Tensor, Head], torch.Tensor]
+"""What is taken of the last hidden states, with the output layer."""
 
 disable_progress_bar()  # loading is quick or shown by the caller
 
@@ -46,15 +51,22 @@ class Model:
         """How many parameters it has, tied ones once."""
         return sum(parameter.numel() for parameter in self.net.parameters())
 
-    def hidden(self, ids: torch.Tensor, **inputs: Any) -> torch.Tensor:
-        """Last hidden states (B, T, H); `head` turns them into logits."""
-        body: Any = self.net.base_model
-        return body(input_ids=ids, use_cache=False, **inputs).last_hidden_state
+    def read(self, ids: torch.Tensor, read: Read, **inputs: Any) -> torch.Tensor:
+        """One forward of the whole network, in which `read` stands in the place of its output layer.
 
-    def head(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Logits of hidden states."""
+        So the layer is asked for what is wanted alone, inside the one call that sharded networks allow.
+
+        Args: ids: (B, T). read: called with the last hidden states (B, T, H) and the output layer's own forward.
+        Returns: what `read` returns.
+        """
         head: Any = self.net.get_output_embeddings()
-        return head(hidden)
+        forward = head.forward
+        head.forward = lambda hidden: read(hidden, forward)
+        try:
+            net: Any = self.net
+            return net(input_ids=ids, use_cache=False, **inputs).logits
+        finally:
+            del head.forward
 
 
 def load_model(source: str, *, device: str = "cpu", where: str = "model") -> Model:
@@ -98,7 +110,7 @@ def load_model(source: str, *, device: str = "cpu", where: str = "model") -> Mod
 def prepare(net: PreTrainedModel, tokenizer: Any, where: str = "model") -> Model:
     """A network and a tokenizer as a Model.
 
-    Raises: ConfigError: no chat template, no stop token, or a head that `Model.head` would miss.
+    Raises: ConfigError: no chat template, no stop token, or logits that are changed after the output layer.
     """
     if not tokenizer.chat_template:
         raise ConfigError(f"{where}: the tokenizer has no chat template; use an instruct model")
@@ -130,10 +142,16 @@ def _disable_dropout(net: PreTrainedModel) -> None:
 
 @torch.no_grad()
 def _check_head(model: Model, where: str) -> None:
-    """Logits are taken in chunks by `Model.head`; a network that does more to them is refused."""
+    """Logits are read off the output layer by `Model.read`; a network that does more to them is refused."""
+    said: list[torch.Tensor] = []
+
+    def read(hidden: torch.Tensor, head: Head) -> torch.Tensor:
+        said.append(head(hidden))
+        return said[-1]
+
     probe = torch.arange(4, device=model.device)[None]
-    whole = model.net(input_ids=probe, use_cache=False).logits.float()
-    if not torch.allclose(model.head(model.hidden(probe)).float(), whole, atol=1e-4, rtol=1e-4):
+    whole = model.read(probe, read)
+    if not torch.allclose(said[0].float(), whole.float(), atol=1e-4, rtol=1e-4):
         raise ConfigError(
             f"{where}: {type(model.net).__name__} changes its logits after the output layer; it is not supported"
         )
