@@ -824,3 +824,12 @@ def test_a_removal_that_was_cut_short_is_ended(made):
     left.mkdir()
     made.recover()
     assert not left.exists()
+
+
+def test_files_of_the_package_are_told_by_its_version_and_not_followed():
+    """An edit of the learner is no edit of every environment: the package's version says it."""
+    from coterie.engines import transformers
+    from coterie.run.exactness import _imported, _installed
+
+    assert _installed(transformers.__file__)
+    assert _imported("coterie.engines.transformers", transformers.__file__) == {}

@@ -660,5 +660,5 @@ def test_saved_episodes_hold_what_a_tree_needs(whole):
 
 def test_about_says_versions_seed_and_hardware(whole):
     about = json.loads((whole / "about.json").read_text())
-    assert about["versions"]["torch"] == torch.__version__
+    assert about["versions"]["torch"].split("+")[0] == torch.__version__.split("+")[0]
     assert about["seed"] == 0

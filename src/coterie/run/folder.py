@@ -24,12 +24,12 @@ from pydantic import TypeAdapter
 
 from coterie.config.resolve import load_config
 from coterie.config.settings import Config
-from coterie.errors import CheckpointError, ConfigError
+from coterie.errors import CheckpointError
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import Split
-from coterie.kernel.episode import LOGS, Log
+from coterie.kernel.episode import Log
 from coterie.kernel.loops import drive
-from coterie.kernel.mistakes import check_split, task_of
+from coterie.kernel.mistakes import task_of
 from coterie.kernel.safe import command, one_line
 from coterie.run.exactness import MENDS, circumstances
 from coterie.run.files import (
@@ -52,6 +52,7 @@ PRUNED = ".pruned-"
 """How it is called while it is being removed."""
 RETRIES = 20
 """How often a reader looks again for a checkpoint that the run has just replaced."""
+BUGS: TypeAdapter[tuple[Split, int, Log]] = TypeAdapter(tuple[Split, int, Log])
 MANIFESTS: TypeAdapter[dict[str, list[int | str]]] = TypeAdapter(dict[str, list[int | str]])
 
 
@@ -243,7 +244,7 @@ class Run:
 
     def save_bug(self, split: Split, index: int, log: Log) -> None:
         """Keeps what led to an exception out of `play`, for `replay_bug`."""
-        self._write("bug.json", json.dumps([split, index, LOGS.dump_python(log, mode="json")]))
+        self._write("bug.json", BUGS.dump_json((split, index, log)))
 
     def replay_bug(self) -> None:
         """Plays the episode that raised again, up to there, and raises. Raises: CheckpointError: there is none."""
@@ -251,10 +252,8 @@ class Run:
         if not file.exists():
             raise CheckpointError(f"{self.folder} has met no bug in play (bug.json is missing)")
         try:
-            split, index, saved = json.loads(file.read_text())
-            log = LOGS.validate_python(saved)
-            check_split(split)
-        except (OSError, ValueError, TypeError, RecursionError, ConfigError) as error:
+            split, index, log = BUGS.validate_json(file.read_bytes())
+        except (OSError, ValueError, RecursionError) as error:
             raise CheckpointError(f"{file} is damaged: {str(error).splitlines()[0]}") from error
         environment = self.config.environment
         cursor = Cursor(environment, task_of(environment, split, index), log.seed, recorded=log.events)
