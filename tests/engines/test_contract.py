@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from coterie import load_config, train
 from coterie.algorithms.at_grpo import ATGRPO
 from coterie.engines.scripted import ScriptedEngine
 from coterie.engines.transformers import TransformersConfig, TransformersEngine
@@ -18,6 +19,7 @@ from coterie.kernel.front import RETRIES, Eager, Waves
 from coterie.kernel.loops import Hosted, drive
 from coterie.kernel.play import Play, Sampling
 from coterie.learning.distribution import log_distribution
+from coterie.models.load import save_model
 from coterie.registry import find
 from tests.test_docs import ROOT, blocks
 from tests.toys import TEAM, Agree, Sequential, counting, policies, tiny
@@ -279,3 +281,23 @@ def test_inside_a_running_loop_what_drives_goes_aside():
     found, here = asyncio.run(notebook())
     assert here
     assert found == rollout(ScriptedEngine(counting()))[0]
+
+
+def test_an_engine_that_does_not_come_up_leaves_no_run_behind(tmp_path):
+    save_model(tiny(), tmp_path / "tiny")
+    (tmp_path / "mine.py").write_text(
+        "from coterie import Engine, Unavailable\n\n\n"
+        "class Down(Engine):\n"
+        "    async def start(self):\n"
+        "        raise Unavailable('engine', 'no port 8000')\n"
+    )
+    sets = [f"engine.name={tmp_path / 'mine.py'}", f"policies.team.model={tmp_path / 'tiny'}"]
+    with pytest.raises(EngineError, match="engine Down did not start: no port 8000"):
+        train(load_config("tests/toys.py:Agree", sets), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_eager_front_says_that_a_resume_is_not_exact(tmp_path):
+    save_model(tiny(), tmp_path / "tiny")
+    sets = ["engine.front=eager", f"policies.team.model={tmp_path / 'tiny'}"]
+    assert any("a resume is not exact" in remark for remark in load_config("tests/toys.py:Agree", sets).remarks)

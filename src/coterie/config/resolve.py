@@ -122,6 +122,8 @@ def _sized(config: Config, source: Source) -> Config:
             where = source.place(f"train.{key}")
             raise ConfigError(f"{where}train.{key} = {tasks}, but there are {count} {split} tasks; lower it")
     remarks = [f"train.{key} = {count}: there are no more" for key, count in sizes.items()]
+    if config.engine.front == "eager":
+        remarks.append("engine.front = 'eager': what is computed together depends on timing, so a resume is not exact")
     remarks += _out_of_its_world(config)
     train = config.train.model_copy(update=sizes)
     return replace(config, train=train, remarks=(*config.environment.remarks(), *remarks))

@@ -55,7 +55,7 @@ class TrainConfig(Settings):
     device: Device = "auto"
     """auto: cuda, then mps, then cpu; cuda:1: the second of several."""
     deterministic: bool = True
-    """On CUDA: kernels alone that give the same numbers every time, at some cost; a CPU's always do."""
+    """On CUDA: kernels that give the same numbers every time, where there are any; a CPU's always do."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """What networks compute in; trained weights are float32."""
     eval_every: int = Field(default=20, ge=1)

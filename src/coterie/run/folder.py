@@ -231,10 +231,10 @@ class Run:
         for table in theirs:
             for key in {**theirs[table], **ours[table]}:
                 was, now = theirs[table].get(key), ours[table].get(key)
-                if (table, key) != ("train", "steps") and was != now:
+                if table != "trackers" and (table, key) != ("train", "steps") and was != now:
                     raise CheckpointError(
                         f"{self.folder} was run with {table}.{key} = {was!r}, not {now!r}; a run goes on with its own "
-                        "config, but for train.steps: leave the setting out, or start a new run"
+                        "config, but for train.steps and trackers: leave the setting out, or start a new run"
                     )
         made = max(self.checkpoints(), default=0)
         if config.train.steps < made:

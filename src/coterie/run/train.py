@@ -15,7 +15,7 @@ from typing import Any
 from coterie.checks.rehearsal import rehearse
 from coterie.config.resolve import load_config
 from coterie.config.settings import MUTE_TASKS, Config
-from coterie.errors import CheckpointError, ConfigError, EnvError, RolloutError, Unavailable, UpdateError
+from coterie.errors import CheckpointError, ConfigError, EngineError, EnvError, RolloutError, Unavailable, UpdateError
 from coterie.kernel.cursor import PlayBug
 from coterie.kernel.environment import Environment, Split
 from coterie.kernel.group import Group
@@ -217,7 +217,7 @@ def _begin(out: str | Path | None, config: Config) -> Iterator[tuple[Run, TeamMo
     try:
         with run.locked(), models.engine:
             yield run, models, progress
-    except (ConfigError, EnvError):  # a mistake that shows in the first rollout leaves nothing behind
+    except (ConfigError, EnvError, EngineError):  # a mistake that shows in the first rollout leaves nothing behind
         if progress.step == 0:
             shutil.rmtree(folder)
             with suppress(OSError):  # somebody else has put something there

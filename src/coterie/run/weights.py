@@ -55,7 +55,7 @@ class TeamModels:
         device = pick_device(policy.device or self.config.train.device)
         if device.startswith("cuda") and self.config.train.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the first kernel is
-            torch.use_deterministic_algorithms(True)
+            torch.use_deterministic_algorithms(True, warn_only=True)  # a scan along rows has only one kernel
         if folder:
             model = load_model(str(folder), device=device, where=f"policy {name}")
         else:
