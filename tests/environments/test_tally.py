@@ -97,8 +97,9 @@ def test_a_demonstration_is_a_number_and_may_be_naive():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("sets", [[], ["loss.name=gspo", "optimizer.updates_per_step=2"]], ids=["clip", "gspo"])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a_team_that_grows_and_shrinks_learns(tmp_path, seed):
-    found = headline(train(load_config("tally", [f"train.seed={seed}"]), tmp_path / "run"))
+def test_a_team_that_grows_and_shrinks_learns(tmp_path, seed, sets):
+    found = headline(train(load_config("tally", [f"train.seed={seed}", *sets]), tmp_path / "run"))
     assert found.start.success < 0.4
     assert found.end.success > 0.95

@@ -31,3 +31,21 @@ def test_success_rises_from_chance_to_almost_always(seed, team, tmp_path):
     start, end = sum(both[:4]) / 4, sum(both[-4:]) / 4
     assert start < 2.6  # by chance: a earns 1/2 + 1/4, b 1/2 + … ; the optimum is 4
     assert end > 3.6, (start, end)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_replies_that_are_charged_by_their_length_become_less_than_half_as_long(seed, tmp_path):
+    """Of 16 tokens at most; every one beyond the second costs a twelfth, and nothing else is to be learned."""
+    save_model(tiny(seed, scale=2.0), tmp_path / "model")
+    sets = [*COMMON, f"policies.team.model={tmp_path / 'model'}", "train.steps=50", "algorithm.num_generations=4",
+            "engine.max_tokens=16", f"train.seed={seed}"]  # fmt: skip
+
+    def lengths(name: str, *more: str) -> list[float]:
+        run = train(load_config("tests/toys.py:Sequential", [*sets, *more]), tmp_path / name)
+        return [line["rollout/reply_tokens"] for line in run.metrics()[1:]]
+
+    charged = lengths("charged", "loss.overlong_from=2", "loss.overlong_buffer=12")
+    assert min(charged[:3]) > 12
+    assert max(charged[-3:]) < 8
+    assert min(lengths("free")) > 12
