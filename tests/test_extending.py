@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie import load_config, train, update
+from coterie import Tracker, load_config, train, update
 from coterie.errors import CheckpointError, ConfigError, CoterieError
 from coterie.models.load import save_model
 from coterie.registry import find, summary
@@ -176,3 +176,25 @@ def test_a_tracker_that_cannot_begin_is_one_line_and_leaves_nothing(tables, tmp_
     with pytest.raises(CoterieError, match=r"tracker 'log' \(Log\) did not begin: FileNotFoundError"):
         train(wrong, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+class Ends(Tracker):
+    """Begins, and says when it is let go of."""
+
+    def __init__(self, ended: list[str], fails: str = "") -> None:
+        super().__init__()
+        self.ended, self.fails = ended, fails
+
+    def begin(self, folder, tables, lines) -> None:
+        if self.fails:
+            raise ValueError(self.fails)
+
+    def end(self) -> None:
+        self.ended.append("one")
+
+
+def test_where_one_cannot_begin_those_that_had_are_let_go_of(tables, tmp_path):
+    ended: list[str] = []
+    with pytest.raises(ConfigError, match="did not begin: ValueError: no room"):
+        train(tables, tmp_path / "run", trackers=[Ends(ended), Ends(ended, "no room")])
+    assert ended == ["one"]

@@ -50,6 +50,8 @@ class Display(Tracker):
         self._roles: Mapping[str, str] = {}
         self._train: Mapping[str, Any] = {}
         self._folder = ""
+        self._watch = Watch(())
+        self._told = False
 
     def begin(self, folder: Path, tables: Mapping[str, Any], lines: Sequence[Line]) -> None:
         """Says where the run is; what was logged before is not shown again."""
@@ -58,7 +60,6 @@ class Display(Tracker):
         for earlier in lines:
             self._watch.see(earlier)
             self._lines.append(earlier)
-        self._told = False
         if self._live:
             self._live.start()
 
@@ -95,10 +96,7 @@ class Display(Tracker):
         parts = [f"step {int(line['step'])}/{self._train['steps']}", f"validation {self._validation()}"]
         parts += [f"{role} {line[f'reward/{role}']:+.2f}" for role in self._roles if f"reward/{role}" in line]
         if "time/tokens_per_s" in line:
-            parts += [
-                f"{line['time/tokens_per_s']:.0f} tokens/s",
-                f"{self._left()} left",
-            ]
+            parts += [f"{line['time/tokens_per_s']:.0f} tokens/s", f"{self._left()} left"]
         return "  ".join(parts)
 
     def _left(self) -> str:
@@ -136,10 +134,7 @@ class Display(Tracker):
                 table.add_row(escape(role), f"reward {line[f'reward/{role}']:+.3f}{more} [dim]({escape(policy)})[/]")
         if "time/tokens_per_s" in line:
             table.add_row("speed", f"{line['time/tokens_per_s']:.0f} tokens/s, {line['time/step']:.1f} s a step")
-        table.add_row(
-            "time",
-            f"{clock(time.monotonic() - self._began)}, {self._left()} left",
-        )
+        table.add_row("time", f"{clock(time.monotonic() - self._began)}, {self._left()} left")
         return table
 
 

@@ -73,9 +73,9 @@ class Interrupts:
         if not self.number:
             self.number = number
             if number == signal.SIGINT:
-                _say(f"finishing {self.busy}, then saving; press again to give it up")
+                tell(f"finishing {self.busy}, then saving; press again to give it up")
             else:
-                _say(f"{name}: finishing {self.busy} within {self._grace_s:g} s, then saving")
+                tell(f"{name}: finishing {self.busy} within {self._grace_s:g} s, then saving")
                 self._timer = threading.Timer(self._grace_s, os.kill, (os.getpid(), number))
                 self._timer.daemon = True
                 self._timer.start()
@@ -92,7 +92,7 @@ class Interrupts:
         raise Stop("stopped", self.number, save=True)
 
 
-def _say(text: str) -> None:
-    """Writes past every buffer, which a signal may have found half full; nobody needs to read it."""
+def tell(text: str) -> None:
+    """Writes past every buffer, which a signal may have found half full, to whoever reads; nobody needs to."""
     with contextlib.suppress(OSError):
         os.write(2, f"\ncoterie: {text}\n".encode())

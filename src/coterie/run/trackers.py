@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
@@ -13,6 +12,7 @@ from coterie.kernel.safe import one_line
 from coterie.kernel.tracker import Line, Tracker
 from coterie.registry import find
 from coterie.run.folder import Run
+from coterie.run.interrupts import tell
 
 
 class JSONL(Tracker):
@@ -41,16 +41,20 @@ class Trackers:
             label: find("tracker", config.names[f"trackers.{label}"], Tracker)(settings)
             for label, settings in config.trackers.items()
         }
-        self._others = named | {f"{number}": one for number, one in enumerate(more)}
+        self._others = [*named.items(), *((f"{number}", one) for number, one in enumerate(more))]
 
     def __enter__(self) -> Trackers:
         tables, lines = self._config.tables(), self._run.metrics()
-        for name, tracker in self._others.items():
+        waiting, self._others = self._others, []
+        for name, tracker in waiting:
             try:
                 tracker.begin(self._run.folder, tables, lines)
+                self._others.append((name, tracker))
             except CoterieError:
+                self.__exit__()
                 raise
             except Exception as error:  # somebody's code, which may do anything
+                self.__exit__()
                 raise ConfigError(
                     f"tracker '{name}' ({type(tracker).__name__}) did not begin: {said(error)}; mend it, or leave "
                     f"[trackers.{name}] out"
@@ -58,23 +62,23 @@ class Trackers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name in list(self._others):
-            self._safely(name, "end")
+        for tracker in list(self._others):
+            self._safely(*tracker, "end")
 
     def log(self, line: Line) -> None:
         """Tells them of a step."""
         self._first.log(line)
-        for name in list(self._others):
-            self._safely(name, "log", line)
+        for tracker in list(self._others):
+            self._safely(*tracker, "log", line)
 
-    def _safely(self, name: str, method: str, *args: Line) -> None:
+    def _safely(self, name: str, tracker: Tracker, method: str, *args: Line) -> None:
         """Calls a tracker; one that fails is told of once, and hears no more."""
         try:
-            getattr(self._others[name], method)(*args)
+            getattr(tracker, method)(*args)
         except Exception as error:
-            tracker = self._others.pop(name)
+            self._others.remove((name, tracker))
             text = f"tracker '{name}' ({type(tracker).__name__}) failed, and hears no more of this run: {said(error)}"
-            os.write(2, f"\ncoterie: {one_line(text)}\n".encode())
+            tell(one_line(text))
 
 
 def in_notebook() -> bool:
