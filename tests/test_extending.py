@@ -198,3 +198,11 @@ def test_where_one_cannot_begin_those_that_had_are_let_go_of(tables, tmp_path):
     with pytest.raises(ConfigError, match="did not begin: ValueError: no room"):
         train(tables, tmp_path / "run", trackers=[Ends(ended), Ends(ended, "no room")])
     assert ended == ["one"]
+
+
+def test_a_policy_has_what_the_table_of_all_says_and_its_own(model):
+    sets = [f"policies.{name}.model={model}" for name in "xy"]
+    sets += ["team.a=x", "team.b=y", "optimizer.lr=1e-4", "optimizer.clip_norm=0.5", "policies.y.optimizer.lr=2e-4"]
+    config = load_config("tests/toys.py:Agree", sets)
+    found = {name: config.optimizer_of(name) for name in "xy"}
+    assert {name: (one.lr, one.clip_norm) for name, one in found.items()} == {"x": (1e-4, 0.5), "y": (2e-4, 0.5)}

@@ -301,3 +301,22 @@ def test_the_eager_front_says_that_a_resume_is_not_exact(tmp_path):
     save_model(tiny(), tmp_path / "tiny")
     sets = ["engine.front=eager", f"policies.team.model={tmp_path / 'tiny'}"]
     assert any("a resume is not exact" in remark for remark in load_config("tests/toys.py:Agree", sets).remarks)
+
+
+def test_the_embedded_engine_stops_between_tokens_for_its_end():
+    engine = TransformersEngine(policies({"p": tiny()}))
+    engine.closing = True
+    with pytest.raises(Unavailable, match="it is being closed"):
+        asyncio.run(engine.generate([asked(engine, 1, 1)]))
+
+
+def test_shutting_tells_the_engine_before_it_waits():
+    seen: list[bool] = []
+
+    class Asked(ScriptedEngine):
+        async def close(self) -> None:
+            seen.append(self.closing)
+
+    with Hosted(Asked(lambda role, prompt, rng: "")):
+        pass
+    assert seen == [True]

@@ -660,3 +660,24 @@ def test_micro_batches_stay_within_their_budget_and_hold_packs_of_like_length():
     assert lengths(99, 8, 10) == [[8, 10]]  # padded by a quarter
     assert lengths(99, 8, 11) == [[8], [11]]
     assert lengths(99, 8, 12) == [[8], [12]]
+
+
+def test_each_policy_is_moved_by_its_own_settings():
+    rates = {"p": 1e-3, "q": 4e-3}
+    graded = {name: [replace(one, sample=replace(one.sample, policy=name)) for one in experience()] for name in rates}
+    models = {name: tiny() for name in rates}
+    both = {name: policies({name: models[name]}, lr=lr)[name] for name, lr in rates.items()}
+    learned = LocalLearner(both, Clip(), 10).update(graded, 0)
+    assert {name: one.metrics["lr"] for name, one in learned.items()} == rates
+    for name, lr in rates.items():
+        alone = tiny()
+        LocalLearner(policies({name: alone}, lr=lr), Clip(), 10).update({name: graded[name]}, 0)
+        mine = models[name].net.state_dict()
+        assert all(torch.equal(value, mine[key]) for key, value in alone.net.state_dict().items())
+
+
+def test_a_reply_without_advantage_is_trained_where_its_length_is_charged():
+    graded = [replace(one, advantage=0.0) for one in experience()]
+    assert rows_of(graded, Clip()) == []
+    charged = rows_of(graded, Clip(overlong_from=0, overlong_buffer=1))
+    assert [row.advantage for row in charged] == [-1.0] * len(graded)

@@ -30,6 +30,12 @@ WAYS = {
     "rae": ["algorithm.name=rae"],
     "magrpo": ["algorithm.name=magrpo", "algorithm.num_generations=2"],
     "joyagents, chosen": ["algorithm.name=joyagents", "algorithm.selection=raw_var", "algorithm.top_k=3"],
+    "chosen, a mean over tokens": [
+        "algorithm.name=joyagents",
+        "algorithm.selection=raw_var",
+        "algorithm.top_k=3",
+        "loss.denominator=tokens",
+    ],
     "its own rates": ["algorithm.num_generations=3", "policies.x.optimizer.lr=5e-2"],
 }
 
