@@ -104,6 +104,7 @@ SMALL = {
     "eval": ["--tasks", "4"],
     "report": ["--tasks", "2"],
     "play": [],
+    "update": [],
     "check": ["--tasks", "1"],
     "sft": ["--set", "sft.steps=1", "--set", "sft.tasks_per_step=1"],
     "doctor": [],
@@ -122,7 +123,8 @@ def small(words: list[str]) -> list[str]:
     """The command at a size for tests: the shipped model for one to download, a step that a small run saves."""
     words = [word.replace("Qwen/Qwen3-0.6B", "starter") for word in words]
     if "--step" in words:
-        words[words.index("--step") + 1] = "2"
+        step = words.index("--step") + 1
+        words[step] = str(min(int(words[step]), 2))
     if "--task" in words:
         words[words.index("--task") + 1] = "1"
     if "--resume" in words:
