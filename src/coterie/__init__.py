@@ -94,6 +94,6 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'coterie' has no attribute '{name}'")
-    found = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = found  # also over the submodule of the same name
-    return found
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value  # also over the submodule of the same name
+    return value

@@ -102,8 +102,8 @@ def train(
         say(f"it had made its {made} steps before; for more: {run.resume_command} --set train.steps={2 * made}")
     if test:
         with _console(stderr=True).status("playing test tasks, at the start and at the best checkpoint"):
-            found = headline(run)
-        say(str(found))
+            figures = headline(run)
+        say(str(figures))
     say(f"measure it on held-out tasks: {command('eval', run.folder)}")
 
 
@@ -165,12 +165,12 @@ def evaluate(
             "progress": lambda done, total: status.update(f"played {done} of {total} tasks"),
         }  # fmt: skip
         if votes > 1:
-            found, changes = loaded.evaluate(split, votes=votes, **wanted), []  # pyright: ignore[reportArgumentType]
+            evaluation, changes = loaded.evaluate(split, votes=votes, **wanted), []  # pyright: ignore[reportArgumentType]
         else:
-            found, changes = loaded.compare(ablations, split, **wanted)  # pyright: ignore[reportArgumentType]
+            evaluation, changes = loaded.compare(ablations, split, **wanted)  # pyright: ignore[reportArgumentType]
     console.print(f"played by the checkpoint of step {loaded.progress.step}")
-    passed = {k: at_k(found.solved, sampled, k) for k in (1, 3, 5, 10) if k <= sampled}
-    say((evaluation_json if as_json else evaluation_text)(found, changes, passed, votes))
+    passed = {k: at_k(evaluation.solved, sampled, k) for k in (1, 3, 5, 10) if k <= sampled}
+    say((evaluation_json if as_json else evaluation_text)(evaluation, changes, passed, votes))
 
 
 @app.command()
@@ -242,9 +242,9 @@ def update(
     opened.episodes(step)  # before torch is loaded
     from coterie.run.update import update as again
 
-    found = again(opened, step, out)
-    say(json.dumps(dataclasses.asdict(found)) if as_json else str(found))
-    raise typer.Exit(1 if found.differs else 0)
+    remade = again(opened, step, out)
+    say(json.dumps(dataclasses.asdict(remade)) if as_json else str(remade))
+    raise typer.Exit(1 if remade.differs else 0)
 
 
 @app.command()
@@ -330,11 +330,11 @@ def list_names(
     lists = {plural: one for one, plural in PLURALS.items()}
     if kind is not None and kind not in lists:
         raise ConfigError(f"unknown list '{kind}'{nearest(kind, lists)}; there are {', '.join(lists)}")
-    found = {plural: summary(one) for plural, one in lists.items() if kind in (None, plural)}
+    names = {plural: summary(one) for plural, one in lists.items() if kind in (None, plural)}
     if as_json:
-        say(json.dumps(found))
+        say(json.dumps(names))
         return
-    for name, entries in found.items():
+    for name, entries in names.items():
         say(name)
         for entry, text in entries.items():
             say(f"  {entry:14} {text}")
@@ -359,8 +359,8 @@ def show_data(
     tables = {"name": "code_pair" if functions else "code", "data": name, "check_solutions": solutions}
     world = load_environment({"environment": tables}, sets or ())
     assert isinstance(world, ProgrammingTask)
-    found = world.problems()
-    say(json.dumps(found.summary()) if as_json else found.page())
+    data = world.problems()
+    say(json.dumps(data.summary()) if as_json else data.page())
 
 
 @app.command()

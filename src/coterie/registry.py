@@ -115,13 +115,13 @@ def find(kind: str, name: str, base: type[C]) -> type[C]:
     }
     if not attribute and len(there) == 1:
         (attribute,) = there
-    found = getattr(module, attribute, None) if attribute else None
-    if not (isinstance(found, type) and issubclass(found, base)):
+    cls = getattr(module, attribute, None) if attribute else None
+    if not (isinstance(cls, type) and issubclass(cls, base)):
         wanted = f"class {attribute} that is" if attribute else "class that is" if not there else "single class that is"
         has = f"; it has {', '.join(there)}{nearest(attribute, there)}" if there else ""
         advice = f"; name one as {file}:{next(iter(there))}" if there and not attribute else ""
         raise ConfigError(f"{kind} '{name}': {file} has no {wanted} a coterie.{base.__name__}{has}{advice}")
-    return found
+    return cls
 
 
 def whole_name(name: str, folder: Path | None) -> str:
@@ -160,8 +160,8 @@ def _docstring(home: str) -> str:
     assert spec is not None
     assert spec.origin is not None
     tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
-    (found,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
-    return ast.get_docstring(found) or ""
+    (definition,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
+    return ast.get_docstring(definition) or ""
 
 
 def _package_module(name: str) -> ModuleType:

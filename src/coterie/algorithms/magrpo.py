@@ -94,12 +94,12 @@ class MAGRPO(Algorithm):
         returns = group.values
         match self.baseline:
             case "none":
-                found = credit.none(returns)
+                centered = credit.none(returns)
             case "mean":
-                found = credit.center(returns)
+                centered = credit.center(returns)
             case "leave_one_out":
-                found = credit.leave_one_out(returns)
+                centered = credit.leave_one_out(returns)
             case "greedy":
                 assert group.baseline is not None
-                found = credit.against(returns, group.baseline)
-        return tuple(credit.scaled(found, returns) if self.scale == "deviation" else found)
+                centered = credit.against(returns, group.baseline)
+        return tuple(credit.scaled(centered, returns) if self.scale == "deviation" else centered)

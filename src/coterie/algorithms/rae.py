@@ -29,10 +29,10 @@ class RAE(Episodic):
         baselines = dict(state)
         earned: dict[int, tuple[float, ...]] = {}
         for at in sorted(range(len(groups)), key=lambda at: groups[at].key):
-            role, found = groups[at].key.role, []
+            role, advantages = groups[at].key.role, []
             for value in groups[at].values:
                 baseline = baselines.get(role, 0.0)
-                found.append(value - baseline)
+                advantages.append(value - baseline)
                 baselines[role] = self.decay * baseline + (1 - self.decay) * value
-            earned[at] = tuple(found)
+            earned[at] = tuple(advantages)
         return [earned[at] for at in range(len(groups))], baselines

@@ -20,7 +20,7 @@ class ReinforcePP(Episodic):
 
     def credit(self, groups: Sequence[Group], state: State) -> tuple[list[tuple[float, ...]], State]:
         """Each role's returns over the step, standardised; a member counts as often as it has tokens."""
-        found: dict[tuple[int, int], float] = {}
+        by_member: dict[tuple[int, int], float] = {}
         for role in sorted({group.key.role for group in groups}):
             places = [
                 (at, number)
@@ -31,6 +31,8 @@ class ReinforcePP(Episodic):
             members = [groups[at].members[number] for at, number in places]
             tokens = [sum(len(sample.completion_ids) for sample in member.samples) for member in members]
             earned = standardize_weighted([member.value for member in members], tokens)
-            found |= dict(zip(places, earned, strict=True))
-        credit = [tuple(found[at, number] for number in range(len(group.members))) for at, group in enumerate(groups)]
-        return credit, state
+            by_member |= dict(zip(places, earned, strict=True))
+        credit = (
+            tuple(by_member[at, number] for number in range(len(group.members))) for at, group in enumerate(groups)
+        )
+        return list(credit), state

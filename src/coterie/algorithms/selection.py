@@ -119,20 +119,20 @@ def select(groups: Sequence[Group], choice: Choice, rng: Random) -> list[Group]:
     Args: rng: for random_live and sample; what it draws does not depend on the groups' order.
     Raises: GroupError: a lot's floors need more than `top_k`.
     """
-    found = {group.key: variation(group, last_exact=choice.last_exact) for group in groups}
-    live = [group for group in groups if group.live and found[group.key].alternatives > 1]
+    variations = {group.key: variation(group, last_exact=choice.last_exact) for group in groups}
+    live = [group for group in groups if group.live and variations[group.key].alternatives > 1]
     if choice.rule == "all_live":
         return live
     if choice.rule == "shrunk":
-        shrunk = [replace(group, weight=group.weight * found[group.key].reliability) for group in live]
+        shrunk = [replace(group, weight=group.weight * variations[group.key].reliability) for group in live]
         return [group for group in shrunk if group.weight]
     lots: dict[object, list[Group]] = {}
     for group in sorted(live, key=_tie):
         lots.setdefault(_lot(group, choice.among), []).append(group)
     if choice.rule == "sample":
-        drawn = {key: one for lot in lots.values() for key, one in _sampled(lot, found, choice, rng).items()}
+        drawn = {key: one for lot in lots.values() for key, one in _sampled(lot, variations, choice, rng).items()}
         return [drawn[group.key] for group in live if group.key in drawn]
-    score = _scores(live, found, choice.rule, rng)
+    score = _scores(live, variations, choice.rule, rng)
     chosen = {group.key for lot in lots.values() for group in _best(lot, score, choice)}
     return [group for group in live if group.key in chosen]
 
@@ -160,7 +160,9 @@ def _count(lot: Sequence[Group], choice: Choice) -> int:
     return count
 
 
-def _scores(live: Sequence[Group], found: Mapping[Key, Variation], rule: Rule, rng: Random) -> Callable[[Group], float]:
+def _scores(
+    live: Sequence[Group], variations: Mapping[Key, Variation], rule: Rule, rng: Random
+) -> Callable[[Group], float]:
     if rule == "raw_var":
         return lambda group: variance(value for member in group.members for value in member.returns)
     if rule == "random_live":
@@ -169,7 +171,7 @@ def _scores(live: Sequence[Group], found: Mapping[Key, Variation], rule: Rule, r
 
     def signal(group: Group) -> float:
         """The signal; where it cannot be told, less than any, by U."""
-        one = found[group.key]
+        one = variations[group.key]
         return one.spread - UNKNOWN if one.signal is None else one.signal
 
     return signal
@@ -186,9 +188,11 @@ def _best(lot: Sequence[Group], score: Callable[[Group], float], choice: Choice)
     return first + rest[: count - len(first)]
 
 
-def _sampled(lot: Sequence[Group], found: Mapping[Key, Variation], choice: Choice, rng: Random) -> dict[Key, Group]:
+def _sampled(
+    lot: Sequence[Group], variations: Mapping[Key, Variation], choice: Choice, rng: Random
+) -> dict[Key, Group]:
     """Each group by its own draw, weighted by 1 / probability (Horvitz and Thompson)."""
-    signals = {group.key: max(0.0, found[group.key].signal or 0.0) for group in lot}
+    signals = {group.key: max(0.0, variations[group.key].signal or 0.0) for group in lot}
     least = LEAST_WEIGHT * max(signals.values()) or 1.0
     weights = {key: max(least, signal) for key, signal in signals.items()}
     share = _count(lot, choice) / sum(weights.values())

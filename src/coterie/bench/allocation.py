@@ -83,7 +83,7 @@ def run(say: Say) -> dict[str, Any]:
 
 def measure(start: str, pair: int) -> None:
     """Plays one pair of halves of every way from a start, here, and writes what was found."""
-    found: dict[str, Any] = {}
+    measured: dict[str, Any] = {}
     tables = load_config(CONFIG).tables() | {"loss": {"denominator": "tasks"}}
     if start == "trained":
         policies = TABLE.runs("joyagents")[0].checkpoint(LAST) / "policies"
@@ -100,13 +100,13 @@ def measure(start: str, pair: int) -> None:
             left, right = (gradients[policy] for gradients, _, _ in halves)
             cosines[policy] = float(torch.dot(left, right) / (left.norm() * right.norm()).clamp(min=1e-30))
         models.engine.shut()
-        found[name] = {
+        measured[name] = {
             "tasks": tasks,
             "cosines": cosines,
             "replies": fmean(count for _, count, _ in halves),
             "seconds": fmean(took for *_, took in halves),
         }
-    _file(start, pair).write_text(json.dumps(found, indent=1))
+    _file(start, pair).write_text(json.dumps(measured, indent=1))
 
 
 def _half(models: TeamModels, tasks: range, step: int) -> tuple[dict[str, torch.Tensor], int, float]:
@@ -120,11 +120,11 @@ def _half(models: TeamModels, tasks: range, step: int) -> tuple[dict[str, torch.
         return await play.together(*(config.algorithm.collect(play, task) for task in chosen))
 
     collected = [one for one in asyncio.run(collect()) if not isinstance(one, Unavailable)]
-    found = [group for one in collected for group in one.groups]
-    groups = config.algorithm.select(found, Random(seed_of("select", step)))
+    played = [group for one in collected for group in one.groups]
+    groups = config.algorithm.select(played, Random(seed_of("select", step)))
     credit, _ = config.algorithm.credit(groups, {})
     gradients: dict[str, torch.Tensor] = {}
-    for policy, graded in route(config.team, groups, credit, tasks=count_tasks(found)).items():
+    for policy, graded in route(config.team, groups, credit, tasks=count_tasks(played)).items():
         net = models.policies[policy].model.net
         net.zero_grad(set_to_none=False)
         assert isinstance(models.learner, LocalLearner)
@@ -221,8 +221,8 @@ def _found(start: str) -> list[dict[str, Any]]:
 
 def _cosines(start: str, name: str) -> dict[str, list[float]]:
     """A way's cosines by policy, one a pair."""
-    found = [one[name]["cosines"] for one in _found(start)]
-    return {policy: [one[policy] for one in found] for policy in found[0]}
+    cosines = [one[name]["cosines"] for one in _found(start)]
+    return {policy: [one[policy] for one in cosines] for policy in cosines[0]}
 
 
 def _subprocess(job: tuple[str, int]) -> tuple[str, int]:

@@ -52,9 +52,9 @@ def run(say: Say) -> dict[str, Any]:
     for start in range(0, PROGRAMS, ROUND):
         engine = ScriptedEngine(lambda role, prompt, rng: program(rng) if role == "coder" else "no test")
         team = Team({"coder": "p", "tester": "p"})
-        found = evaluate_team(environment, team, engine, split="train", tasks=ROUND, seed=start)
-        outcomes.update(found.outcomes)
-        solved += sum(found.solved)
+        evaluation = evaluate_team(environment, team, engine, split="train", tasks=ROUND, seed=start)
+        outcomes.update(evaluation.outcomes)
+        solved += sum(evaluation.solved)
         if start % (10 * ROUND) == 0:
             say(f"{start + ROUND} of {PROGRAMS}: {dict(outcomes)}")
     return {"programs": PROGRAMS, "dropped": outcomes["dropped"], "solved": solved}

@@ -112,9 +112,9 @@ def page(say: Say) -> list[str]:
 def _gaps() -> list[str]:
     lines: list[str] = []
     for name, row in TABLE.rows.items():
-        if found := TABLE.found(name):
-            before, after = (fmean(one[key] for one in found) for key in ("start_success", "success"))
-            minutes = fmean(one["training_minutes"] for one in found)
+        if rows := TABLE.found(name):
+            before, after = (fmean(one[key] for one in rows) for key in ("start_success", "success"))
+            minutes = fmean(one["training_minutes"] for one in rows)
             lines.append(f"| {row.title} | {(after - before) / (1 - before):.0%} | {minutes:.1f} |")
     return lines
 
@@ -123,8 +123,8 @@ def _at_k(say: Say) -> list[str]:
     lines = [f"| | {' | '.join(f'{what}@{k}' for what in ('pass', 'accuracy', 'cooperation') for k in KS)} |",
              "|---|" + "---|" * (3 * len(KS))]  # fmt: skip
     for title, step in (("start", 0), ("trained", None)):
-        found = load(TABLE.runs("pair")[0].folder, step).evaluate(tasks=100, sampled=SAMPLED)
-        values = (found.solved, found.noted["accuracy"], found.noted["cooperation"])
+        evaluation = load(TABLE.runs("pair")[0].folder, step).evaluate(tasks=100, sampled=SAMPLED)
+        values = (evaluation.solved, evaluation.noted["accuracy"], evaluation.noted["cooperation"])
         cells = [f"{at_k(one, SAMPLED, k):.3f}" for one in values for k in KS]
         lines.append(f"| {title} | {' | '.join(cells)} |")
         say(f"pass@k, {title}: done")

@@ -93,16 +93,16 @@ def table_lines(table: Table, entrants: Sequence[Entrant], say: Say) -> list[str
         "|---|---|---|---|---|---|",
     ]
     for one in entrants:
-        found = [load(run.folder).evaluate(votes=one.votes) for run in table.runs(one.row)]
+        evaluations = [load(run.folder).evaluate(votes=one.votes) for run in table.runs(one.row)]
         say(f"{one.title}: played")
         equal = [at_budget(curve, common) for curve in curves[one.row]]
         cells = (
             one.title,
-            f"**{spread([each.success for each in found])}**",
-            ", ".join(f"{each.success:.3f}" for each in found),
+            f"**{spread([each.success for each in evaluations])}**",
+            ", ".join(f"{each.success:.3f}" for each in evaluations),
             spread(equal) if one.votes == 1 else "",
             f"{fmean(curve[-1][0] for curve in curves[one.row]):.2f}",
-            f"{fmean(each.tokens for each in found):.0f}",
+            f"{fmean(each.tokens for each in evaluations):.0f}",
         )
         lines.append(f"| {' | '.join(cells)} |")
     return lines

@@ -64,9 +64,9 @@ def _one(problem: Mapping[str, Any], pair: Mapping[str, str]) -> Judged:
     cases = tuple((json.dumps(args), json.dumps(value)) for args, value in problem["cases"])
     task = Problem(pair["id"], "train", text=problem["text"], name=problem["name"], cases=cases)
     written = {role: pair[role] for role in ("aux", "main")}
-    found: Outcome = asyncio.run(CodePair.model_validate({}).judge(cast("Scene", Direct()), task, written))
-    paid = "none" if not found.uses else "handed_on" if found.hands_on else "full"
-    return Judged(pair["id"], pair["deserves"], paid, found.verdict.solved)
+    outcome: Outcome = asyncio.run(CodePair.model_validate({}).judge(cast("Scene", Direct()), task, written))
+    paid = "none" if not outcome.uses else "handed_on" if outcome.hands_on else "full"
+    return Judged(pair["id"], pair["deserves"], paid, outcome.verdict.solved)
 
 
 def run(say: Say) -> dict[str, Any]:
@@ -74,17 +74,17 @@ def run(say: Say) -> dict[str, Any]:
     rates: dict[str, float] = {}
     lines: list[str] = []
     for file in sorted(FOLDER.glob("*.json")):
-        found = judged(file)
-        wrong = [one for one in found if one.wrong]
-        rates[file.stem] = round(len(wrong) / len(found), 4)
+        judgements = judged(file)
+        wrong = [one for one in judgements if one.wrong]
+        rates[file.stem] = round(len(wrong) / len(judgements), 4)
         named = "; ".join(f"{one.name}: {one.paid} for {one.deserves}" for one in wrong)
-        counts = {one: sum(pair.deserves == one for pair in found) for one in PAID}
+        counts = {one: sum(pair.deserves == one for pair in judgements) for one in PAID}
         deserve = ", ".join(f"{count} {WORDS[one]}" for one, count in counts.items() if count)
-        share = f"{len(wrong)} ({len(wrong) / len(found):.1%})"
+        share = f"{len(wrong)} ({len(wrong) / len(judgements):.1%})"
         kind, _, lot = file.stem.partition("_")
         seen = "no" if file.stem in UNSEEN else "yes"
-        lines.append(f"| {' | '.join((kind, lot, seen, str(len(found)), deserve, share, named))} |")
-        say(f"{file.stem}: {len(wrong)} of {len(found)} paid wrongly")
+        lines.append(f"| {' | '.join((kind, lot, seen, str(len(judgements)), deserve, share, named))} |")
+        say(f"{file.stem}: {len(wrong)} of {len(judgements)} paid wrongly")
     PAGE.write_text("\n".join([*HEAD, *lines, ""]))
     return rates
 

@@ -27,11 +27,11 @@ def run(say: Say) -> dict[str, Any]:
     began = time.perf_counter()
     run = train(load_config(CONFIG), trackers=[Display(console=SafeConsole(stderr=True, highlight=False))])
     minutes = (time.perf_counter() - began) / 60
-    found = headline(run)
-    say(str(found))
+    figures = headline(run)
+    say(str(figures))
     say(f"watch it play: {command('play', run.folder)}")
-    start = {"start_success": found.start.success, "start_turns": round(found.start.turns, 3)}
-    return _figures(run, start, found.end, minutes)
+    start = {"start_success": figures.start.success, "start_turns": round(figures.start.turns, 3)}
+    return _figures(run, start, figures.end, minutes)
 
 
 def before_and_after(config: Config, out: Path, start: Mapping[str, float] | None = None) -> dict[str, Any]:

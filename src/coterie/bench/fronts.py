@@ -45,16 +45,16 @@ class Slow(ScriptedEngine):
 def run(say: Say) -> dict[str, Any]:
     """Plays the same steps with both fronts, by turns, writes the page and returns its figures."""
     config = load_config(CONFIG, ["train.device=cpu"])
-    found = {"scripted": _compared(config, Slow(_script), say)}
+    comparisons = {"scripted": _compared(config, Slow(_script), say)}
     for dtype in ("float32", "bfloat16"):
         models = TeamModels(load_config(CONFIG, ["train.device=cpu", f"train.dtype={dtype}"]))
         with models.engine as engine:
-            found[dtype] = _compared(config, engine, say)
-    PAGE.write_text("\n".join(page(found)))
-    return {f"{engine}_{name}": value for engine, figures in found.items() for name, value in figures.items()}
+            comparisons[dtype] = _compared(config, engine, say)
+    PAGE.write_text("\n".join(page(comparisons)))
+    return {f"{engine}_{name}": value for engine, figures in comparisons.items() for name, value in figures.items()}
 
 
-def page(found: dict[str, dict[str, Any]]) -> list[str]:
+def page(comparisons: dict[str, dict[str, Any]]) -> list[str]:
     """The results page."""
 
     def row(title: str, figures: dict[str, Any]) -> str:
@@ -71,9 +71,9 @@ def page(found: dict[str, dict[str, Any]]) -> list[str]:
         "| engine | logs of `eager` beside those of `waves` | replies that differ, of equal prompts and seeds | "
         "time of `waves` / time of `eager` |",
         "|---|---|---|---|",
-        row(f"scripted, {1000 * LATENCY_S:g} ms a question, exponential", found["scripted"]),
-        row("embedded, the shipped starter, float32", found["float32"]),
-        row("embedded, the shipped starter, bfloat16", found["bfloat16"]),
+        row(f"scripted, {1000 * LATENCY_S:g} ms a question, exponential", comparisons["scripted"]),
+        row("embedded, the shipped starter, float32", comparisons["float32"]),
+        row("embedded, the shipped starter, bfloat16", comparisons["bfloat16"]),
         "",
         "A sample's chance is its own, so what is asked when does not matter to it. What does is rounding: a matrix "
         "product of other rows has another last bit, and a token whose cumulated probability lies there is another. "
@@ -89,13 +89,13 @@ def _compared(config: Config, engine: Engine, say: Say) -> dict[str, Any]:
     times: dict[FrontName, list[float]] = {front: [] for front in fronts}
     equal, replies, differ, tokens = True, 0, 0, 0
     for step in range(ROUNDS):
-        found: dict[FrontName, list[Collected]] = {}
+        collected: dict[FrontName, list[Collected]] = {}
         for front in fronts if step % 2 else reversed(fronts):
             began = time.perf_counter()
-            found[front] = drive(_collected(config, front, engine, step))
+            collected[front] = drive(_collected(config, front, engine, step))
             times[front].append(time.perf_counter() - began)
-        equal &= _logs(found["waves"]) == _logs(found["eager"])
-        drawn, other = _drawn(found["waves"]), _drawn(found["eager"])
+        equal &= _logs(collected["waves"]) == _logs(collected["eager"])
+        drawn, other = _drawn(collected["waves"]), _drawn(collected["eager"])
         shared = drawn.keys() & other.keys()
         replies += len(shared)
         differ += sum(drawn[key] != other[key] for key in shared)
@@ -115,23 +115,23 @@ async def _collected(config: Config, front: FrontName, engine: Engine, step: int
         config.environment, config.team, engine, seed=0, step=step, sampling=Sampling(max_tokens=32, front=front)
     )
     tasks = [play.task("train", index) for index in range(TASKS)]
-    found = await play.together(*(config.algorithm.collect(play, task) for task in tasks))
-    return [one for one in found if not isinstance(one, Unavailable)]
+    collected = await play.together(*(config.algorithm.collect(play, task) for task in tasks))
+    return [one for one in collected if not isinstance(one, Unavailable)]
 
 
 def _script(role: str, prompt: str, rng: Random) -> str:
     return " ".join(f"{rng.choice('abcdef')}{rng.randint(1, 6)}" for _ in range(rng.randint(1, 4)))
 
 
-def _logs(found: Sequence[Collected]) -> list[Any]:
-    return [(one.groups, one.logs) for one in found]
+def _logs(collected: Sequence[Collected]) -> list[Any]:
+    return [(one.groups, one.logs) for one in collected]
 
 
-def _drawn(found: Sequence[Collected]) -> dict[Any, tuple[int, ...]]:
+def _drawn(collected: Sequence[Collected]) -> dict[Any, tuple[int, ...]]:
     """Every compared reply's tokens, by its prompt and seed."""
     return {
         (sample.role, sample.prompt_ids, sample.seed): sample.completion_ids
-        for one in found
+        for one in collected
         for group in one.groups
         for member in group.members
         for sample in member.samples

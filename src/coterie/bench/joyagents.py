@@ -104,21 +104,21 @@ def _results() -> list[str]:
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, row in TABLE.rows.items():
-        if found := TABLE.found(name):
-            before, after = (fmean(one[key] for one in found) for key in ("start_success", "success"))
+        if rows := TABLE.found(name):
+            before, after = (fmean(one[key] for one in rows) for key in ("start_success", "success"))
             runs = TABLE.runs(name)
             queries = runs[0].config.train.steps * runs[0].config.train.tasks_per_step
             cells = (
                 row.title,
                 f"{before:.3f}",
                 f"**{after:.3f}**",
-                interval([one["success"] for one in found]),
-                ", ".join(f"{one['success']:.3f}" for one in found),
+                interval([one["success"] for one in rows]),
+                ", ".join(f"{one['success']:.3f}" for one in rows),
                 f"{(after - before) / (1 - before):.0%}",
                 f"{queries}",
                 f"{fmean(run.metrics()[-1]['budget/replies'] for run in runs) / 1000:.1f}",
                 f"{fmean(_trained(run) for run in runs) / 1000:.1f}",
-                f"{fmean(one['training_minutes'] for one in found):.1f}",
+                f"{fmean(one['training_minutes'] for one in rows):.1f}",
             )
             lines.append(f"| {' | '.join(cells)} |")
     return lines
@@ -133,19 +133,19 @@ def _kinds(say: Say) -> list[str]:
     lines: list[str] = []
     for heading, name, step in (("start", "joyagents", 0), *((row.title, name, None) for name, row in ROWS.items())):
         runs = TABLE.runs(name)[: 1 if step == 0 else None]
-        if found := [load(run.folder, step).evaluate() for run in runs]:
+        if evaluations := [load(run.folder, step).evaluate() for run in runs]:
             say(f"by skill, {heading}: done")
-            kinds = list(found[0].by_kind)
+            kinds = list(evaluations[0].by_kind)
             if not lines:
                 head = " | ".join([*kinds, "all"] * 2)
                 lines += [f"| | {head} |", "|---|" + "---|" * (2 * len(kinds) + 2)]
-            cells = [f"{fmean(one.by_kind[kind] for one in found):.2f}" for kind in kinds]
-            cells += [f"{fmean(one.success for one in found):.2f}"]
-            cells += [f"{fmean(fmean(_calls(one, kind)) for one in found):.2f}" for kind in kinds]
-            cells += [f"{fmean(fmean(one.noted['calls']) for one in found):.2f}"]
+            cells = [f"{fmean(one.by_kind[kind] for one in evaluations):.2f}" for kind in kinds]
+            cells += [f"{fmean(one.success for one in evaluations):.2f}"]
+            cells += [f"{fmean(fmean(_calls(one, kind)) for one in evaluations):.2f}" for kind in kinds]
+            cells += [f"{fmean(fmean(one.noted['calls']) for one in evaluations):.2f}"]
             lines.append(f"| {heading} | {' | '.join(cells)} |")
     return lines
 
 
-def _calls(found: Evaluation, kind: str) -> Sequence[float]:
-    return [count for count, one in zip(found.noted["calls"], found.kinds, strict=True) if one == kind]
+def _calls(evaluation: Evaluation, kind: str) -> Sequence[float]:
+    return [count for count, one in zip(evaluation.noted["calls"], evaluation.kinds, strict=True) if one == kind]

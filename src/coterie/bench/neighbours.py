@@ -59,7 +59,7 @@ def _round(number: int, times: list[float]) -> int:
     for at in range(PROGRAMS):
         began = time.perf_counter()
         mine = number * PROGRAMS + at
-        found = calls(Box().json(), HONEST.replace("{number}", str(mine)), [["f", [WORK]]])
+        answers = calls(Box().json(), HONEST.replace("{number}", str(mine)), [["f", [WORK]]])
         times.append(time.perf_counter() - began)
-        wrong += found != [{"status": "ok", "value": [wanted, mine]}]
+        wrong += answers != [{"status": "ok", "value": [wanted, mine]}]
     return wrong

@@ -71,8 +71,8 @@ def page(say: Say) -> list[str]:
 def _cells() -> list[str]:
     lines = [f"| | {' | '.join(f'notes {mode}' for mode in NOTES)} |", "|---|" + "---|" * len(NOTES)]
     for rule in RULES:
-        found = [_successes(rule, mode) for mode in NOTES]
-        cells = [f"{fmean(one):.3f} ({', '.join(f'{x:.3f}' for x in one)})" for one in found]
+        successes = [_successes(rule, mode) for mode in NOTES]
+        cells = [f"{fmean(one):.3f} ({', '.join(f'{x:.3f}' for x in one)})" for one in successes]
         lines.append(f"| {rule} | {' | '.join(cells)} |")
     means = [
         [fmean(seeds) for seeds in zip(*(_successes(rule, mode) for rule in RULES), strict=True)] for mode in NOTES
@@ -86,12 +86,12 @@ def _successes(rule: str, mode: str) -> list[float]:
 
 
 def _played(say: Say) -> list[str]:
-    found: dict[Mode, list[Evaluation]] = {"off": [], "on": [], "placebo": []}
+    by_mode: dict[Mode, list[Evaluation]] = {"off": [], "on": [], "placebo": []}
     for run in TABLE.runs("all_live_on"):
         loaded = load(run.folder)
-        for mode, evaluations in found.items():
+        for mode, evaluations in by_mode.items():
             loaded.remember(mode)
             evaluations.append(loaded.evaluate())
             say(f"notes, {run.folder.name}, {mode}: done")
-    means = (spread([one.success for one in evaluations]) for evaluations in found.values())
-    return [f"| notes {' | notes '.join(found)} |", "|---|---|---|", f"| {' | '.join(means)} |"]
+    means = (spread([one.success for one in evaluations]) for evaluations in by_mode.values())
+    return [f"| notes {' | notes '.join(by_mode)} |", "|---|---|---|", f"| {' | '.join(means)} |"]

@@ -61,9 +61,9 @@ CONTEST = Contest(
 
 def run(say: Say) -> dict[str, Any]:
     """Runs what is missing, writes the page, and returns success by row."""
-    found = CONTEST.publish(PAGE, page, say)
+    published = CONTEST.publish(PAGE, page, say)
     PICTURE.write_text(picture())
-    return found
+    return published
 
 
 def page(say: Say) -> list[str]:

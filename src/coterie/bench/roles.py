@@ -91,9 +91,9 @@ def _points(change: float, low: float, high: float) -> str:
 
 def _warnings(runs: Sequence[Run]) -> list[str]:
     """What the runs warned of while they trained."""
-    found = [
+    warnings = [
         f"- seed {seed}, step {step}: {concern.text}"
         for seed, run in enumerate(runs)
         for step, concern in history(run.metrics(), tuple(run.config.team.roles))
     ]
-    return ["Warnings during training:", "", *found] if found else ["Warnings during training: none."]
+    return ["Warnings during training:", "", *warnings] if warnings else ["Warnings during training: none."]

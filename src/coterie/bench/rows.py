@@ -101,8 +101,8 @@ class Table:
         return lines
 
     def _line(self, name: str) -> str:
-        found = self.found(name)
-        success = fmean(one["success"] for one in found)
+        finished = self.found(name)
+        success = fmean(one["success"] for one in finished)
         last = [run.metrics()[-1] for run in self.runs(name)]
         live = fmean(line["groups/live"] / line["groups/total"] for line in last)
         entropies = [
@@ -113,11 +113,11 @@ class Table:
         ]
         cells = (
             self.rows[name].title,
-            f"{fmean(one['start_success'] for one in found):.3f}",
+            f"{fmean(one['start_success'] for one in finished):.3f}",
             f"**{success:.3f}**",
-            interval([one["success"] for one in found]),
-            ", ".join(f"{one['success']:.3f}" for one in found),
-            f"{fmean(one['start_turns'] for one in found):.2f} to {fmean(one['turns'] for one in found):.2f}",
+            interval([one["success"] for one in finished]),
+            ", ".join(f"{one['success']:.3f}" for one in finished),
+            f"{fmean(one['start_turns'] for one in finished):.2f} to {fmean(one['turns'] for one in finished):.2f}",
             f"{fmean(line['budget/sampled_tokens'] for line in last) / 1e6:.2f}",
             f"{fmean(line['budget/trained_tokens'] for line in last) / 1e6:.2f}",
             f"{live:.0%}",

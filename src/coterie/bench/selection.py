@@ -36,8 +36,8 @@ def run(say: Say) -> dict[str, Any]:
             known = dict(zip(names, worth, strict=True))
             for rule in RULES:
                 if rule != "signal" or continuations > 1:  # one continuation cannot tell
-                    found = select(groups, Choice(rule, TOP_K), rng)
-                    kept = [known[group.key.episode] for group in found]
+                    selected = select(groups, Choice(rule, TOP_K), rng)
+                    kept = [known[group.key.episode] for group in selected]
                     chosen.setdefault(f"{rule}, {continuations}", []).extend(kept)
         if (trial + 1) % 500 == 0:
             say(f"{trial + 1} of {TRIALS} trials")

@@ -71,9 +71,9 @@ def _step(config: Config, environment: PlanPath | Any, models: TeamModels, step:
     async def collect() -> None:
         rng = Random(step)
         tasks = [task_of(environment, "train", rng.randrange(1 << 30)) for _ in range(config.train.tasks_per_step)]
-        for found in await play.together(*(config.algorithm.collect(play, task) for task in tasks)):
-            assert not isinstance(found, Unavailable)
-            groups.extend(found.groups)
+        for collected in await play.together(*(config.algorithm.collect(play, task) for task in tasks)):
+            assert not isinstance(collected, Unavailable)
+            groups.extend(collected.groups)
 
     asyncio.run(collect())
     experience = route(config.team, groups, config.algorithm.credit(groups, {})[0])

@@ -167,15 +167,15 @@ def _played(
 
 def digests(environment: Environment, tasks: int, watch: Patience) -> list[str]:
     """A hash for each task and hand: what another process must find too."""
-    found: list[str] = []
+    differences: list[str] = []
     for split in SPLITS:
         for index in range(_at_most(environment, split, tasks)):
             task = task_of(environment, split, index)
-            found += [
+            differences += [
                 hashlib.sha256(LOGS.dump_json(_play(environment, task, hand, watch).log)).hexdigest()
                 for hand in _hands(environment)
             ]
-    return found
+    return differences
 
 
 def _claim(claim: str, test: Callable[[], str]) -> Finding:

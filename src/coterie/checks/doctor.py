@@ -37,7 +37,7 @@ def examine() -> list[Finding]:
 
 def _packages() -> list[Finding]:
     """The core's packages, then those of each extra."""
-    found = [
+    findings = [
         Finding("core", "python", True, platform.python_version()),
         Finding("core", "coterie", True, metadata.version("coterie")),
     ]
@@ -49,13 +49,13 @@ def _packages() -> list[Finding]:
         else:
             name, wanted = requirement.name, requirement.specifier
             version, fits = _version(requirement)
-            found.append(Finding("core", name, fits, version, f"pip install '{name}{wanted}'"))
+            findings.append(Finding("core", name, fits, version, f"pip install '{name}{wanted}'"))
     for extra, requirements in sorted(extras.items()):
         versions = [(one.name, *_version(one)) for one in requirements]
         text = ", ".join(f"{name} {version}" for name, version, _ in versions)
         fits = all(one for *_, one in versions)
-        found.append(Finding("extras", extra, fits, text, f"where wanted: pip install 'coterie[{extra}]'"))
-    return found
+        findings.append(Finding("extras", extra, fits, text, f"where wanted: pip install 'coterie[{extra}]'"))
+    return findings
 
 
 def _version(requirement: Requirement) -> tuple[str, bool]:
@@ -70,7 +70,7 @@ def _version(requirement: Requirement) -> tuple[str, bool]:
 def _hardware() -> list[Finding]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
     free = shutil.disk_usage(Path.cwd()).free / GIB
-    found = [
+    findings = [
         Finding("hardware", "processor", True, f"{os.cpu_count()} cores"),
         Finding("hardware", "memory", memory > 2, f"{memory:.1f} GiB", "the demo needs 2 GiB"),
         Finding("hardware", "disk", free > 1, f"{free:.1f} GiB free here", "runs keep checkpoints: make room"),
@@ -78,34 +78,34 @@ def _hardware() -> list[Finding]:
     try:
         import torch
     except ImportError as error:
-        return [*found, Finding("hardware", "accelerator", False, f"unknown: {error}", "see torch above")]
+        return [*findings, Finding("hardware", "accelerator", False, f"unknown: {error}", "see torch above")]
     devices = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     devices += ["Apple MPS"] if torch.backends.mps.is_available() else []
     text = ", ".join(devices) or "none: training runs on the processor"
-    return [*found, Finding("hardware", "accelerator", True, text)]
+    return [*findings, Finding("hardware", "accelerator", True, text)]
 
 
 def _engines() -> list[Finding]:
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for name, home in ENGINES.items():
         try:
             at(home)
         except ImportError as error:
-            found.append(Finding("engines", name, False, f"cannot run: {error}", "see core above"))
+            findings.append(Finding("engines", name, False, f"cannot run: {error}", "see core above"))
         else:
-            found.append(Finding("engines", name, True, "can run"))
-    return found
+            findings.append(Finding("engines", name, True, "can run"))
+    return findings
 
 
 def _sandboxes() -> list[Finding]:
     """Whether model-written code can be isolated: a small program is run in each."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for backend in BACKENDS:
         try:
             check(Box(backend))
         except ConfigError as error:
-            found.append(Finding("sandbox", backend, False, "cannot run", str(error)))
+            findings.append(Finding("sandbox", backend, False, "cannot run", str(error)))
         else:
             how = level() if backend == "bubblewrap" else "no wall: a program has its user's files, processes, network"
-            found.append(Finding("sandbox", backend, True, f"can run; {how}"))
-    return found
+            findings.append(Finding("sandbox", backend, True, f"can run; {how}"))
+    return findings

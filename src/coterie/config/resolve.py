@@ -240,14 +240,14 @@ def _recipe(source: Source, algorithm: Algorithm) -> dict[str, Any]:
 
 def _trackers(source: Source, names: dict[str, str]) -> dict[str, Settings]:
     """The settings of each tracker. Raises: ConfigError: there is no such tracker."""
-    found: dict[str, Settings] = {}
+    trackers: dict[str, Settings] = {}
     for label, content in source.data.get("trackers", {}).items():
         path = f"trackers.{label}"
         if not isinstance(content, dict):
             raise ConfigError(f"{source.place(path)}'{path}' is a table: [{path}]")
         tracker, settings = _class(source, path, "tracker", Tracker, names, label)
-        found[label] = _validated(source, path, tracker.options, settings)
-    return found
+        trackers[label] = _validated(source, path, tracker.options, settings)
+    return trackers
 
 
 def _class(
@@ -263,17 +263,17 @@ def _class(
         )
     try:
         name = whole_name(name, source.folder)
-        found = find(kind, name, base)
+        cls = find(kind, name, base)
     except ConfigError as error:
         raise ConfigError(f"{source.place(f'{path}.name')}{error}") from error
-    names[path] = f"{name}:{found.__name__}" if name.endswith(".py") else name
-    return found, content
+    names[path] = f"{name}:{cls.__name__}" if name.endswith(".py") else name
+    return cls, content
 
 
 def _named(source: Source, table: str, base: type[S], names: dict[str, str], default: str | None) -> S:
     """The record of settings that a table names."""
-    found, content = _class(source, table, table, base, names, default)
-    return _validated(source, table, found, content, base)
+    cls, content = _class(source, table, table, base, names, default)
+    return _validated(source, table, cls, content, base)
 
 
 def _settings(source: Source, table: str, kind: type[S]) -> S:

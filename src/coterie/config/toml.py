@@ -36,10 +36,10 @@ class Source:
 
     def table(self, path: str) -> Mapping[str, Any]:
         """What stands in a table, `train` or `trackers.mine`."""
-        found: Any = self.data
+        content: Any = self.data
         for part in path.split("."):
-            found = found.get(part, {})
-        return found
+            content = content.get(part, {})
+        return content
 
     def person_wrote(self, table: str, key: str) -> bool:
         """Whether a setting was written by a person, and is nobody's default."""
@@ -57,8 +57,8 @@ class Source:
         """`file:line: ` of a dotted key, else of a key in it, else of the table around it, or nothing."""
         while path:
             inside = (place for key, place in self._places.items() if f"{key}.".startswith(f"{path}."))
-            if found := self._places.get(path) or next(inside, ""):
-                return f"{found}: "
+            if written := self._places.get(path) or next(inside, ""):
+                return f"{written}: "
             path = path.rpartition(".")[0]
         return ""
 

@@ -232,8 +232,8 @@ ROUTE = re.compile(r"^[ \t]*go((?:[ \t]+\S+)*)[ \t]*$", re.MULTILINE)
 
 def parse_route(text: str) -> list[str] | None:
     """The words after the last line that starts with `go`; None when there is no such line."""
-    found = ROUTE.findall(text)
-    return found[-1].split() if found else None
+    routes = ROUTE.findall(text)
+    return routes[-1].split() if routes else None
 
 
 def is_step(task: Maze, here: Cell, there: Cell) -> bool:
@@ -320,15 +320,15 @@ def task_distances(task: Maze) -> dict[Cell, int]:
 
 def distances(size: int, walls: frozenset[Cell], goal: Cell) -> dict[Cell, int]:
     """Breadth-first distances to a goal, in moves; cells that cannot reach it are absent."""
-    found = {goal: 0}
+    steps = {goal: 0}
     queue = deque([goal])
     while queue:
         cell = queue.popleft()
         for there in neighbours(cell, size):
-            if there not in walls and there not in found:
-                found[there] = found[cell] + 1
+            if there not in walls and there not in steps:
+                steps[there] = steps[cell] + 1
                 queue.append(there)
-    return found
+    return steps
 
 
 def neighbours(cell: Cell, size: int) -> list[Cell]:

@@ -79,10 +79,10 @@ class Tally(Environment):
         scene.reward("lead", -self.cost * count)
         pieces = cut(task.cells, count)
         replies = await scene.ask_all([("counter", f"Count x: {' '.join(piece)}") for piece in pieces], max_tokens=4)
-        found = [number(reply.text) for reply in replies]
-        for piece, reply, its in zip(pieces, replies, found, strict=True):
+        answers = [number(reply.text) for reply in replies]
+        for piece, reply, its in zip(pieces, replies, answers, strict=True):
             scene.reward(reply, float(its == piece.count("x")) - 1)
-        solved = all(its >= 0 for its in found) and sum(found) == task.cells.count("x")
+        solved = all(its >= 0 for its in answers) and sum(answers) == task.cells.count("x")
         scene.metric("counters", count)
         scene.team_reward(float(solved))
         return scene.succeed() if solved else scene.fail("the numbers do not add up")

@@ -78,10 +78,10 @@ class Toolbox:
         except (TypeError, ValueError, RecursionError) as error:
             return _wrong(f"arguments: {error}")
         try:
-            found = function(
+            result = function(
                 **{str(field.alias): getattr(given, key) for key, field in type(given).model_fields.items()}
             )
-            text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+            text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
         except (
             Exception,
             SystemExit,

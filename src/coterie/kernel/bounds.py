@@ -61,7 +61,7 @@ def as_json(value: JSON, what: str) -> JSON:
 def _depth(written: str) -> int:
     """How deep lists and objects nest in JSON."""
     depth = deepest = 0
-    for found in BRACKETS.findall(written):
-        depth += (found in "[{") - (found in "]}")
+    for bracket in BRACKETS.findall(written):
+        depth += (bracket in "[{") - (bracket in "]}")
         deepest = max(deepest, depth)
     return deepest

@@ -49,25 +49,25 @@ def check_written(environment: Environment) -> None:
 
 def _check_roles(environment: Environment, where: str) -> None:
     with blaming(environment, f"the roles of {where}"):
-        found = getattr(environment, "roles", None)  # a person may have forgotten them
+        roles = getattr(environment, "roles", None)  # a person may have forgotten them
     advice = 'write roles = ("solver",), a tuple of names'
-    if found is None:
+    if roles is None:
         raise EnvError(f"{where} names no roles; {advice}")
-    if isinstance(found, str):
-        raise EnvError(f"{where}: roles = {found!r} is a string; {advice}")
-    if not isinstance(found, list | tuple):
-        raise EnvError(f"{where}: roles = {found!r} is a {type(found).__name__}; {advice}")
-    if not found:
+    if isinstance(roles, str):
+        raise EnvError(f"{where}: roles = {roles!r} is a string; {advice}")
+    if not isinstance(roles, list | tuple):
+        raise EnvError(f"{where}: roles = {roles!r} is a {type(roles).__name__}; {advice}")
+    if not roles:
         raise EnvError(f"{where}: roles is empty; {advice}")
-    for role in found:
+    for role in roles:
         if not isinstance(role, str) or not role.strip() or not role.isprintable():
             raise EnvError(f"{where}: the role {role!r} is no name; {advice}")
         if "#" in role:
             raise EnvError(f"{where}: the role {role!r} holds a '#', which numbers replies; give it another name")
         if role == TEAM:
             raise EnvError(f"{where}: the role '{TEAM}' is what metrics call the team; give it another name")
-    if len(set(found)) < len(found):
-        raise EnvError(f"{where}: roles = {tuple(found)!r} names a role twice; each role needs a name of its own")
+    if len(set(roles)) < len(roles):
+        raise EnvError(f"{where}: roles = {tuple(roles)!r} names a role twice; each role needs a name of its own")
 
 
 def check_split(split: str, where: str = "split") -> None:

@@ -113,14 +113,14 @@ def threshold(episodes: Sequence[Episode]) -> float:
 
 
 def _baselines(before: Mapping[str, float], episodes: Sequence[Episode]) -> dict[str, float]:
-    found: dict[str, list[float]] = {}
+    scores_of: dict[str, list[float]] = {}
     for one in episodes:
         for role in one.did if one.masked else ():
             for name in {role, f"{role}/{one.task.kind}"}:
-                found.setdefault(name, []).append(one.score)
+                scores_of.setdefault(name, []).append(one.score)
     new = {
         name: fmean(scores) if name not in before else before[name] + BASELINE_RATE * (fmean(scores) - before[name])
-        for name, scores in found.items()
+        for name, scores in scores_of.items()
     }
     return dict(sorted({**before, **new}.items()))
 
@@ -172,7 +172,7 @@ def _candidates(
 
     So many queries that end alike do not crowd out what others tell.
     """
-    found: dict[str, tuple[float, Entry]] = {}
+    new: dict[str, tuple[float, Entry]] = {}
     for one in episodes:
         if one.score < high or not one.did[role]:
             continue
@@ -187,10 +187,10 @@ def _candidates(
             id=name, role=role, key=key, text=text, born=now, used=now, sources=frozenset([source(one.task.query)]),
             origin=(one.task.split, one.task.id, one.id), state=state,
         )  # fmt: skip
-        found[name] = (one.score, entry)
+        new[name] = (one.score, entry)
     turns: Counter[tuple[str, str]] = Counter()
     best: list[tuple[int, Entry]] = []
-    for _, entry in sorted(found.values(), key=lambda pair: (-pair[0], pair[1].id)):
+    for _, entry in sorted(new.values(), key=lambda pair: (-pair[0], pair[1].id)):
         best.append((turns[entry.state, entry.text], entry))
         turns[entry.state, entry.text] += 1
     best.sort(key=lambda pair: (pair[1].state != "active", pair[0]))

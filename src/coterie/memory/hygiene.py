@@ -34,7 +34,7 @@ def sanitised(text: str, longest: int) -> tuple[str, bool]:
     plain = unicodedata.normalize("NFC", text)
     changed = sum(unicodedata.category(one)[0] == "C" and not one.isspace() for one in plain)
     plain = " ".join("".join(" " if unicodedata.category(one)[0] in "CZ" else one for one in plain).split())
-    changed += sum(len(found) for found in MARKUP.findall(plain))
+    changed += sum(len(match) for match in MARKUP.findall(plain))
     while (shorter := MARKUP.sub("·", plain)) != plain:  # what is left may read as markup again
         plain = shorter
     return plain[:longest].strip(), changed > TAMPERED * max(1, len(plain) + changed)
@@ -48,11 +48,11 @@ def source(query: str) -> str:
 def near_duplicates(store: Store, queries: Iterable[str]) -> list[tuple[Entry, str]]:
     """Entries that come from nearly one of these queries, each with the first such: nine of ten words shared."""
     known = [(query, frozenset(words(query))) for query in queries]
-    found: list[tuple[Entry, str]] = []
+    pairs: list[tuple[Entry, str]] = []
     for entry in store.entries:
         own = frozenset(words(entry.key))
-        found += [(entry, query) for query, asked in known if len(own & asked) >= NEAR * len(own | asked)][:1]
-    return found
+        pairs += [(entry, query) for query, asked in known if len(own & asked) >= NEAR * len(own | asked)][:1]
+    return pairs
 
 
 def leaks(text: str, task: Task) -> bool:

@@ -44,28 +44,28 @@ class Recall:
         return self._found[role, task]
 
     def _nearest(self, role: str, task: Task) -> tuple[Entry, ...]:
-        config, found = self.config, self.store.of(role)
+        config, entries = self.config, self.store.of(role)
         own = source(task.query)
         near = [
             at
-            for at, entry in enumerate(found)
+            for at, entry in enumerate(entries)
             if own not in entry.sources and overlap(entry.key, task.query) >= config.relevance
         ]
         if not near:
             return ()
-        scores = index(tuple(entry.key for entry in found)).scores(task.query)
+        scores = index(tuple(entry.key for entry in entries)).scores(task.query)
         most = max(scores[at] for at in near) or 1.0
         now = self.store.iteration
 
         def rank(at: int) -> tuple[float, str]:
-            return -(0.7 * scores[at] / most + 0.1 * (found[at].strength(now, config.half_life) + 1)), found[at].id
+            return -(0.7 * scores[at] / most + 0.1 * (entries[at].strength(now, config.half_life) + 1)), entries[at].id
 
         shown: list[Entry] = []
         for at in sorted(near, key=rank):
-            new = all(found[at].text != one.text for one in shown)
-            if new and len(shown) < config.top and len(rendered([*shown, found[at]])) <= config.characters:
-                shown.append(found[at])
-        return tuple(shown if config.mode == "on" else _swapped(shown, found, own, config.characters))
+            new = all(entries[at].text != one.text for one in shown)
+            if new and len(shown) < config.top and len(rendered([*shown, entries[at]])) <= config.characters:
+                shown.append(entries[at])
+        return tuple(shown if config.mode == "on" else _swapped(shown, entries, own, config.characters))
 
     def unseen(self, role: str, task: Task, episode: int) -> None:
         """Notes of an episode that a prompt had no room for: they are not judged by it."""
@@ -100,12 +100,12 @@ class Recall:
         return replace(log, events=tuple(events))
 
 
-def _swapped(shown: Sequence[Entry], found: Sequence[Entry], own: str, characters: int) -> list[Entry]:
+def _swapped(shown: Sequence[Entry], entries: Sequence[Entry], own: str, characters: int) -> list[Entry]:
     """As many entries, each saying what none of them says: a role's other texts, from a place of the entry's own.
 
     Fewer where the role has not enough other texts that fit.
     """
-    others = sorted({one.text for one in found if own not in one.sources} - {one.text for one in shown})
+    others = sorted({one.text for one in entries if own not in one.sources} - {one.text for one in shown})
     swapped: list[Entry] = []
     for entry in shown:
         fitting = [one for text in others if len(rendered([*swapped, one := replace(entry, text=text)])) <= characters]

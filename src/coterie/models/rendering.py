@@ -70,8 +70,8 @@ class Renderer:
             )
             pieces: list[str] = []
             for mark in marks:
-                before, found, rest = rest.partition(mark)
-                if not found:
+                before, separator, rest = rest.partition(mark)
+                if not separator:
                     raise ConfigError(
                         f"the chat template of policy '{self.policy}' leaves out a message of {list(roles)}; "
                         "use roles that it knows"

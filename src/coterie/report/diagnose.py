@@ -63,24 +63,24 @@ def concerns(lines: Sequence[Line], roles: Sequence[str]) -> list[Concern]:
     trained = [line for line in lines if "groups/total" in line]
     success = [line["validation/success"] for line in lines if "validation/success" in line]
     at_ceiling = bool(success) and success[-1] >= CEILING
-    found = [*_silent_play(trained, solved=any(success)), *_policies(trained, at_ceiling), *_validation(lines)]
+    raised = [*_silent_play(trained, solved=any(success)), *_policies(trained, at_ceiling), *_validation(lines)]
     for role in roles:
-        found += [] if at_ceiling else _cut(role, trained[-SOON:])
-        found += _overlong(role, trained[-SOON:])
+        raised += [] if at_ceiling else _cut(role, trained[-SOON:])
+        raised += _overlong(role, trained[-SOON:])
     steps = trained[-WINDOW:]
     dead = [one for role in roles for one in _dead(role, steps)]
-    found += dead
+    raised += dead
     alive = [role for role in roles if role not in {one.role for one in dead}]
     if len(steps) == WINDOW:
         for role in alive:
             others = [other for other in alive if other != role]
-            found += _captured(role, steps, others) or _dominant(role, steps, others)
+            raised += _captured(role, steps, others) or _dominant(role, steps, others)
         if alive:
-            found += _mostly_dead(steps)
-        found += _no_memory(steps)
+            raised += _mostly_dead(steps)
+        raised += _no_memory(steps)
     for role in alive:
-        found += _lazy(role, lines)
-    return found
+        raised += _lazy(role, lines)
+    return raised
 
 
 class Watch:

@@ -13,37 +13,41 @@ if TYPE_CHECKING:
     from coterie.run.evaluate import Evaluation
 
 
-def evaluation_json(found: Evaluation, changes: Sequence[Change], passed: Mapping[int, float], votes: int) -> str:
+def evaluation_json(evaluation: Evaluation, changes: Sequence[Change], passed: Mapping[int, float], votes: int) -> str:
     """One JSON object. Args: passed: pass@k by k. votes: replies drawn at a question."""
-    whole = {key: value for key, value in dataclasses.asdict(found).items() if key not in {"solved", "noted", "kinds"}}
+    left_out = {"solved", "noted", "kinds"}
+    whole = {key: value for key, value in dataclasses.asdict(evaluation).items() if key not in left_out}
     whole |= {
         "votes": votes,
-        "by_kind": found.by_kind,
-        "noted": {name: fmean(values) for name, values in found.noted.items()},
+        "by_kind": evaluation.by_kind,
+        "noted": {name: fmean(values) for name, values in evaluation.noted.items()},
         "pass_at": passed,
         "ablations": [dataclasses.asdict(change) for change in changes],
     }
     return json.dumps(whole)
 
 
-def evaluation_text(found: Evaluation, changes: Sequence[Change], passed: Mapping[int, float], votes: int) -> str:
+def evaluation_text(evaluation: Evaluation, changes: Sequence[Change], passed: Mapping[int, float], votes: int) -> str:
     """A few lines for people, of the same."""
-    how = f"{found.sampled} sampled episodes a task" if found.sampled else "greedy"
+    how = f"{evaluation.sampled} sampled episodes a task" if evaluation.sampled else "greedy"
     how = how if votes == 1 else f"the majority of {votes} sampled replies at every question"
     lines = [
-        f"{found.split}: {found.success:.3f} solved, 95 % interval {found.success_low:.3f} to {found.success_high:.3f}",
-        f"{found.tasks} tasks, {how}, {found.turns:.2f} turns a task (the unsolved at the limit), "
-        f"{found.tokens:.0f} tokens",
+        f"{evaluation.split}: {evaluation.success:.3f} solved, "
+        f"95 % interval {evaluation.success_low:.3f} to {evaluation.success_high:.3f}",
+        f"{evaluation.tasks} tasks, {how}, {evaluation.turns:.2f} turns a task (the unsolved at the limit), "
+        f"{evaluation.tokens:.0f} tokens",
     ]
-    if found.by_kind:
-        lines.append("  by kind: " + ", ".join(f"{kind} {share:.3f}" for kind, share in found.by_kind.items()))
+    if evaluation.by_kind:
+        lines.append("  by kind: " + ", ".join(f"{kind} {share:.3f}" for kind, share in evaluation.by_kind.items()))
     if len(passed) > 1:
         lines.append(", ".join(f"pass@{k} {share:.3f}" for k, share in passed.items()))
-    whose = " of those not dropped" if found.outcomes.get("dropped") else ""
-    for name, value in found.rewards.items():
-        cut = f", {found.truncated[name]:.1%} of replies cut" if name in found.truncated else ""
+    whose = " of those not dropped" if evaluation.outcomes.get("dropped") else ""
+    for name, value in evaluation.rewards.items():
+        cut = f", {evaluation.truncated[name]:.1%} of replies cut" if name in evaluation.truncated else ""
         lines.append(f"  {name}: reward {value:+.3f} an episode{whose}{cut}")
-    lines.append("  endings: " + ", ".join(f"{reason} {count}" for reason, count in sorted(found.outcomes.items())))
+    lines.append(
+        "  endings: " + ", ".join(f"{reason} {count}" for reason, count in sorted(evaluation.outcomes.items()))
+    )
     if changes:
         lines.append("changed, on the same tasks (change in points, paired 95 % interval):")
     lines += [

@@ -133,8 +133,8 @@ def _sections(
 
 def _keys(lines: Sequence[Sequence[Line]], prefix: str, more: Sequence[str]) -> list[str]:
     """The metrics under a prefix, in the order they are logged."""
-    found = dict.fromkeys(key for run in lines for line in run for key in line if key.startswith(prefix))
-    return [*more, *found]
+    keys = dict.fromkeys(key for run in lines for line in run for key in line if key.startswith(prefix))
+    return [*more, *keys]
 
 
 def _chart(key: str, lines: Sequence[Sequence[Line]], names: Sequence[str]) -> Markup | None:
@@ -158,7 +158,7 @@ def _value(line: Line, key: str) -> float | None:
 
 def _parts(saved: Mapping[int, Sequence[Played]], roles: Sequence[str]) -> list[tuple[str, list[Chart]]]:
     """Each role's mean reward by part over its candidates, at the saved rollouts."""
-    found: dict[str, dict[str, list[tuple[float, float]]]] = {role: {} for role in roles}
+    charts_of: dict[str, dict[str, list[tuple[float, float]]]] = {role: {} for role in roles}
     for step, played in sorted(saved.items()):
         for role in roles:
             members = [
@@ -170,10 +170,10 @@ def _parts(saved: Mapping[int, Sequence[Played]], roles: Sequence[str]) -> list[
             ]
             for name in sorted({name for member in members for name in member.parts}):
                 mean = fmean(member.parts.get(name, 0.0) for member in members)
-                found[role].setdefault(name, []).append((step, mean))
+                charts_of[role].setdefault(name, []).append((step, mean))
     return [
         (role, [Chart(name, _drawn(Series(name, points, COLORS[0]))) for name, points in parts.items()])
-        for role, parts in found.items()
+        for role, parts in charts_of.items()
         if parts
     ]  # fmt: skip
 
@@ -190,12 +190,12 @@ def _lost(lines: Sequence[Line]) -> dict[str, str]:
             if key.startswith(("rollout/dropped/", "rollout/retried/")):
                 counts[key] = counts.get(key, 0.0) + value
     total, live = (sum(line.get(f"groups/{what}", 0) for line in lines) for what in ("total", "live"))
-    found = {"groups drawn": f"{total:.0f}", "groups without spread, not trained": f"{total - live:.0f}"}
-    found |= {key: f"{count:.0f}" for key, count in sorted(counts.items())}
+    rows = {"groups drawn": f"{total:.0f}", "groups without spread, not trained": f"{total - live:.0f}"}
+    rows |= {key: f"{count:.0f}" for key, count in sorted(counts.items())}
     for ending in ("truncated_share", "clip_share"):
         for key in dict.fromkeys(key for line in lines for key in line if key.endswith(f"/{ending}")):
-            found[f"{key}, mean"] = f"{fmean(line[key] for line in lines if key in line):.2%}"
-    return found
+            rows[f"{key}, mean"] = f"{fmean(line[key] for line in lines if key in line):.2%}"
+    return rows
 
 
 def _most_telling(played: Sequence[Played]) -> list[Played]:

@@ -50,10 +50,10 @@ class Evaluation:
     @property
     def by_kind(self) -> dict[str, float]:
         """Success of each kind of task, where there are several."""
-        found: dict[str, list[float]] = {}
+        scores: dict[str, list[float]] = {}
         for kind, share in zip(self.kinds, self.by_task, strict=True):
-            found.setdefault(kind, []).append(share)
-        return {kind: sum(shares) / len(shares) for kind, shares in sorted(found.items())} if len(found) > 1 else {}
+            scores.setdefault(kind, []).append(share)
+        return {kind: sum(shares) / len(shares) for kind, shares in sorted(scores.items())} if len(scores) > 1 else {}
 
     @property
     def by_task(self) -> tuple[float, ...]:

@@ -94,7 +94,7 @@ def _source(settings: Settings, made: type | None = None, base: type = Settings)
     while waiting:
         module, file = waiting.popitem()
         files.add(file)
-        waiting |= {name: found for name, found in _imported(module, file).items() if found not in files}
+        waiting |= {name: origin for name, origin in _imported(module, file).items() if origin not in files}
     digest = hashlib.sha256()
     for _, content in sorted((Path(file).name, _content(file)) for file in files):  # wherever they lie
         digest.update(content)
@@ -153,15 +153,15 @@ def _imported(module: str, file: str) -> dict[str, str]:
 def _home(name: str) -> str | None:
     """The file of a module, imported or not: what is loaded by now would differ between begin and resume."""
     path = None
-    found = None
+    spec = None
     parts = name.split(".")
     for end in range(1, len(parts) + 1):
         finders = (finder.find_spec(".".join(parts[:end]), path) for finder in sys.meta_path)
-        found = next(filter(None, finders), None)
-        if found is None or (found.submodule_search_locations is None and end < len(parts)):
+        spec = next(filter(None, finders), None)
+        if spec is None or (spec.submodule_search_locations is None and end < len(parts)):
             return None
-        path = found.submodule_search_locations
-    return found.origin if found and found.has_location else None
+        path = spec.submodule_search_locations
+    return spec.origin if spec and spec.has_location else None
 
 
 def _content(file: str) -> bytes:

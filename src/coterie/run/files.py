@@ -86,8 +86,8 @@ def check_free(folder: Path) -> None:
 
 def steps_in(folder: Path, ending: str = "") -> dict[int, Path]:
     """What lies there under a step's name, by its number."""
-    found = {STEP.fullmatch(path.name.removesuffix(ending)): path for path in folder.glob(f"step-*{ending}")}
-    return {int(match[1]): path for match, path in found.items() if match}
+    steps = {STEP.fullmatch(path.name.removesuffix(ending)): path for path in folder.glob(f"step-*{ending}")}
+    return {int(match[1]): path for match, path in steps.items() if match}
 
 
 def files_in(folder: Path) -> list[Path]:

@@ -182,18 +182,18 @@ class Run:
             lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
         except OSError as error:
             raise CheckpointError(f"{file} {unread(error)}; put it back") from error
-        found: list[dict[str, float]] = []
+        kept: list[dict[str, float]] = []
         for number, line in enumerate(lines, 1):
             if line.endswith(b"\n"):  # the last may be half written
                 try:
-                    found.append(METRICS.validate_json(line))
-                    if found[-1]["step"] % 1 != 0:  # NaN and infinity too
+                    kept.append(METRICS.validate_json(line))
+                    if kept[-1]["step"] % 1 != 0:  # NaN and infinity too
                         raise ValueError("no step")
                 except (ValueError, KeyError) as error:
                     raise CheckpointError(
                         f"{file}:{number} is damaged: it is no step's metrics; remove the line, or put the file back"
                     ) from error
-        return found
+        return kept
 
     def save_episodes(self, step: int, played: Sequence[Played]) -> None:
         """Writes a step's rollout, a line a task."""

@@ -84,13 +84,13 @@ def _role(role: str, groups: list[tuple[Group, bool]]) -> dict[str, float]:
     }
 
 
-def selection_metrics(found: Sequence[Group], chosen: Sequence[Group]) -> dict[str, float]:
+def selection_metrics(drawn: Sequence[Group], chosen: Sequence[Group]) -> dict[str, float]:
     """Which groups were trained, and what their returns vary by; nothing where nobody chose or played twice."""
-    live = [group for group in found if group.live]
+    live = [group for group in drawn if group.live]
     varied = [variation(group) for group in live]
     known = [one for one in varied if one.signal is not None]
-    twice = any(len(member.returns) > 1 for group in found for member in group.members)
-    if not twice and len(chosen) in (len(live), len(found)):
+    twice = any(len(member.returns) > 1 for group in drawn for member in group.members)
+    if not twice and len(chosen) in (len(live), len(drawn)):
         return {}
     chosen = [group for group in chosen if group.live]
     line: dict[str, float] = {"selection/groups": len(chosen)}
@@ -98,7 +98,7 @@ def selection_metrics(found: Sequence[Group], chosen: Sequence[Group]) -> dict[s
         line["selection/signal"] = fmean(one.spread - (one.noise or 0.0) for one in known)
         line["selection/noise"] = fmean(one.noise or 0.0 for one in known)
         line["selection/reliability"] = fmean(one.reliability for one in known)
-    for role in sorted({group.key.role for group in found}):
+    for role in sorted({group.key.role for group in drawn}):
         line[f"role/{role}/selected"] = sum(group.key.role == role for group in chosen)
     if chosen:
         line["selection/point"] = fmean(group.key.point for group in chosen)

@@ -124,12 +124,12 @@ def _learn(run: Run, models: TeamModels, progress: Progress, interrupts: Interru
     play = Play(config.environment, config.team, models.engine, seed=settings.seed, step=step,
                 sampling=models.sampling(settings.temperature), recall=recall)  # fmt: skip
     collected = _rollout(run, config, play, step)
-    found = [group for one in collected for group in one.collected.groups]
-    groups = algorithm.select(found, Random(seed_of("select", settings.seed, step)))
+    all_groups = [group for one in collected for group in one.collected.groups]
+    groups = algorithm.select(all_groups, Random(seed_of("select", settings.seed, step)))
     sampled = time.perf_counter()
     state = algorithm.start() if progress.credit is None else progress.credit
     earned, state = algorithm.credit(groups, state)
-    experience = route(config.team, groups, earned, tasks=count_tasks(found))
+    experience = route(config.team, groups, earned, tasks=count_tasks(all_groups))
     trained = _as_trained(collected, groups, earned)
     with interrupts.shielded():
         interrupts.whole = False
@@ -147,7 +147,7 @@ def _learn(run: Run, models: TeamModels, progress: Progress, interrupts: Interru
         line = {"step": step + 1, **rollout_metrics(trained, play.budget)}
         if recall:
             line |= _remember(config, progress, recall, collected)
-        line |= selection_metrics(found, groups) | update_metrics(experience, learned)
+        line |= selection_metrics(all_groups, groups) | update_metrics(experience, learned)
         line |= {f"budget/{name}": count for name, count in progress.budget.items()}
         if step == 0 or step + 1 == settings.steps or (step + 1) % settings.episodes_every == 0:
             run.save_episodes(step + 1, trained)
@@ -277,11 +277,11 @@ def _as_trained(
     chosen = {group.key: (place, group.weight, tuple(credit)) for place, (group, credit) in trained}
 
     def one_task(one: Played) -> Played:
-        found = [
+        episodes = [
             (group, *chosen.get(group.key, (-1, 0.0, (0.0,) * len(group.members)))) for group in one.collected.groups
         ]
-        weighed = tuple(replace(group, weight=weight) for group, _, weight, _ in found)
-        places, credit = tuple(place for _, place, _, _ in found), tuple(credit for *_, credit in found)
+        weighed = tuple(replace(group, weight=weight) for group, _, weight, _ in episodes)
+        places, credit = tuple(place for _, place, _, _ in episodes), tuple(credit for *_, credit in episodes)
         return replace(one, collected=replace(one.collected, groups=weighed), advantages=credit, places=places)
 
     return [one_task(one) for one in collected]

@@ -82,17 +82,17 @@ def update(run: Run | str | Path, step: int, out: Path | None = None) -> Updated
 def experience_of(team: Team, played: Sequence[Played]) -> dict[str, list[Graded]]:
     """Each policy's experience of a saved step, as it was trained."""
     same: dict[Sample, Sample] = {}
-    found = [
+    saved = [
         (place, _with(group, same), earned)
         for one in played
         for group, earned, place in zip(one.collected.groups, one.advantages, one.places, strict=True)
     ]
-    trained = sorted((one for one in found if one[0] >= 0), key=lambda one: one[0])
+    trained = sorted((one for one in saved if one[0] >= 0), key=lambda one: one[0])
     return route(
         team,
         [group for _, group, _ in trained],
         [earned for *_, earned in trained],
-        tasks=count_tasks([group for _, group, _ in found]),
+        tasks=count_tasks([group for _, group, _ in saved]),
     )
 
 

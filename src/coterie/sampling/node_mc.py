@@ -103,8 +103,8 @@ async def _base(play: Play, task: Task, number: int, plan: Plan) -> Collected:
         play.budget.dropped["external_effect"] += len(decisions)
         decisions = []
     nodes = chosen(decisions, plan, Random(seed_of("nodes", base.seed)))
-    found = await play.together(*(_node(play, base, node, plan) for node in nodes))
-    groups = tuple(group for one in found if not isinstance(one, Unavailable) for group in one)
+    groups_of_nodes = await play.together(*(_node(play, base, node, plan) for node in nodes))
+    groups = tuple(group for one in groups_of_nodes if not isinstance(one, Unavailable) for group in one)
     return Collected(groups, (base.log,))
 
 
@@ -139,15 +139,15 @@ async def _node(play: Play, base: Cursor, node: _Decision, plan: Plan) -> list[G
     tails = await play.together(
         *(_alternative(play, base, node, samples[at], f"{branch}.{at}", at, plan) for at in tried)
     )
-    if any(isinstance(found, ExternalEffect) for found in tails):
+    if any(isinstance(finished, ExternalEffect) for finished in tails):
         return []
     members: list[Member] = []
     last = True
     for sample, at in zip(samples, first, strict=True):
-        found = tails[tried.index(at)]
-        if not isinstance(found, Unavailable):
-            members.append(_member(sample, found))
-            last &= all(tail.last for tail in found)
+        finished = tails[tried.index(at)]
+        if not isinstance(finished, Unavailable):
+            members.append(_member(sample, finished))
+            last &= all(tail.last for tail in finished)
     if len(members) < 2:
         play.budget.dropped["lone"] += len(members)
         return []

@@ -64,8 +64,8 @@ def check(box: Box) -> None:
     if not wrong:
         try:
             with pool(box).worker() as worker:
-                found = [worker.load("def f(): return 1"), worker.call(name="f", args=[], kwargs={})]
-            wrong = "" if found == [{"status": "loaded"}, {"status": "returned", "value": 1}] else str(found)
+                answers = [worker.load("def f(): return 1"), worker.call(name="f", args=[], kwargs={})]
+            wrong = "" if answers == [{"status": "loaded"}, {"status": "returned", "value": 1}] else str(answers)
         except Unavailable as fault:
             wrong = str(fault)
     if wrong:
@@ -118,10 +118,10 @@ def _remembered(
     if (known := REMEMBERED.get(key)) is not None:
         return json.loads(known)
     with pool(Box.of(box)).worker() as worker:
-        found = answers(worker)
-    if decided(program, found):
-        REMEMBERED.put(key, json.dumps(found))
-    return found
+        given = answers(worker)
+    if decided(program, given):
+        REMEMBERED.put(key, json.dumps(given))
+    return given
 
 
 def _patiently(ask: Callable[..., Answer], questions: Iterable[Sequence[Any]]) -> list[Answer]:

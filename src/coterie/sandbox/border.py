@@ -70,16 +70,16 @@ def read(line: str | bytes, accepted: Collection[str]) -> Message:
         return MALFORMED
 
 
-def _read(found: Any, accepted: Collection[str]) -> Message:
-    status = found.get("status") if isinstance(found, dict) else None
-    if not isinstance(found, dict) or not isinstance(status, str) or status not in (*accepted, *FAILURES):
+def _read(raw: Any, accepted: Collection[str]) -> Message:
+    status = raw.get("status") if isinstance(raw, dict) else None
+    if not isinstance(raw, dict) or not isinstance(status, str) or status not in (*accepted, *FAILURES):
         return MALFORMED
     message: Message = {"status": status}
     for field, fits in MESSAGES[status].items():
         name = field.removesuffix("?")
-        if name in found and fits(found[name]):
-            message[name] = found[name][:LONGEST_MESSAGE] if status in FAILURES else found[name]
-        elif name in found or name == field:
+        if name in raw and fits(raw[name]):
+            message[name] = raw[name][:LONGEST_MESSAGE] if status in FAILURES else raw[name]
+        elif name in raw or name == field:
             return MALFORMED
     return message
 
@@ -87,17 +87,17 @@ def _read(found: Any, accepted: Collection[str]) -> Message:
 def parsed(line: str | bytes) -> Any:
     """A line's JSON; None where it is none, or holds what is no text or no number."""
     try:
-        found = json.loads(line)
-        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()  # a lone surrogate is not text
+        value = json.loads(line)
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()  # a lone surrogate is not text
     except (ValueError, RecursionError):
         return None
-    return found
+    return value
 
 
-def ended(found: Any) -> Message:
+def ended(raw: Any) -> Message:
     """How a program ended, as its keeper says: a failure, or an exit status, or minus the number of a signal."""
-    message = read(json.dumps(found), ())
-    code = found.get("code") if isinstance(found, dict) else None
+    message = read(json.dumps(raw), ())
+    code = raw.get("code") if isinstance(raw, dict) else None
     if type(code) is not int or message["status"] != "error":
         return message
     own = {"kind": "exit"} if code > 0 else {}

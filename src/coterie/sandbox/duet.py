@@ -100,8 +100,8 @@ class Duet:
         self._given, self._drawn = {}, {}
         if self.partner.load(self.other, crossing=True, objects=True)["status"] != "loaded":
             return False
-        found = self.caller.load(self.text, crossing=True, objects=True, partner=self.called, eye=self.eye)
-        loaded = self._settled(self.caller, found, 0)["status"] == "loaded"
+        message = self.caller.load(self.text, crossing=True, objects=True, partner=self.called, eye=self.eye)
+        loaded = self._settled(self.caller, message, 0)["status"] == "loaded"
         self._at_load = (list(self._told), dict(self._given))
         return loaded
 
@@ -117,8 +117,8 @@ class Duet:
         self._given, self._drawn, self._outer = dict(given), {}, []
         if self._late >= MOST_TIMEOUTS:
             return Played({"status": "timeout"})
-        found = self.caller.call(PASSING, name=self.name, args=args, kwargs={})
-        answer = self._settled(self.caller, found, 0)
+        message = self.caller.call(PASSING, name=self.name, args=args, kwargs={})
+        answer = self._settled(self.caller, message, 0)
         if answer["status"] == "returned":
             answer = {**answer, "value": self._home(answer["value"])}
         self._late += answer["status"] == "timeout"
@@ -131,29 +131,29 @@ class Duet:
         Returns: what it gives, or what comes of a function or an iterator that it gives, and what the arguments are
         afterwards.
         """
-        found = self.partner.call(name=self.called, args=args, kwargs={})
-        if found["status"] != "returned":
+        message = self.partner.call(name=self.called, args=args, kwargs={})
+        if message["status"] != "returned":
             return []
-        value = found["value"]
+        value = message["value"]
         match value:
             case {"function": [target]}:
                 value = self.partner.call(target=target, args=[], kwargs={}).get("value")
             case {"iterator": [target]}:
                 drawn = (self.partner.call(target=target, verb="next", args=[], kwargs={}) for _ in range(MOST_ITEMS))
                 value = [one["value"] for one in takewhile(lambda one: one["status"] == "returned", drawn)]
-        return [value, *after(args, found)]
+        return [value, *after(args, message)]
 
-    def _settled(self, side: Worker, found: Message, depth: int) -> Message:
+    def _settled(self, side: Worker, message: Message, depth: int) -> Message:
         """A side's last word, once all that it asks of the other has been answered."""
-        while found["status"] == "asked":
+        while message["status"] == "asked":
             self._left -= 1
             if depth > DEEPEST or self._left < 0 or self._late >= MOST_TIMEOUTS:
                 reply = TOO_MUCH
             else:
-                reply = self._asked(found, depth) if side is self.caller else self._asked_back(found, depth)
+                reply = self._asked(message, depth) if side is self.caller else self._asked_back(message, depth)
                 self._late += reply["status"] == "timeout"
-            found = side.tell({"answer": reply}, PASSING, fresh=False)
-        return found
+            message = side.tell({"answer": reply}, PASSING, fresh=False)
+        return message
 
     def _asked(self, asked: Message, depth: int) -> Message:
         """What the caller is told to what it asks."""
@@ -207,8 +207,8 @@ class Duet:
         match value:
             case {"object": [int(number)]} if number < 0 < self._left:
                 self._left -= 1
-                found = self.partner.call(target=-1 - number, verb=PLAIN, args=[], kwargs={})
-                return found.get("value", value)
+                message = self.partner.call(target=-1 - number, verb=PLAIN, args=[], kwargs={})
+                return message.get("value", value)
             case dict():
                 return {kind: self._home(content) for kind, content in value.items()}
             case list():

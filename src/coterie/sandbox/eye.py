@@ -35,12 +35,12 @@ class Eye:
         if site in self.forced:
             value = self.forced[site]
         seen = self.copied(value)
-        found = self.sites.get(site)
-        if found is None:
+        known = self.sites.get(site)
+        if known is None:
             self.sites[site] = [seen, seen, type(value) not in SCALARS]
         else:
-            found[2] = found[2] or type(seen) is not type(found[1]) or seen != found[1]
-            found[1] = seen
+            known[2] = known[2] or type(seen) is not type(known[1]) or seen != known[1]
+            known[1] = seen
         return value
 
     def copied(self, value: Any) -> Any:

@@ -222,10 +222,10 @@ class Keeper:
         What lies in a folder is moved up before that goes: so no path is long, however deep they nest.
         """
         os.chdir(self.settings["folder"])
-        found = os.listdir()  # noqa: PTH208
+        names = os.listdir()  # noqa: PTH208
         moved = 0
-        while found:
-            name = found.pop()
+        while names:
+            name = names.pop()
             try:
                 if not opened(name):
                     os.unlink(name)  # noqa: PTH108
@@ -234,7 +234,7 @@ class Keeper:
                     opened(f"{name}/{inner}")
                     moved += 1
                     os.rename(f"{name}/{inner}", f"{MOVED}{moved}")  # noqa: PTH104
-                    found.append(f"{MOVED}{moved}")
+                    names.append(f"{MOVED}{moved}")
                 os.rmdir(name)  # noqa: PTH106
             except OSError:
                 continue

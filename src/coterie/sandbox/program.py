@@ -183,16 +183,16 @@ class Side:
         })  # fmt: skip
         while "answer" not in (message := self.hear()):
             self.answer(message)
-        found = message["answer"]
-        for place, new in found.get("changed", {}).items():
+        answer = message["answer"]
+        for place, new in answer.get("changed", {}).items():
             change(kwargs[place] if place in kwargs else args[int(place)], decode(new, self.things.proxy))
-        if found["status"] == "returned":
-            return decode(found["value"], self.things.proxy)
-        kind = getattr(builtins, str(found.get("kind")), None)
+        if answer["status"] == "returned":
+            return decode(answer["value"], self.things.proxy)
+        kind = getattr(builtins, str(answer.get("kind")), None)
         if verb == "call" and kind in (StopIteration, StopAsyncIteration):
             kind = RuntimeError  # as in a generator: it would end what the tests go through, and look like success
         raised = kind if isinstance(kind, type) and issubclass(kind, Exception) else RuntimeError
-        raise raised(found.get("message") or f"it gave {found['status']}")
+        raise raised(answer.get("message") or f"it gave {answer['status']}")
 
     def answer(self, message: dict[str, Any]) -> None:
         """Calls what the other side asks for, or tells what was seen."""

@@ -59,24 +59,24 @@ class Trial:
         if depth > DEEPEST or self._messages > MOST_MESSAGES:
             return TOO_MUCH
         if self.statuses.count("timeout") >= MOST_TIMEOUTS:
-            found: Message = {"status": "timeout"}
+            message: Message = {"status": "timeout"}
         else:
-            found = self.worker.call(("returned", "asked"), **call_of(asked, self.name))
-        while found["status"] == "asked":
+            message = self.worker.call(("returned", "asked"), **call_of(asked, self.name))
+        while message["status"] == "asked":
             self._messages += 1
             if depth >= DEEPEST or self._messages > MOST_MESSAGES:
                 answer = TOO_MUCH
             else:
-                answer = self._heard(self.judge.tell({"call": call_of(found)}, SAYS), "returned", depth + 1)
-            found = self.worker.tell({"answer": answer}, ("returned", "asked"), fresh=False)
+                answer = self._heard(self.judge.tell({"call": call_of(message)}, SAYS), "returned", depth + 1)
+            message = self.worker.tell({"answer": answer}, ("returned", "asked"), fresh=False)
         if first:
-            self.statuses.append("ok" if found["status"] == "returned" else found["status"])
+            self.statuses.append("ok" if message["status"] == "returned" else message["status"])
             again = not (asked["kwargs"] or acting(asked["args"]))
-            if found["status"] == "returned" and again and len(self.answered) < self.calls:
-                call = (json.dumps(asked["args"]), json.dumps(found["value"]))
+            if message["status"] == "returned" and again and len(self.answered) < self.calls:
+                call = (json.dumps(asked["args"]), json.dumps(message["value"]))
                 if sum(map(len, call)) <= LONGEST_CALL:
                     self.answered.append((len(self.held), *call))
-        return found
+        return message
 
 
 SAYS = ("asked", "held", "returned")

@@ -77,32 +77,32 @@ FITS: dict[str, Callable[[list[Any]], bool]] = {
 """What a kind of value may hold."""
 
 
-def same(expected: Any, found: Any) -> bool:
+def same(expected: Any, given: Any) -> bool:
     """Whether two plain values, as JSON, are equal, as Python has it, with tolerance where a float is expected.
 
     Sequences are equal by their items, whatever their type; True and False are no numbers here.
     """
     if isinstance(expected, dict) and "either" in expected:
-        return any(same(one, found) for one in expected["either"])
+        return any(same(one, given) for one in expected["either"])
     if expected is None or isinstance(expected, bool | str):
-        return type(expected) is type(found) and expected == found
+        return type(expected) is type(given) and expected == given
     if (number := _number(expected)) is not None:
-        other = _number(found)
+        other = _number(given)
         return other is not None and _close(number, other)
     if (items := _sequence(expected)) is not None:
-        others = _sequence(found)
+        others = _sequence(given)
         return others is not None and len(items) == len(others) and all(map(same, items, others))
-    return _same_unordered(*_split(expected), *_split(found))
+    return _same_unordered(*_split(expected), *_split(given))
 
 
-def _same_unordered(kind: str, content: list[Any], other: str, found: list[Any]) -> bool:
-    if kind in TABLES and other in TABLES and len(content) == len(found):
+def _same_unordered(kind: str, content: list[Any], other: str, given: list[Any]) -> bool:
+    if kind in TABLES and other in TABLES and len(content) == len(given):
         table = {canonical(key): item for key, item in content}
-        others = {canonical(key): item for key, item in found}
+        others = {canonical(key): item for key, item in given}
         return table.keys() == others.keys() and all(same(item, others[key]) for key, item in table.items())
     if kind in SETS and other in SETS:
-        return len(content) == len(found) and sorted(map(canonical, content)) == sorted(map(canonical, found))
-    return (kind == other or (kind in BYTES and other in BYTES)) and content == found
+        return len(content) == len(given) and sorted(map(canonical, content)) == sorted(map(canonical, given))
+    return (kind == other or (kind in BYTES and other in BYTES)) and content == given
 
 
 def canonical(value: Any) -> str:
@@ -189,11 +189,11 @@ def _whole(number: complex) -> int | None:
     return int(real) if number.imag == 0 and math.isfinite(real) and real == math.floor(real) else None
 
 
-def _close(expected: complex, found: complex) -> bool:
-    if expected == found:
+def _close(expected: complex, given: complex) -> bool:
+    if expected == given:
         return True
-    if not isinstance(expected, float) or isinstance(found, complex):
+    if not isinstance(expected, float) or isinstance(given, complex):
         return False
-    if isinstance(found, int) and found.bit_length() >= FLOAT_BITS:
+    if isinstance(given, int) and given.bit_length() >= FLOAT_BITS:
         return False  # larger than any float
-    return math.isclose(expected, found, rel_tol=1e-6, abs_tol=1e-9) or (math.isnan(expected) and math.isnan(found))
+    return math.isclose(expected, given, rel_tol=1e-6, abs_tol=1e-9) or (math.isnan(expected) and math.isnan(given))

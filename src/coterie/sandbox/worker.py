@@ -162,9 +162,9 @@ class Worker:
         if self._dead is None:
             self._write(json.dumps(request).encode() + b"\n", deadline)
         line = self._line(deadline)
-        found = parsed(line) if line is not None else None
-        if isinstance(found, dict):
-            return found
+        message = parsed(line) if line is not None else None
+        if isinstance(message, dict):
+            return message
         if line is not None:
             self._die(MALFORMED)
         return {}
@@ -249,14 +249,14 @@ class Pool:
     @contextlib.contextmanager
     def worker(self) -> Iterator[Worker]:
         """A fresh sandbox, closed afterwards. Raises: Unavailable: none could be started."""
-        found = self._ready.get()
-        if isinstance(found, Exception):
-            raise found
+        ready = self._ready.get()
+        if isinstance(ready, Exception):
+            raise ready
         try:
-            found.begin()
-            yield found
+            ready.begin()
+            yield ready
         finally:
-            found.close()
+            ready.close()
 
     def close(self) -> None:
         """Ends those that wait."""

@@ -52,10 +52,10 @@ def parsed(text: str) -> Action | None:
 def _object(text: str) -> dict[str, Any] | None:
     """A JSON object, or None."""
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def plain(answer: str) -> str:

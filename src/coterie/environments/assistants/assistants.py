@@ -207,14 +207,14 @@ class Assistants(Environment):
 
     def tools(self, shop: Shop) -> dict[str, Toolbox]:
         """Each role's tools, over an episode's shop."""
-        found = {
+        toolboxes = {
             "qa": (Knowledge(sentences(self.knowledge)).search,),
             "shop_call": (shop.price, shop.stock, shop.buy),
             "general_call": (assistance.convert, assistance.weekday, assistance.distance),
         }
         if self.solo:
-            return {MASTER: Toolbox(*(tool for several in found.values() for tool in several))}
-        return {role: Toolbox(*found.get(role, ())) for role in self.roles}
+            return {MASTER: Toolbox(*(tool for several in toolboxes.values() for tool in several))}
+        return {role: Toolbox(*toolboxes.get(role, ())) for role in self.roles}
 
     async def _work(
         self, scene: Scene, role: str, task: str, limit: int, tools: dict[str, Toolbox], count: Count

@@ -24,7 +24,7 @@ MOST = 10**9
 @lru_cache(maxsize=4)
 def queries(data: str) -> dict[Split, tuple[Query, ...]]:
     """The queries of a file, split by content. Raises: ConfigError: names the file and the row."""
-    found: dict[Split, list[Query]] = {split: [] for split in SPLITS}
+    by_split: dict[Split, list[Query]] = {split: [] for split in SPLITS}
     for number, row in _rows("data", data, {"query": str, "answer": str}):
         split = split_of(plain(row["query"]))
         if not plain(row["answer"]) or bytes_of(row["answer"]) > LONGEST:
@@ -32,8 +32,8 @@ def queries(data: str) -> dict[Split, tuple[Query, ...]]:
         kind = row.get("kind", "")
         if not isinstance(kind, str):
             raise ConfigError(f"environment.data: {data}, row {number}: 'kind' is text, or is left out")
-        found[split].append(Query(f"{number}", split, query=row["query"], answer=row["answer"], kind=kind))
-    return {split: tuple(of_split) for split, of_split in found.items()}
+        by_split[split].append(Query(f"{number}", split, query=row["query"], answer=row["answer"], kind=kind))
+    return {split: tuple(of_split) for split, of_split in by_split.items()}
 
 
 @lru_cache(maxsize=4)

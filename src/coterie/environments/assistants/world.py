@@ -66,12 +66,12 @@ class Item:
 def items() -> dict[str, Item]:
     """Every thing by name."""
     rng = Random(seed_of("assistants", "items"))
-    found: dict[str, Item] = {}
+    sold: dict[str, Item] = {}
     for adjective in ADJECTIVES:
         for noun in NOUNS:
             facts = (*(str(rng.randint(1, 9)) for _ in range(4)), rng.choice(CITIES), rng.choice(CITIES))
-            found[f"{adjective} {noun}"] = Item(f"{adjective} {noun}", rng.randint(1, 9), rng.randint(3, 9), facts)
-    return found
+            sold[f"{adjective} {noun}"] = Item(f"{adjective} {noun}", rng.randint(1, 9), rng.randint(3, 9), facts)
+    return sold
 
 
 @lru_cache
@@ -203,11 +203,11 @@ def held_out(split: Split) -> tuple[str, ...]:
     """The distinct queries of a split that is not trained on: of forty, seven of each skill and twelve of several."""
     rng = Random(seed_of("assistants", split))
     turn = (SKILLS * 7)[: int(40 * SINGLE)] + (TOGETHER,) * (40 - int(40 * SINGLE))
-    found: dict[str, None] = {}
-    while len(found) < HELD_OUT[split]:
-        kind = turn[len(found) % 40]
-        found.setdefault(_of_split(kind, split, rng))
-    return tuple(found)
+    texts: dict[str, None] = {}
+    while len(texts) < HELD_OUT[split]:
+        kind = turn[len(texts) % 40]
+        texts.setdefault(_of_split(kind, split, rng))
+    return tuple(texts)
 
 
 def _of_split(kind: str, split: Split, rng: Random) -> str:
@@ -275,10 +275,10 @@ OPERATIONS: dict[str, Callable[[int, int], int]] = {"+": int.__add__, "-": int._
 def steps(text: str) -> list[int]:
     """What a sum comes to, operation by operation, from the left."""
     first, *rest = text.split()
-    found = [int(first)]
+    results = [int(first)]
     for sign, number in zip(rest[::2], rest[1::2], strict=True):
-        found.append(OPERATIONS[sign](found[-1], int(number)))
-    return found[1:]
+        results.append(OPERATIONS[sign](results[-1], int(number)))
+    return results[1:]
 
 
 SEVERAL = {

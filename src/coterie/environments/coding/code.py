@@ -182,8 +182,8 @@ def case_of(problem: Problem, reply: Reply) -> tuple[str, str] | None:
     if reply.finish != "stop":
         return None
     if not problem.name:
-        found = TEST_BLOCKS.findall(reply.text)
-        return (json.dumps(found[-1][0]), json.dumps(found[-1][1])) if found else None
+        blocks = TEST_BLOCKS.findall(reply.text)
+        return (json.dumps(blocks[-1][0]), json.dumps(blocks[-1][1])) if blocks else None
     marked = [line for line in reply.text.splitlines() if "==" in line and f"{problem.name}(" in line]
     return _comparison(problem.name, marked[-1].strip("` \t")) if marked else None
 

@@ -226,13 +226,14 @@ class CodePair(ProgrammingTask):
         verdict, played = await _tried(scene, self.box, task, f"{parts['helper']}\n{parts['function']}")
         if verdict.broken.startswith("SyntaxError"):
             return Outcome(Levels(structure), problem="syntax error")
-        found = UNUSED
+        evidence = UNUSED
         if parts["names_aux"] and verdict.passed and verdict.timeouts < MOST_TIMEOUTS:
             two = (parts["helper"], parts["function"])
-            found = await boxed(scene, used, self.box, *two, task.name, task.preamble, played)
-        paid = verdict.share * (0.5 + 1.0 * (not found["handed_on"])) * found["used"]
-        seen = CONFIRMED_BY[found["needed"]].intersection(parts["schemes"]) if found["used"] else frozenset()
-        return Outcome(Levels(structure, 0.5, verdict.share, paid), verdict, found["used"], found["handed_on"], seen)
+            evidence = await boxed(scene, used, self.box, *two, task.name, task.preamble, played)
+        paid = verdict.share * (0.5 + 1.0 * (not evidence["handed_on"])) * evidence["used"]
+        seen = CONFIRMED_BY[evidence["needed"]].intersection(parts["schemes"]) if evidence["used"] else frozenset()
+        levels = Levels(structure, 0.5, verdict.share, paid)
+        return Outcome(levels, verdict, evidence["used"], evidence["handed_on"], seen)
 
     def prompt(self, role: str, task: Problem, history: str) -> Prompt:
         """What a role is asked: the task, and after the first turn its own last reply and the feedback."""

@@ -183,11 +183,11 @@ class Worker:
             return None
         line, self._unread = self._unread.splitlines()[-1], bytearray()
         try:
-            found = json.loads(line)
+            answer = json.loads(line)
         except (ValueError, RecursionError):
             return {"ended": "it wrote to the wire of its worker"}
-        ours = isinstance(found, dict) and ("ended" in found or found.get("call", self.asked) == self.asked)
-        return found if ours else {"ended": "it answered a call that was not asked"}
+        ours = isinstance(answer, dict) and ("ended" in answer or answer.get("call", self.asked) == self.asked)
+        return answer if ours else {"ended": "it answered a call that was not asked"}
 
 
 class Template:

@@ -189,8 +189,8 @@ def work(worker: socket.socket, module: str) -> None:
     with worker.makefile("rb") as requests:
         for line in requests:
             request = json.loads(line)
-            found = {"call": request["call"], **answer(module, request["name"], request["args"])}
-            worker.sendall(json.dumps(found).encode() + b"\n")
+            message = {"call": request["call"], **answer(module, request["name"], request["args"])}
+            worker.sendall(json.dumps(message).encode() + b"\n")
 
 
 def answer(module: str, name: str, args: list[Any]) -> dict[str, Any]:

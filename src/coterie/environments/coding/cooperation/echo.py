@@ -34,22 +34,22 @@ def echoes(args: Sequence[Sequence[Any]], answers: Column) -> bool:
 
 def readings(value: Any) -> dict[str, Any]:
     """A value, as plain JSON, written in other ways."""
-    found: dict[str, Any] = {"itself": value}
+    forms: dict[str, Any] = {"itself": value}
     match value:
         case int() | float() if not isinstance(value, bool):
-            found["text"] = written(value)
+            forms["text"] = written(value)
         case str():
-            found["letters"] = list(value)
+            forms["letters"] = list(value)
             with suppress(NotPlain, TypeError):
                 read = encode(parsed(value))
-                found |= {"read": read} if read is not None else {}
+                forms |= {"read": read} if read is not None else {}
         case list() if all(isinstance(one, str) for one in value):
-            found["joined"] = "".join(value)
+            forms["joined"] = "".join(value)
         case {"bytes": [text]}:
-            found["decoded"] = text.encode("latin-1").decode("utf-8", "replace")
+            forms["decoded"] = text.encode("latin-1").decode("utf-8", "replace")
     if isinstance(value, list | str) and len(value) == 1:
-        found["single"] = value[0]
-    return found
+        forms["single"] = value[0]
+    return forms
 
 
 def turned(value: Any) -> dict[str, Any]:
@@ -114,5 +114,5 @@ def _quotes(texts: Sequence[str], column: Column) -> bool:
     if not all(isinstance(one, str) and len(text) <= len(one) for text, one in zip(texts, column, strict=True)):
         return False
     longest = max(range(len(texts)), key=lambda at: len(texts[at]))
-    before, found, behind = column[longest].partition(texts[longest] or "\0")
-    return bool(found) and all(f"{before}{text}{behind}" == one for text, one in zip(texts, column, strict=True))
+    before, quoted, behind = column[longest].partition(texts[longest] or "\0")
+    return bool(quoted) and all(f"{before}{text}{behind}" == one for text, one in zip(texts, column, strict=True))

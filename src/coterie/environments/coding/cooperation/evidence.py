@@ -83,12 +83,12 @@ def used(
         texts = {"text": f"{preamble}\n{text}", "other": f"{preamble}\n{helper}"}
         duet = Duet(caller, partner, **texts, name=name, called=AUX, eye=eye)
         evidence = Evidence(duet, sites, [(json.loads(args), value) for args, value in cases])
-        found = evidence.found(catches=catches(function))
+        measured = evidence.found(catches=catches(function))
         if duet.dead:
             return dict(UNUSED)
     if not evidence.late:
-        REMEMBERED.put(key, json.dumps(found))
-    return found
+        REMEMBERED.put(key, json.dumps(measured))
+    return measured
 
 
 UNUSED = {"used": False, "handed_on": False, "needed": False}
@@ -172,7 +172,7 @@ class Evidence:
 
     def applies(self, swap: Replacement) -> set[int]:
         """Passed inputs in which some answer of aux would be another."""
-        found: set[int] = set()
+        applying: set[int] = set()
         for at in self.passed:
             told = [one for one in self.true.played[at].told if not acting(one.values[0])]
             answers: list[Message] = [{"status": "returned", "value": one.values[0]} for one in told]
@@ -181,8 +181,8 @@ class Evidence:
                 for call in zip(range(len(told)), (one.args for one in told), answers, strict=True)
             ]
             if any(one != other for one, other in zip(answers, swapped, strict=True)):
-                found.add(at)
-        return found
+                applying.add(at)
+        return applying
 
     def run(self, swap: Callable[..., Message] | None = None, held: Mapping[int, Any] | None = None) -> Run:
         """Plays every input.
@@ -230,21 +230,21 @@ class Evidence:
             for site, (first, _) in seen.items():
                 values.setdefault(site, []).append(first)
         return {
-            site: found[0]
-            for site, found in values.items()
-            if site not in self.varied and len(found) >= FEWEST and self.may_be_held(site, found)
+            site: held[0]
+            for site, held in values.items()
+            if site not in self.varied and len(held) >= FEWEST and self.may_be_held(site, held)
         }
 
-    def may_be_held(self, site: int, found: Sequence[Any]) -> bool:
+    def may_be_held(self, site: int, values: Sequence[Any]) -> bool:
         """Whether a site's values are one, of a kind that can be: numbers anywhere, anything where it steers.
 
         A loop that always goes on is left alone: held to that, it might never end.
         """
         role = self.sites.held.get(site)
-        if role is None or (role == "repeats" and found[0]):
+        if role is None or (role == "repeats" and values[0]):
             return False
         kinds = (bool, int, float, type(None), *((str,) if role == "steers" else ()))
-        return type(found[0]) in kinds and all(one == found[0] for one in found)
+        return type(values[0]) in kinds and all(one == values[0] for one in values)
 
     def changes(self, run: Run) -> set[int]:
         """Passed inputs whose result is another."""
@@ -260,7 +260,7 @@ class Evidence:
         results = {at: (value := self.true.played[at].answer["value"], value) for at in replaced}
         told = {at: self.true.played[at].told for at in replaced}
         answers = {at: (one[0].values[0], one[-1].values[0]) for at, one in told.items()}
-        found: set[int] = set()
+        owned: set[int] = set()
         for wanted, places in ((results, ((0,), (1,))), (answers, ((0, 1),))):
             told_apart = {at: canonical(list(values)) for at, values in wanted.items()}
             for site in {site for seen in run.seen for site in seen}:
@@ -274,14 +274,14 @@ class Evidence:
                     has = all(one.has(site, came & meant, wanted, ends) for one in (run, self.true))
                     if not has or len({told_apart[at] for at in came & meant}) < FEWEST:
                         continue
-                    found |= came & meant
+                    owned |= came & meant
                     if (
                         wanted is results
                         and (site, ends) not in self.denied
                         and self.true.has(site, meant, results, ends)
                     ):
-                        found |= meant  # where a run does not come by it, aux only kept main from getting there
-        return found & self.changes(run)
+                        owned |= meant  # where a run does not come by it, aux only kept main from getting there
+        return owned & self.changes(run)
 
     def hands_on(self) -> bool:
         """Whether every passed result is an answer of aux, or one place of it, to main's own arguments."""
@@ -291,13 +291,13 @@ class Evidence:
         places: set[tuple[Any, ...]] | None = None
         for at in self.passed:
             result = self.true.played[at].answer["value"]
-            found = {
+            shared = {
                 place
                 for one in (*self.true.played[at].told, *self.true.played[at].drawn)
                 if all(self.given(arg, at) or canonical(arg) in fixed for arg in one.args)
                 for place in places_of(result, one.values)
             }
-            places = found if places is None else places & found
+            places = shared if places is None else places & shared
         return bool(places) or self.directly(self.passed)
 
     def fixed(self) -> set[str]:
@@ -317,8 +317,8 @@ class Evidence:
         places: set[tuple[Any, ...]] | None = None
         for at in passed:
             result = self.true.played[at].answer["value"]
-            found = set(places_of(result, self.duet.directly(self.inputs[at])))
-            places = found if places is None else places & found
+            shared = set(places_of(result, self.duet.directly(self.inputs[at])))
+            places = shared if places is None else places & shared
         return bool(places)
 
 
@@ -348,10 +348,10 @@ def items_of(value: Any) -> list[Any] | str | None:
 
 def parts(value: Any) -> list[tuple[tuple[Any, ...], Any]]:
     """A value, and what lies at a place of it that no content moves: of a tuple or a list, of a dict by its key."""
-    found: list[tuple[tuple[Any, ...], Any]] = [((), value)]
+    inside: list[tuple[tuple[Any, ...], Any]] = [((), value)]
     items = items_of(value) if not isinstance(value, str) else None
     if isinstance(value, dict) and next(iter(value)) in TABLES:
-        found += [((canonical(key),), item) for key, item in items or []]
+        inside += [((canonical(key),), item) for key, item in items or []]
     elif isinstance(value, list) or (isinstance(value, dict) and next(iter(value)) in SEQUENCES):
-        found += [((len(items or []), at), item) for at, item in enumerate(items or [])]
-    return found
+        inside += [((len(items or []), at), item) for at, item in enumerate(items or [])]
+    return inside

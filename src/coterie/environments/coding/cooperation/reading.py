@@ -109,17 +109,17 @@ def schemes(source: str, name: str) -> frozenset[Scheme]:
     given = _assigned(function)
     results = {name for name, values in given.items() if any(value in calls for value in values)}
     nodes = list(ast.walk(function))
-    found: set[Scheme] = set()
+    labels: set[Scheme] = set()
     if any(_falls_back(node, results) for node in nodes):
-        found.add("fallback")
+        labels.add("fallback")
     if any(_decides(node, results) for node in nodes):
-        found.add("strategy")
-    if any(map(_spreads, nodes)) or (len({ast.dump(call) for call in calls}) > 1 and not found):
-        found.add("coordinator")
+        labels.add("strategy")
+    if any(map(_spreads, nodes)) or (len({ast.dump(call) for call in calls}) > 1 and not labels):
+        labels.add("coordinator")
     returned = any(_about(one.value, results) for one in _own(function, ast.Return))
-    if (returned or not found) and not found & {"coordinator", "strategy"}:
-        found.add("decorator")
-    return frozenset(found)
+    if (returned or not labels) and not labels & {"coordinator", "strategy"}:
+        labels.add("decorator")
+    return frozenset(labels)
 
 
 def _stored(node: ast.AST) -> set[str]:
@@ -145,19 +145,19 @@ def _is_future(statement: ast.stmt) -> bool:
 
 
 def _function(tree: ast.Module | None, name: str) -> Function | None:
-    found = [node for node in tree.body if isinstance(node, Function) and node.name == name] if tree else []
-    return found[-1] if found else None
+    functions = [node for node in tree.body if isinstance(node, Function) and node.name == name] if tree else []
+    return functions[-1] if functions else None
 
 
 def _own(function: Function, kind: type) -> list:
     """Nodes of a kind in a function, not those of functions inside it."""
-    found, queue = [], list(function.body)
+    matching, queue = [], list(function.body)
     while queue:
         node = queue.pop(0)
-        found += [node] if isinstance(node, kind) else []
+        matching += [node] if isinstance(node, kind) else []
         if not isinstance(node, Function | ast.Lambda | ast.ClassDef):
             queue = [*ast.iter_child_nodes(node), *queue]
-    return found
+    return matching
 
 
 def _reached(node: ast.AST) -> Iterator[ast.AST]:
@@ -189,7 +189,7 @@ def _holds(node: ast.AST | None) -> bool:
 
 def _assigned(function: Function) -> dict[str, list[ast.expr]]:
     """What every local name is given."""
-    found: dict[str, list[ast.expr]] = {}
+    assigned: dict[str, list[ast.expr]] = {}
     for node in ast.walk(function):
         if isinstance(node, ast.Assign):
             targets, value = node.targets, node.value
@@ -199,8 +199,8 @@ def _assigned(function: Function) -> dict[str, list[ast.expr]]:
             continue
         for target in targets:
             if isinstance(target, ast.Name):
-                found.setdefault(target.id, []).append(value)
-    return found
+                assigned.setdefault(target.id, []).append(value)
+    return assigned
 
 
 def _about(node: ast.AST | None, results: set[str]) -> bool:

@@ -85,28 +85,28 @@ def other(value: Any, salt: int) -> Any:
     """Another value of the same type and shape, as JSON; the same salt gives the same."""
     match value:
         case bool():
-            found: Any = not value
+            changed: Any = not value
         case int() | float():
-            found = value + (1, -1, 5, -7, 2)[salt % 5]
+            changed = value + (1, -1, 5, -7, 2)[salt % 5]
         case str():
-            found = "".join(_letter(letter, 1 + (salt + at) % 8) for at, letter in enumerate(value))
-            found = found if found != value else f"{value}a"
+            changed = "".join(_letter(letter, 1 + (salt + at) % 8) for at, letter in enumerate(value))
+            changed = changed if changed != value else f"{value}a"
         case list():
-            found = [other(one, salt + at) for at, one in enumerate(value)] or [0]
+            changed = [other(one, salt + at) for at, one in enumerate(value)] or [0]
         case {"float": _}:
-            found = 1.0
+            changed = 1.0
         case {"range": [start, stop, step]}:
-            found = {"range": [start + 1, stop + 3, step]}
+            changed = {"range": [start + 1, stop + 3, step]}
         case dict():
             ((kind, content),) = value.items()
             if kind in TABLES:
                 content = [[key, other(item, salt + at)] for at, (key, item) in enumerate(content)]
             elif kind in (*SEQUENCES, *SETS, *BYTES):  # a set's items all alike: else two of them might be exchanged
                 content = [other(one, salt + at * (kind in SEQUENCES)) for at, one in enumerate(content)]
-            found = {kind: content}
+            changed = {kind: content}
         case _:
-            found = value
-    return found
+            changed = value
+    return changed
 
 
 def empty(value: Any) -> Any:

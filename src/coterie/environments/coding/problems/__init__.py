@@ -80,26 +80,26 @@ def program_of(reply: Reply, name: str = "") -> str:
     if reply.finish != "stop":
         return ""
     text = reply.text.replace("\r\n", "\n").replace("\r", "\n")
-    found = blocks(text)
+    candidates = blocks(text)
     fits = re.compile(rf"\b(?:def[ \t]+{re.escape(name)}|class[ \t]+Solution)\b") if name else READS_INPUT
-    fitting = [one for one in found if fits.search(one)]
-    return (fitting or found or [text])[-1]
+    fitting = [one for one in candidates if fits.search(one)]
+    return (fitting or candidates or [text])[-1]
 
 
 def blocks(text: str) -> list[str]:
     """Its fenced blocks, without the indentation that they share; one that is never closed goes to the end."""
-    found: list[list[str]] = []
+    contents: list[list[str]] = []
     fence = ""
     for line in text.split("\n"):
         mark = FENCE.fullmatch(line)
         if fence and mark and mark[1].startswith(fence) and not mark[2].strip():
             fence = ""
         elif fence:
-            found[-1].append(line)
+            contents[-1].append(line)
         elif mark:
             fence = mark[1]
-            found.append([])
-    return [textwrap.dedent("\n".join([*lines, ""])) for lines in found]
+            contents.append([])
+    return [textwrap.dedent("\n".join([*lines, ""])) for lines in contents]
 
 
 async def examine(
@@ -212,9 +212,9 @@ def right(name: str, expected: str, answer: Answer) -> bool:
     return same(wanted, answer["value"]) if name else agrees(str(wanted), str(answer["output"]))
 
 
-def agrees(expected: str, found: str) -> bool:
+def agrees(expected: str, printed: str) -> bool:
     """Whether an output is what is expected, as contests judge: by its words, numbers with a fraction to 1e-6."""
-    wanted, words = expected.split(), found.split()
+    wanted, words = expected.split(), printed.split()
     return len(wanted) == len(words) and all(map(_same_word, wanted, words))
 
 

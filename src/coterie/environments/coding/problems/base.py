@@ -69,8 +69,8 @@ class ProgrammingTask(Environment):
 
     def content(self) -> str:
         """The digests of the data's splits, wherever its rows come from."""
-        found = self.problems() if self.data else None
-        return " ".join(map(found.digest, found.splits)) if found else ""
+        data = self.problems() if self.data else None
+        return " ".join(map(data.digest, data.splits)) if data else ""
 
     def problems(self) -> published.Data:
         """What `data` stands for. Raises: ConfigError: it cannot be read or scored."""

@@ -77,7 +77,7 @@ BENCHMARKS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Placed:
     """A row that could be scored: of which source, where there, and its problem, whose split is decided."""
 
     source: str
@@ -106,13 +106,11 @@ class Data:
 
     def remarks(self) -> tuple[str, ...]:
         """What a person should know of it, a line each."""
-        sizes = ", ".join(
-            f"{split} {len(found)} ({self.digest(split)})" for split, found in self.splits.items() if found
-        )
+        sizes = ", ".join(f"{split} {len(its)} ({self.digest(split)})" for split, its in self.splits.items() if its)
         lost = [
-            f"{name}: {len(found)} of {self.rows[name]} rows are passed over: {_by_reason(found)}"
-            for name, found in self.lost.items()
-            if found
+            f"{name}: {len(reasons)} of {self.rows[name]} rows are passed over: {_by_reason(reasons)}"
+            for name, reasons in self.lost.items()
+            if reasons
         ]
         left = [f"{len(self.left)} rows are left out: {_by_reason(self.left)}"] if self.left else []
         untried = [f"the rows' own solutions are not tried: {self.untried}"] if self.untried else []
@@ -125,7 +123,7 @@ class Data:
             "splits": {
                 split: {"problems": len(one), "sha256": self.digest(split)} for split, one in self.splits.items()
             },
-            "passed_over": {name: [list(one) for one in found] for name, found in self.lost.items() if found},
+            "passed_over": {name: [list(one) for one in reasons] for name, reasons in self.lost.items() if reasons},
             "left_out": [list(one) for one in self.left],
             "untried": self.untried,
         }
@@ -134,18 +132,18 @@ class Data:
         """The same for a person."""
         lines = [f"{rows:>7} rows   {name}" for name, rows in self.rows.items()]
         lines += [f"{len(one):>7} {split:<10} sha256 {self.digest(split)}" for split, one in self.splits.items()]
-        for title, found in (*(("passed over", one) for one in self.lost.values()), ("left out", self.left)):
-            for reason, count in Counter(reason for _, reason in found).most_common(MOST_REASONS):
-                where = next(where for where, its in found if its == reason)
+        for title, reasons in (*(("passed over", one) for one in self.lost.values()), ("left out", self.left)):
+            for reason, count in Counter(reason for _, reason in reasons).most_common(MOST_REASONS):
+                where = next(where for where, its in reasons if its == reason)
                 lines.append(f"{count:>7} {title:<11} {reason}; such as {where.removeprefix('environment.data: ')}")
         return "\n".join(
             [*lines, *([f"the rows' own solutions are not tried: {self.untried}"] if self.untried else [])]
         )
 
 
-def _by_reason(found: Iterable[tuple[str, str]]) -> str:
+def _by_reason(passed_over: Iterable[tuple[str, str]]) -> str:
     return ", ".join(
-        f"{count} {reason}" for reason, count in Counter(reason.partition(":")[0] for _, reason in found).items()
+        f"{count} {reason}" for reason, count in Counter(reason.partition(":")[0] for _, reason in passed_over).items()
     )
 
 
@@ -164,7 +162,7 @@ def load(data: str, *, functions: bool = False, libraries: tuple[str, ...] = (),
     """
     rows: dict[str, int] = {}
     lost: dict[str, list[tuple[str, str]]] = {}
-    found: list[Found] = []
+    placed: list[Placed] = []
     for number, (use, source) in enumerate(_sources(data)):
         kept: list[tuple[str, int, Problem]] = []
         bad = lost.setdefault(source.text, [])
@@ -180,20 +178,20 @@ def load(data: str, *, functions: bool = False, libraries: tuple[str, ...] = (),
         for published, at, problem in kept:
             if split := assign(published, problem):
                 name = f"{'t' * number}{published}{at}"
-                placed = replace(problem, split=split, id=f"{name}-{problem.id}" if problem.id else name)
-                found.append(Found(source.text, source.place(published, at), placed))
+                named = replace(problem, split=split, id=f"{name}-{problem.id}" if problem.id else name)
+                placed.append(Placed(source.text, source.place(published, at), named))
         _refuse_many(bad, rows[source.text])
-    found, left = _once(found)
+    placed, left = _once(placed)
     untried = ""
     if box is not None:
-        untried, wrong = golds.failing([one.problem for one in found], box)
+        untried, wrong = golds.failing([one.problem for one in placed], box)
         for at in sorted(wrong):
-            lost[found[at].source].append((found[at].where, f"with a solution that fails its tests: {wrong[at]}"))
+            lost[placed[at].source].append((placed[at].where, f"with a solution that fails its tests: {wrong[at]}"))
         for name, bad in lost.items():
             _refuse_many(bad, rows[name])
-        found = [one for at, one in enumerate(found) if at not in wrong]
+        placed = [one for at, one in enumerate(placed) if at not in wrong]
     splits: dict[Split, tuple[Problem, ...]] = {
-        split: tuple(_with_mutants(one.problem) for one in found if one.problem.split == split) for split in SPLITS
+        split: tuple(_with_mutants(one.problem) for one in placed if one.problem.split == split) for split in SPLITS
     }
     return Data(splits, rows, lost, left, untried)
 
@@ -294,7 +292,7 @@ def _assignment(use: Use, source: Source, published: set[str]) -> Callable[[str,
     return assign
 
 
-def _once(found: Sequence[Found]) -> tuple[list[Found], list[tuple[str, str]]]:
+def _once(rows: Sequence[Placed]) -> tuple[list[Placed], list[tuple[str, str]]]:
     """Every problem once: in the test set, else in validation, else in training; and the rows that are left out."""
     kept: set[int] = set()
     left: list[tuple[str, str]] = []
@@ -302,7 +300,7 @@ def _once(found: Sequence[Found]) -> tuple[list[Found], list[tuple[str, str]]]:
     order: tuple[Split, ...] = ("test", "validation", "train")
     for split in order:
         seen: dict[str, Problem] = {}
-        for at, one in ((at, one) for at, one in enumerate(found) if one.problem.split == split):
+        for at, one in ((at, one) for at, one in enumerate(rows) if one.problem.split == split):
             there = next((name for name, alike in before if alike.has(one.problem)), "")
             if there or key_of(one.problem) in seen:
                 left.append((one.where, f"as a {there} row" if there else f"twice in {split}"))
@@ -310,7 +308,7 @@ def _once(found: Sequence[Found]) -> tuple[list[Found], list[tuple[str, str]]]:
                 seen[key_of(one.problem)] = one.problem
                 kept.add(at)
         before.append((split, Alike(seen.values())))
-    return [found[at] for at in sorted(kept)], left
+    return [rows[at] for at in sorted(kept)], left
 
 
 class Alike:

@@ -141,7 +141,7 @@ def _compiled(code: str) -> Callable[[Any], Any]:
 @lru_cache(maxsize=4)
 def chains(split: Split) -> tuple[Chain, ...]:
     """Every chain of a split whose steps differ from their neighbours, in an order that mixes them."""
-    found: list[Chain] = []
+    made: list[Chain] = []
     for kind, steps in STEPS.items():
         for length in LENGTHS:
             for chosen in itertools.product(steps, repeat=length):
@@ -149,9 +149,9 @@ def chains(split: Split) -> tuple[Chain, ...]:
                     continue
                 chain = Chain(kind, chosen)
                 if chain.split == split:
-                    found.append(chain)
-    Random(seed_of("chains", split)).shuffle(found)
-    return tuple(found)
+                    made.append(chain)
+    Random(seed_of("chains", split)).shuffle(made)
+    return tuple(made)
 
 
 def chain_of(split: Split, index: int) -> Chain:
@@ -205,16 +205,16 @@ def near(chain: Chain, rng: Random) -> list[Chain]:
     rng.shuffle(others)
     tried = [an_input(chain.kind, rng, 6) for _ in range(20)]
     wanted = [chain.value(given) for given in tried]
-    found: list[Chain] = []
+    neighbours: list[Chain] = []
     for other in others:
-        if len(found) == MUTANTS:
+        if len(neighbours) == MUTANTS:
             break
         if not other or any(step.last for step in other[:-1]):
             continue
         made = Chain(chain.kind, tuple(other))
         if [made.value(given) for given in tried] != wanted:
-            found.append(made)
-    return found
+            neighbours.append(made)
+    return neighbours
 
 
 def forgetful(chain: Chain) -> Chain:

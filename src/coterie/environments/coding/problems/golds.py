@@ -88,12 +88,12 @@ def _known() -> dict[str, str]:
         lines = _file().read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
         return {}
-    found: dict[str, str] = {}
+    known: dict[str, str] = {}
     for line in lines:
         with suppress(ValueError):  # another version's, or cut
             key, reason = json.loads(line)
-            found[str(key)] = str(reason)
-    return found
+            known[str(key)] = str(reason)
+    return known
 
 
 def _keep(key: str, reason: str) -> None:

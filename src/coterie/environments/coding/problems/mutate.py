@@ -36,20 +36,20 @@ def mutations(source: str) -> Iterator[str]:
 
 def _change(node: ast.AST) -> tuple[str, Any] | None:
     """A field of a node and what it becomes; None where there is nothing to change."""
-    found: tuple[str, Any] | None = None
+    change: tuple[str, Any] | None = None
     match node:
         case ast.BinOp(op=op) | ast.AugAssign(op=op) | ast.BoolOp(op=op) if type(op) in OTHER:
-            found = "op", OTHER[type(op)]()
+            change = "op", OTHER[type(op)]()
         case ast.Compare(ops=[op, *others]) if type(op) in OTHER:
-            found = "ops", [OTHER[type(op)](), *others]
+            change = "ops", [OTHER[type(op)](), *others]
         case ast.UnaryOp(op=ast.Not()):
-            found = "op", ast.UAdd()
+            change = "op", ast.UAdd()
         case ast.Constant(value=bool(value)):
-            found = "value", not value
+            change = "value", not value
         case ast.Constant(value=int(value) | float(value)):
-            found = "value", value + 1
+            change = "value", value + 1
         case ast.Return(value=ast.expr()):
-            found = "value", ast.Constant(None)
+            change = "value", ast.Constant(None)
         case _:
             pass
-    return found
+    return change
