@@ -327,10 +327,10 @@ def list_names(
     from coterie.errors import ConfigError
     from coterie.registry import PLURALS, summary
 
-    lists = {plural: one for one, plural in PLURALS.items()}
+    lists = {plural: name for name, plural in PLURALS.items()}
     if kind is not None and kind not in lists:
         raise ConfigError(f"unknown list '{kind}'{nearest(kind, lists)}; there are {', '.join(lists)}")
-    names = {plural: summary(one) for plural, one in lists.items() if kind in (None, plural)}
+    names = {plural: summary(name) for plural, name in lists.items() if kind in (None, plural)}
     if as_json:
         say(json.dumps(names))
         return
@@ -386,7 +386,7 @@ def check(
             config.environment, tasks=tasks, horizon=config.algorithm.reach, decentralised=decentralised, **limits
         )
     if as_json:
-        say(json.dumps({"ok": report.ok, "findings": [dataclasses.asdict(one) for one in report.findings]}))
+        say(json.dumps({"ok": report.ok, "findings": [dataclasses.asdict(finding) for finding in report.findings]}))
     else:
         say(str(report))
     raise typer.Exit(0 if report.ok else 1)
@@ -399,14 +399,17 @@ def doctor(as_json: AsJson = False) -> None:
 
     findings = examine()
     if as_json:
-        say(json.dumps([dataclasses.asdict(one) for one in findings]))
+        say(json.dumps([dataclasses.asdict(finding) for finding in findings]))
         return
     area = ""
-    for one in findings:
-        if one.area != area:
-            area = one.area
+    for finding in findings:
+        if finding.area != area:
+            area = finding.area
             say(area)
-        say(f"  {'ok     ' if one.ok else 'missing'} {one.name:14} {one.text}" + ("" if one.ok else f"; {one.advice}"))
+        say(
+            f"  {'ok     ' if finding.ok else 'missing'} {finding.name:14} {finding.text}"
+            + ("" if finding.ok else f"; {finding.advice}")
+        )
 
 
 @app.command()

@@ -82,7 +82,7 @@ def summary(kind: str) -> dict[str, str]:
 
 def installed(kind: str) -> dict[str, str]:
     """What installed packages add to a kind: `module:Class` by name."""
-    return {one.name: one.value for one in sorted(metadata.entry_points(group=f"coterie.{PLURALS[kind]}"))}
+    return {point.name: point.value for point in sorted(metadata.entry_points(group=f"coterie.{PLURALS[kind]}"))}
 
 
 def find(kind: str, name: str, base: type[C]) -> type[C]:

@@ -97,8 +97,8 @@ def variation(group: Group, *, last_exact: bool = False) -> Variation:
     measured = [returns for returns in pooled.values() if len(returns) > 1]
     if not measured:
         return Variation(alternatives, spread, None)
-    within = sum((len(one) - 1) * variance(one) for one in measured) / sum(len(one) - 1 for one in measured)
-    noise = fmean((variance(one) if len(one) > 1 else within) / len(one) for one in pooled.values())
+    within = sum((len(own) - 1) * variance(own) for own in measured) / sum(len(own) - 1 for own in measured)
+    noise = fmean((variance(own) if len(own) > 1 else within) / len(own) for own in pooled.values())
     return Variation(alternatives, spread, noise)
 
 
@@ -130,7 +130,9 @@ def select(groups: Sequence[Group], choice: Choice, rng: Random) -> list[Group]:
     for group in sorted(live, key=_tie):
         lots.setdefault(_lot(group, choice.among), []).append(group)
     if choice.rule == "sample":
-        drawn = {key: one for lot in lots.values() for key, one in _sampled(lot, variations, choice, rng).items()}
+        drawn: dict[Key, Group] = {}
+        for lot in lots.values():
+            drawn |= _sampled(lot, variations, choice, rng)
         return [drawn[group.key] for group in live if group.key in drawn]
     score = _scores(live, variations, choice.rule, rng)
     chosen = {group.key for lot in lots.values() for group in _best(lot, score, choice)}
@@ -171,8 +173,8 @@ def _scores(
 
     def signal(group: Group) -> float:
         """The signal; where it cannot be told, less than any, by U."""
-        one = variations[group.key]
-        return one.spread - UNKNOWN if one.signal is None else one.signal
+        told = variations[group.key]
+        return told.spread - UNKNOWN if told.signal is None else told.signal
 
     return signal
 
@@ -184,7 +186,7 @@ def _best(lot: Sequence[Group], score: Callable[[Group], float], choice: Choice)
     first: list[Group] = []
     for policy in sorted({group.policy for group in lot}):
         first += [group for group in ranked if group.policy == policy][: choice.floor]
-    rest = [group for group in ranked if score(group) > 0 and not any(group is one for one in first)]
+    rest = [group for group in ranked if score(group) > 0 and not any(group is taken for taken in first)]
     return first + rest[: count - len(first)]
 
 

@@ -119,8 +119,8 @@ def _half(models: TeamModels, tasks: range, step: int) -> tuple[dict[str, torch.
         chosen = [config.environment.task("train", index) for index in tasks]
         return await play.together(*(config.algorithm.collect(play, task) for task in chosen))
 
-    collected = [one for one in asyncio.run(collect()) if not isinstance(one, Unavailable)]
-    played = [group for one in collected for group in one.groups]
+    collected = [outcome for outcome in asyncio.run(collect()) if not isinstance(outcome, Unavailable)]
+    played = [group for outcome in collected for group in outcome.groups]
     groups = config.algorithm.select(played, Random(seed_of("select", step)))
     credit, _ = config.algorithm.credit(groups, {})
     gradients: dict[str, torch.Tensor] = {}
@@ -171,13 +171,13 @@ def _table(start: str) -> list[str]:
         "|---|---|" + "---|" * (len(policies) + 4),
     ]
     for name in STARTS[start]:
-        cosines, measured = _cosines(start, name), [one[name] for one in _found(start)]
+        cosines, measured = _cosines(start, name), [row[name] for row in _found(start)]
         cells = [_interval(cosines[policy]) for policy in policies]
         cells += [
             f"{fmean(fmean(values) for values in cosines.values()):.2f}",
-            f"{1000 * _ratio(measured) / fmean(one['replies'] for one in measured):.3f}",
-            "" if name == DEFAULT else _interval(_apart([one[DEFAULT] for one in _found(start)], measured)),
-            f"{10 * _ratio(measured) / median(one['seconds'] for one in measured):.3f}",
+            f"{1000 * _ratio(measured) / fmean(row['replies'] for row in measured):.3f}",
+            "" if name == DEFAULT else _interval(_apart([row[DEFAULT] for row in _found(start)], measured)),
+            f"{10 * _ratio(measured) / median(row['seconds'] for row in measured):.3f}",
         ]
         lines.append(f"| {name} | {measured[0]['tasks']} | {' | '.join(cells)} |")
     return lines
@@ -185,7 +185,7 @@ def _table(start: str) -> list[str]:
 
 def _ratio(measured: Sequence[dict[str, Any]]) -> float:
     """Signal to noise, the mean over policies. Args: measured: one way's pairs."""
-    return fmean(_signal_to_noise([one["cosines"][policy] for one in measured]) for policy in measured[0]["cosines"])
+    return fmean(_signal_to_noise([row["cosines"][policy] for row in measured]) for policy in measured[0]["cosines"])
 
 
 def _apart(default: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]) -> list[float]:
@@ -193,8 +193,11 @@ def _apart(default: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]) -
 
     def difference(left_out: int | None = None) -> float:
         kept = [at for at in range(len(default)) if at != left_out]
-        one, two = [default[at] for at in kept], [other[at] for at in kept]
-        return 1000 * (_ratio(one) / fmean(x["replies"] for x in one) - _ratio(two) / fmean(x["replies"] for x in two))
+        left, right = [default[at] for at in kept], [other[at] for at in kept]
+        return 1000 * (
+            _ratio(left) / fmean(row["replies"] for row in left)
+            - _ratio(right) / fmean(row["replies"] for row in right)
+        )
 
     pairs = len(default)
     return [pairs * difference() - (pairs - 1) * difference(pair) for pair in range(pairs)]
@@ -221,8 +224,8 @@ def _found(start: str) -> list[dict[str, Any]]:
 
 def _cosines(start: str, name: str) -> dict[str, list[float]]:
     """A way's cosines by policy, one a pair."""
-    cosines = [one[name]["cosines"] for one in _found(start)]
-    return {policy: [one[policy] for one in cosines] for policy in cosines[0]}
+    cosines = [row[name]["cosines"] for row in _found(start)]
+    return {policy: [by_policy[policy] for by_policy in cosines] for policy in cosines[0]}
 
 
 def _subprocess(job: tuple[str, int]) -> tuple[str, int]:

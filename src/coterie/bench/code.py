@@ -113,8 +113,8 @@ def _gaps() -> list[str]:
     lines: list[str] = []
     for name, row in TABLE.rows.items():
         if rows := TABLE.found(name):
-            before, after = (fmean(one[key] for one in rows) for key in ("start_success", "success"))
-            minutes = fmean(one["training_minutes"] for one in rows)
+            before, after = (fmean(finished[key] for finished in rows) for key in ("start_success", "success"))
+            minutes = fmean(finished["training_minutes"] for finished in rows)
             lines.append(f"| {row.title} | {(after - before) / (1 - before):.0%} | {minutes:.1f} |")
     return lines
 
@@ -125,7 +125,7 @@ def _at_k(say: Say) -> list[str]:
     for title, step in (("start", 0), ("trained", None)):
         evaluation = load(TABLE.runs("pair")[0].folder, step).evaluate(tasks=100, sampled=SAMPLED)
         values = (evaluation.solved, evaluation.noted["accuracy"], evaluation.noted["cooperation"])
-        cells = [f"{at_k(one, SAMPLED, k):.3f}" for one in values for k in KS]
+        cells = [f"{at_k(solved, SAMPLED, k):.3f}" for solved in values for k in KS]
         lines.append(f"| {title} | {' | '.join(cells)} |")
         say(f"pass@k, {title}: done")
     return lines

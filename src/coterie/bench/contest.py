@@ -85,23 +85,23 @@ def at_budget(curve: Curve, tokens: float) -> float:
 
 def table_lines(table: Table, entrants: Sequence[Entrant], say: Say) -> list[str]:
     """A line an entrant: test success at its best checkpoint, at the largest budget that all have, and at what cost."""
-    entrants = [one for one in entrants if table.found(one.row)]
-    curves = {one.row: [curve_of(run.metrics()) for run in table.runs(one.row)] for one in entrants}
+    entrants = [entrant for entrant in entrants if table.found(entrant.row)]
+    curves = {entrant.row: [curve_of(run.metrics()) for run in table.runs(entrant.row)] for entrant in entrants}
     common = min(curve[-1][0] for several in curves.values() for curve in several)
     lines = [
         f"| | test success | by seed | validation at {common:.2f} M tokens | trained on (M tokens) | tokens a task |",
         "|---|---|---|---|---|---|",
     ]
-    for one in entrants:
-        evaluations = [load(run.folder).evaluate(votes=one.votes) for run in table.runs(one.row)]
-        say(f"{one.title}: played")
-        equal = [at_budget(curve, common) for curve in curves[one.row]]
+    for entrant in entrants:
+        evaluations = [load(run.folder).evaluate(votes=entrant.votes) for run in table.runs(entrant.row)]
+        say(f"{entrant.title}: played")
+        equal = [at_budget(curve, common) for curve in curves[entrant.row]]
         cells = (
-            one.title,
+            entrant.title,
             f"**{spread([each.success for each in evaluations])}**",
             ", ".join(f"{each.success:.3f}" for each in evaluations),
-            spread(equal) if one.votes == 1 else "",
-            f"{fmean(curve[-1][0] for curve in curves[one.row]):.2f}",
+            spread(equal) if entrant.votes == 1 else "",
+            f"{fmean(curve[-1][0] for curve in curves[entrant.row]):.2f}",
             f"{fmean(each.tokens for each in evaluations):.0f}",
         )
         lines.append(f"| {' | '.join(cells)} |")
@@ -116,8 +116,8 @@ def spread(values: Sequence[float]) -> str:
 
 def picture(table: Table, entrants: Sequence[Entrant]) -> str:
     """Success on validation against sampled tokens as an SVG: a thin line a seed, a thick one their mean."""
-    curves = {one.title: [curve_of(run.metrics()) for run in table.runs(one.row)] for one in entrants
-              if one.votes == 1 and table.found(one.row)}  # fmt: skip
+    curves = {entrant.title: [curve_of(run.metrics()) for run in table.runs(entrant.row)] for entrant in entrants
+              if entrant.votes == 1 and table.found(entrant.row)}  # fmt: skip
     furthest = max(curve[-1][0] for several in curves.values() for curve in several)
 
     def place(tokens: float, success: float) -> str:
@@ -139,7 +139,7 @@ def picture(table: Table, entrants: Sequence[Entrant]) -> str:
     for number, (title, several) in enumerate(curves.items()):
         colour = COLOURS[number]
         mean = [tuple(map(fmean, zip(*points, strict=True))) for points in zip(*several, strict=True)]
-        thin = [(one, 'stroke-width="1" opacity="0.3"') for one in several]
+        thin = [(curve, 'stroke-width="1" opacity="0.3"') for curve in several]
         for points, style in (*thin, (mean, 'stroke-width="3"')):
             joined = " ".join(place(*point) for point in points)
             lines.append(f'<polyline fill="none" stroke="{colour}" {style} points="{joined}"/>')

@@ -75,11 +75,11 @@ def run(say: Say) -> dict[str, Any]:
     lines: list[str] = []
     for file in sorted(FOLDER.glob("*.json")):
         judgements = judged(file)
-        wrong = [one for one in judgements if one.wrong]
+        wrong = [judged for judged in judgements if judged.wrong]
         rates[file.stem] = round(len(wrong) / len(judgements), 4)
-        named = "; ".join(f"{one.name}: {one.paid} for {one.deserves}" for one in wrong)
-        counts = {one: sum(pair.deserves == one for pair in judgements) for one in PAID}
-        deserve = ", ".join(f"{count} {WORDS[one]}" for one, count in counts.items() if count)
+        named = "; ".join(f"{judged.name}: {judged.paid} for {judged.deserves}" for judged in wrong)
+        counts = {worth: sum(pair.deserves == worth for pair in judgements) for worth in PAID}
+        deserve = ", ".join(f"{count} {WORDS[worth]}" for worth, count in counts.items() if count)
         share = f"{len(wrong)} ({len(wrong) / len(judgements):.1%})"
         kind, _, lot = file.stem.partition("_")
         seen = "no" if file.stem in UNSEEN else "yes"

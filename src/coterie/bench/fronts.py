@@ -116,7 +116,7 @@ async def _collected(config: Config, front: FrontName, engine: Engine, step: int
     )
     tasks = [play.task("train", index) for index in range(TASKS)]
     collected = await play.together(*(config.algorithm.collect(play, task) for task in tasks))
-    return [one for one in collected if not isinstance(one, Unavailable)]
+    return [outcome for outcome in collected if not isinstance(outcome, Unavailable)]
 
 
 def _script(role: str, prompt: str, rng: Random) -> str:
@@ -124,15 +124,15 @@ def _script(role: str, prompt: str, rng: Random) -> str:
 
 
 def _logs(collected: Sequence[Collected]) -> list[Any]:
-    return [(one.groups, one.logs) for one in collected]
+    return [(task.groups, task.logs) for task in collected]
 
 
 def _drawn(collected: Sequence[Collected]) -> dict[Any, tuple[int, ...]]:
     """Every compared reply's tokens, by its prompt and seed."""
     return {
         (sample.role, sample.prompt_ids, sample.seed): sample.completion_ids
-        for one in collected
-        for group in one.groups
+        for task in collected
+        for group in task.groups
         for member in group.members
         for sample in member.samples
     }

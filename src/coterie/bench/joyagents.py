@@ -105,20 +105,20 @@ def _results() -> list[str]:
     ]
     for name, row in TABLE.rows.items():
         if rows := TABLE.found(name):
-            before, after = (fmean(one[key] for one in rows) for key in ("start_success", "success"))
+            before, after = (fmean(finished[key] for finished in rows) for key in ("start_success", "success"))
             runs = TABLE.runs(name)
             queries = runs[0].config.train.steps * runs[0].config.train.tasks_per_step
             cells = (
                 row.title,
                 f"{before:.3f}",
                 f"**{after:.3f}**",
-                interval([one["success"] for one in rows]),
-                ", ".join(f"{one['success']:.3f}" for one in rows),
+                interval([finished["success"] for finished in rows]),
+                ", ".join(f"{finished['success']:.3f}" for finished in rows),
                 f"{(after - before) / (1 - before):.0%}",
                 f"{queries}",
                 f"{fmean(run.metrics()[-1]['budget/replies'] for run in runs) / 1000:.1f}",
                 f"{fmean(_trained(run) for run in runs) / 1000:.1f}",
-                f"{fmean(one['training_minutes'] for one in rows):.1f}",
+                f"{fmean(finished['training_minutes'] for finished in rows):.1f}",
             )
             lines.append(f"| {' | '.join(cells)} |")
     return lines
@@ -139,13 +139,14 @@ def _kinds(say: Say) -> list[str]:
             if not lines:
                 head = " | ".join([*kinds, "all"] * 2)
                 lines += [f"| | {head} |", "|---|" + "---|" * (2 * len(kinds) + 2)]
-            cells = [f"{fmean(one.by_kind[kind] for one in evaluations):.2f}" for kind in kinds]
-            cells += [f"{fmean(one.success for one in evaluations):.2f}"]
-            cells += [f"{fmean(fmean(_calls(one, kind)) for one in evaluations):.2f}" for kind in kinds]
-            cells += [f"{fmean(fmean(one.noted['calls']) for one in evaluations):.2f}"]
+            cells = [f"{fmean(evaluation.by_kind[kind] for evaluation in evaluations):.2f}" for kind in kinds]
+            cells += [f"{fmean(evaluation.success for evaluation in evaluations):.2f}"]
+            cells += [f"{fmean(fmean(_calls(evaluation, kind)) for evaluation in evaluations):.2f}" for kind in kinds]
+            cells += [f"{fmean(fmean(evaluation.noted['calls']) for evaluation in evaluations):.2f}"]
             lines.append(f"| {heading} | {' | '.join(cells)} |")
     return lines
 
 
 def _calls(evaluation: Evaluation, kind: str) -> Sequence[float]:
-    return [count for count, one in zip(evaluation.noted["calls"], evaluation.kinds, strict=True) if one == kind]
+    counts = zip(evaluation.kinds, evaluation.noted["calls"], strict=True)
+    return [count for played, count in counts if played == kind]

@@ -82,7 +82,7 @@ def _cells() -> list[str]:
 
 def _successes(rule: str, mode: str) -> list[float]:
     """Of a cell, by seed."""
-    return [one["success"] for one in TABLE.found(f"{rule}_{mode}")]
+    return [row["success"] for row in TABLE.found(f"{rule}_{mode}")]
 
 
 def _played(say: Say) -> list[str]:
@@ -93,5 +93,5 @@ def _played(say: Say) -> list[str]:
             loaded.remember(mode)
             evaluations.append(loaded.evaluate())
             say(f"notes, {run.folder.name}, {mode}: done")
-    means = (spread([one.success for one in evaluations]) for evaluations in by_mode.values())
+    means = (spread([evaluation.success for evaluation in evaluations]) for evaluations in by_mode.values())
     return [f"| notes {' | notes '.join(by_mode)} |", "|---|---|---|", f"| {' | '.join(means)} |"]

@@ -41,7 +41,7 @@ def run(say: Say) -> dict[str, Any]:
     sections: list[str] = []
     for row, title in VIEWS.items():
         runs = TABLE.runs(row)
-        measured = [load(one.folder).ablate(ABLATIONS) for one in runs]
+        measured = [load(run.folder).ablate(ABLATIONS) for run in runs]
         say(f"{row}: {', '.join(f'{before.success:.3f}' for before, _ in measured)}")
         sections += ["", f"## {title}", "", *_table(measured), "", *_warnings(runs)]
         for number, ablation in enumerate(ABLATIONS):
@@ -78,9 +78,9 @@ def _table(measured: Sequence[Measured]) -> list[str]:
     ]
     for number, ablation in enumerate(ABLATIONS):
         changes = [Change.between(ablation, before, after[number]) for before, after in measured]
-        cells = [_points(one.change, one.low, one.high) for one in changes]
+        cells = [_points(change.change, change.low, change.high) for change in changes]
         lines.append(
-            f"| {ablation} | {' | '.join(cells)} | **{_points(*over_seeds([one.change for one in changes]))}** |"
+            f"| {ablation} | {' | '.join(cells)} | **{_points(*over_seeds([change.change for change in changes]))}** |"
         )
     return lines
 

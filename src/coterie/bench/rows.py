@@ -76,11 +76,11 @@ class Table:
 
     def runs(self, name: str) -> list[Run]:
         """The finished runs of a row."""
-        return [Run(Path(one["run"])) for one in self.found(name)]
+        return [Run(Path(row["run"])) for row in self.found(name)]
 
     def success(self) -> dict[str, float]:
         """Mean success by row."""
-        return {name: round(fmean(one["success"] for one in self.found(name)), 4) for name in self.rows}
+        return {name: round(fmean(row["success"] for row in self.found(name)), 4) for name in self.rows}
 
     def lines(self) -> list[str]:
         """The table."""
@@ -102,7 +102,7 @@ class Table:
 
     def _line(self, name: str) -> str:
         finished = self.found(name)
-        success = fmean(one["success"] for one in finished)
+        success = fmean(row["success"] for row in finished)
         last = [run.metrics()[-1] for run in self.runs(name)]
         live = fmean(line["groups/live"] / line["groups/total"] for line in last)
         entropies = [
@@ -113,11 +113,11 @@ class Table:
         ]
         cells = (
             self.rows[name].title,
-            f"{fmean(one['start_success'] for one in finished):.3f}",
+            f"{fmean(row['start_success'] for row in finished):.3f}",
             f"**{success:.3f}**",
-            interval([one["success"] for one in finished]),
-            ", ".join(f"{one['success']:.3f}" for one in finished),
-            f"{fmean(one['start_turns'] for one in finished):.2f} to {fmean(one['turns'] for one in finished):.2f}",
+            interval([row["success"] for row in finished]),
+            ", ".join(f"{row['success']:.3f}" for row in finished),
+            f"{fmean(row['start_turns'] for row in finished):.2f} to {fmean(row['turns'] for row in finished):.2f}",
             f"{fmean(line['budget/sampled_tokens'] for line in last) / 1e6:.2f}",
             f"{fmean(line['budget/trained_tokens'] for line in last) / 1e6:.2f}",
             f"{live:.0%}",
@@ -142,7 +142,7 @@ class Table:
         """
         folder = self.folder / f"{name}-{seed}"
         shutil.rmtree(folder, ignore_errors=True)
-        start = {key: one[key] for one in self.found(name)[:1] for key in ("start_success", "start_turns")} or None
+        start = {key: row[key] for row in self.found(name)[:1] for key in ("start_success", "start_turns")} or None
         figures = before_and_after(self.rows[name].resolved(seed), folder, start=start)
         self._figures(name, seed).write_text(json.dumps(figures, indent=1))
 

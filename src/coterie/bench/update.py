@@ -57,7 +57,7 @@ def run(say: Say) -> dict[str, Any]:
         figures[f"{name}_ratio"] = round(rows_best[0] / medians["packed"], 2)
         figures[f"{name}_against"] = rows_best[1]
         checkpointed = _learner(model, checkpointing=True)
-        again = _gradient(model, lambda rows=rows, one=checkpointed: one.accumulate("p", rows))
+        again = _gradient(model, lambda rows=rows, learner=checkpointed: learner.accumulate("p", rows))
         figures[f"{name}_difference_checkpointing"] = _relative(again, exact)
         model.net.gradient_checkpointing_disable()
     return figures

@@ -93,10 +93,10 @@ class Report:
     def __str__(self) -> str:
         lines: list[str] = []
         told: set[str] = set()
-        for one in self.findings:
-            detail = "the same" if one.detail in told else one.detail
-            told |= {one.detail} - {""}
-            lines.append(f"{'ok   ' if one.ok else 'FAIL '}{one.claim}{': ' + detail if detail else ''}")
+        for finding in self.findings:
+            detail = "the same" if finding.detail in told else finding.detail
+            told |= {finding.detail} - {""}
+            lines.append(f"{'ok   ' if finding.ok else 'FAIL '}{finding.claim}{': ' + detail if detail else ''}")
         return "\n".join(lines)
 
 
@@ -274,7 +274,9 @@ def _play(environment: Environment, task: Task, hand: Hand, watch: Patience) -> 
                 raise EnvError("play started a task or thread of its own; it may await the scene only")
             if point is None:
                 return
-            cursor.answer({one: hand(role_of(one), task, prompt, rng) for one, prompt in point.asked.prompts.items()})
+            cursor.answer(
+                {speaker: hand(role_of(speaker), task, prompt, rng) for speaker, prompt in point.asked.prompts.items()}
+            )
 
     here = Path.cwd()
     with watch:

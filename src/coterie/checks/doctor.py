@@ -51,9 +51,9 @@ def _packages() -> list[Finding]:
             version, fits = _version(requirement)
             findings.append(Finding("core", name, fits, version, f"pip install '{name}{wanted}'"))
     for extra, requirements in sorted(extras.items()):
-        versions = [(one.name, *_version(one)) for one in requirements]
+        versions = [(requirement.name, *_version(requirement)) for requirement in requirements]
         text = ", ".join(f"{name} {version}" for name, version, _ in versions)
-        fits = all(one for *_, one in versions)
+        fits = all(fit for *_, fit in versions)
         findings.append(Finding("extras", extra, fits, text, f"where wanted: pip install 'coterie[{extra}]'"))
     return findings
 

@@ -147,7 +147,8 @@ class Config:
             "engine": {"name": self.names["engine"], **_effective(self.engine)},
             "train": _effective(self.train, {"mute_every": why} if (why := self.mute_hindrance()) else {}),
             "trackers": {
-                name: {"name": self.names[f"trackers.{name}"], **_effective(one)} for name, one in self.trackers.items()
+                name: {"name": self.names[f"trackers.{name}"], **_effective(settings)}
+                for name, settings in self.trackers.items()
             },
             "eval": _effective(self.eval),
         }

@@ -134,7 +134,7 @@ def _arguments(function: Callable[..., Any], bound: bool) -> type[BaseModel]:
         hints = get_type_hints(function, include_extras=True)
     except NameError as error:
         raise ConfigError(f"{where}: its annotations cannot be read: {error}") from error
-    fields = {f"argument_{at}": _field(one, hints, where) for at, one in enumerate(parameters)}
+    fields = {f"argument_{at}": _field(parameter, hints, where) for at, parameter in enumerate(parameters)}
     try:
         model = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
         model.model_json_schema()

@@ -277,7 +277,7 @@ class Cursor:
             raise EnvError(
                 f"play of task {self.task.id} has more than {LONGEST_EPISODE} decision points; bound its loops"
             )
-        stop = tuple(checked_text(one, "a stop string") for one in stop)
+        stop = tuple(checked_text(text, "a stop string") for text in stop)
         limited = max_tokens is None or (isinstance(max_tokens, int) and max_tokens >= 1)
         if not limited or not all(stop):
             raise EnvError(
@@ -345,7 +345,7 @@ class Cursor:
         if role not in self._spoke:
             raise EnvError(f"the reward '{name}' is for role '{role}', which has not spoken")
         point, latest = self._spoke[role]
-        speakers = [one for one, reply in latest.items() if not isinstance(whose, Reply) or reply is whose]
+        speakers = [speaker for speaker, reply in latest.items() if not isinstance(whose, Reply) or reply is whose]
         if not speakers:
             raise EnvError(f"the reward '{name}' is for a reply that is none of the latest of role '{role}'")
         if len(speakers) > 1:

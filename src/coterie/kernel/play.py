@@ -169,7 +169,7 @@ class Play:
             while (point := await cursor.advance()) is not None and not (until and until(point)):
                 answers = await self.ask(cursor, point, self._votes, temperature=temperature)
                 chosen = {speaker: majority(samples) for speaker, samples in answers.items()}
-                drawn += [Drawn(point.index, *one) for one in chosen.items() if not one[1].silent]
+                drawn += [Drawn(point.index, *choice) for choice in chosen.items() if not choice[1].silent]
                 replies = {speaker: sample.reply() for speaker, sample in chosen.items()}
                 for speaker in point.roles:
                     _, episode, _, role = self.key(cursor, point, speaker)

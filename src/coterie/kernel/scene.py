@@ -225,7 +225,7 @@ def role_of(speaker: str) -> str:
 
 def _speakers(prompts: Sequence[tuple[str, Prompt]]) -> list[str]:
     """A name for each reply: the role, numbered where it is asked several times. Raises: EnvError: no such list."""
-    if isinstance(prompts, str) or not all(isinstance(one, tuple) and len(one) == 2 for one in prompts):
+    if isinstance(prompts, str) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in prompts):
         raise EnvError(f"scene.ask_all takes {{role: prompt}}, or a list of (role, prompt), not {prompts!r:.80}")
     roles = [role for role, _ in prompts]
     seen: Counter[str] = Counter()

@@ -86,27 +86,27 @@ def rows_of(graded: Sequence[Graded], loss: Loss, *, groups: int | None = None) 
     Args: groups: how many the policy had in all, where `graded` is a part of them, which then stands for the whole;
         None: these.
     """
-    there = len({one.group for one in graded})
+    there = len({member.group for member in graded})
     scale = 1.0 if groups is None else groups / max(1, there)
-    tokens = sum(len(one.sample.completion_ids) for one in graded)
+    tokens = sum(len(member.sample.completion_ids) for member in graded)
     parts: dict[Denominator, Callable[[Graded], float]] = {
         "tokens": lambda _: 1 / tokens,
-        "sequences": lambda one: 1 / (len(graded) * len(one.sample.completion_ids)),
-        "tasks": lambda one: one.share * scale,
+        "sequences": lambda member: 1 / (len(graded) * len(member.sample.completion_ids)),
+        "tasks": lambda member: member.share * scale,
     }
-    advantages = [loss.advantage(one.advantage, len(one.sample.completion_ids)) for one in graded]
+    advantages = [loss.advantage(member.advantage, len(member.sample.completion_ids)) for member in graded]
     return [
         Row(
-            prompt_ids=one.sample.prompt_ids,
-            completion_ids=one.sample.completion_ids,
-            rollout_logprobs=one.sample.logprobs,
+            prompt_ids=member.sample.prompt_ids,
+            completion_ids=member.sample.completion_ids,
+            rollout_logprobs=member.sample.logprobs,
             advantage=advantage,
-            token_weight=one.weight * parts[loss.denominator](one),
-            temperature=one.sample.temperature,
-            group=one.group,
-            role=one.sample.role,
+            token_weight=member.weight * parts[loss.denominator](member),
+            temperature=member.sample.temperature,
+            group=member.group,
+            role=member.sample.role,
         )
-        for one, advantage in zip(graded, advantages, strict=True)
+        for member, advantage in zip(graded, advantages, strict=True)
         if loss.kl or advantage
     ]
 
@@ -136,12 +136,12 @@ def microbatches(packs: Sequence[Pack], tokens_per_microbatch: int) -> list[list
     A pack longer than the budget is alone in its micro-batch; none is padded by more than a quarter.
     """
     batches: list[list[Pack]] = []
-    for one in sorted(packs, key=lambda item: (item.tokens, item.rows)):
+    for pack in sorted(packs, key=lambda item: (item.tokens, item.rows)):
         last = batches[-1] if batches else []
-        if last and (len(last) + 1) * one.tokens <= tokens_per_microbatch and 4 * one.tokens <= 5 * last[0].tokens:
-            last.append(one)
+        if last and (len(last) + 1) * pack.tokens <= tokens_per_microbatch and 4 * pack.tokens <= 5 * last[0].tokens:
+            last.append(pack)
         else:
-            batches.append([one])
+            batches.append([pack])
     return batches
 
 

@@ -112,7 +112,7 @@ class LocalLearner:
             for name, shares in parts.items():
                 if number >= len(shares):
                     continue
-                rows = rows_of(shares[number], self.loss, groups=len({one.group for one in experience[name]}))
+                rows = rows_of(shares[number], self.loss, groups=len({member.group for member in experience[name]}))
                 if rows:
                     totals.setdefault(name, _Totals()).norms.append(self._gradient(name, rows, totals[name], number))
                     ready.append(name)
@@ -142,12 +142,12 @@ class LocalLearner:
         Each part is an estimate of the whole step's gradient: its loss is a mean over itself.
         """
         groups: dict[str, list[Graded]] = {}
-        for one in graded:
-            groups.setdefault(one.group, []).append(one)
+        for member in graded:
+            groups.setdefault(member.group, []).append(member)
         names = sorted(groups)
         Random(seed_of("updates", self._seed, step)).shuffle(names)
         count = self.trainees[name].config.updates_per_step
-        return [[one for name in names[part::count] for one in groups[name]] for part in range(count)]
+        return [[member for name in names[part::count] for member in groups[name]] for part in range(count)]
 
     def _gradient(self, name: str, rows: Sequence[Row], totals: _Totals, number: int) -> float:
         """Accumulates a policy's gradient, clips it and returns its norm before."""

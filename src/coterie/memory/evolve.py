@@ -70,18 +70,18 @@ def evolve(store: Store, episodes: Sequence[Episode], config: MemoryConfig) -> t
     """
     now = store.iteration + 1
     counts: Counter[str] = Counter()
-    ordered = sorted(episodes, key=lambda one: one.id)
+    ordered = sorted(episodes, key=lambda episode: episode.id)
     baselines = _baselines(store.baselines, ordered)
-    scores = [one.score for one in ordered]
+    scores = [episode.score for episode in ordered]
     if len(scores) < FEWEST_EPISODES or max(scores) - min(scores) < 1e-6:
         used = tuple(_used(entry, _showing(entry, ordered), now) for entry in store.entries)
         return Store(used, now, baselines), Counter({"skipped": 1})
     high = threshold(ordered)
     kept: list[Entry] = []
-    for role in sorted({entry.role for entry in store.entries} | {role for one in ordered for role in one.did}):
+    for role in sorted({entry.role for entry in store.entries} | {role for episode in ordered for role in episode.did}):
         if config.roles and role not in config.roles:
             continue
-        mine = [one for one in ordered if role in one.did]
+        mine = [episode for episode in ordered if role in episode.did]
         old = [entry for entry in store.entries if entry.role == role]
         entries = {entry.id: _judged(entry, mine, store.baselines, now) for entry in old}
         for entry in _candidates(mine, role, high, now, config, counts):
@@ -92,10 +92,12 @@ def evolve(store: Store, episodes: Sequence[Episode], config: MemoryConfig) -> t
             )
         lasting = [entry for entry in entries.values() if not _spent(entry, now, config)]
         counts["deleted"] += len(entries) - len(lasting)
-        lasting.sort(key=lambda one: (one.state == "active", one.strength(now, config.half_life), one.born, one.id))
+        lasting.sort(
+            key=lambda entry: (entry.state == "active", entry.strength(now, config.half_life), entry.born, entry.id)
+        )
         counts["evicted"] += max(0, len(lasting) - config.capacity)
         kept += lasting[-config.capacity :]
-    return Store(tuple(sorted(kept, key=lambda one: one.id)), now, baselines), counts
+    return Store(tuple(sorted(kept, key=lambda entry: entry.id)), now, baselines), counts
 
 
 def threshold(episodes: Sequence[Episode]) -> float:
@@ -105,8 +107,8 @@ def threshold(episodes: Sequence[Episode]) -> float:
     reward is the whole team's: a role that is seldom asked would have to wait for one of its own.
     """
     queries: dict[str, list[float]] = {}
-    for one in episodes:
-        queries.setdefault(one.task.id, []).append(one.score)
+    for episode in episodes:
+        queries.setdefault(episode.task.id, []).append(episode.score)
     mean = fmean(fmean(scores) for scores in queries.values())
     deviation = math.sqrt(fmean(fmean((score - mean) ** 2 for score in scores) for scores in queries.values()))
     return min(max(mean + Z95 * deviation, HIGH[0]), HIGH[1])
@@ -114,10 +116,10 @@ def threshold(episodes: Sequence[Episode]) -> float:
 
 def _baselines(before: Mapping[str, float], episodes: Sequence[Episode]) -> dict[str, float]:
     scores_of: dict[str, list[float]] = {}
-    for one in episodes:
-        for role in one.did if one.masked else ():
-            for name in {role, f"{role}/{one.task.kind}"}:
-                scores_of.setdefault(name, []).append(one.score)
+    for episode in episodes:
+        for role in episode.did if episode.masked else ():
+            for name in {role, f"{role}/{episode.task.kind}"}:
+                scores_of.setdefault(name, []).append(episode.score)
     new = {
         name: fmean(scores) if name not in before else before[name] + BASELINE_RATE * (fmean(scores) - before[name])
         for name, scores in scores_of.items()
@@ -128,9 +130,9 @@ def _baselines(before: Mapping[str, float], episodes: Sequence[Episode]) -> dict
 def _showing(entry: Entry, episodes: Sequence[Episode]) -> dict[str, list[Episode]]:
     """By query, the episodes whose role was shown an entry."""
     showing: dict[str, list[Episode]] = {}
-    for one in episodes:
-        if entry.id in one.shown.get(entry.role, ()):
-            showing.setdefault(one.task.id, []).append(one)
+    for episode in episodes:
+        if entry.id in episode.shown.get(entry.role, ()):
+            showing.setdefault(episode.task.id, []).append(episode)
     return showing
 
 
@@ -148,15 +150,15 @@ def _judged(entry: Entry, episodes: Sequence[Episode], baselines: Mapping[str, f
     """
     showing = _showing(entry, episodes)
     masked: dict[str, list[float]] = {}
-    for one in episodes:
-        if one.masked:
-            masked.setdefault(one.task.id, []).append(one.score)
+    for episode in episodes:
+        if episode.masked:
+            masked.setdefault(episode.task.id, []).append(episode.score)
     effects: list[float] = []
     for query, shown in showing.items():
         kind = f"{entry.role}/{shown[0].task.kind}"
         without = fmean(masked[query]) if query in masked else baselines.get(kind, baselines.get(entry.role))
         if without is not None:
-            effects.append(fmean(one.score for one in shown) - without)
+            effects.append(fmean(episode.score for episode in shown) - without)
     if not effects:
         return _used(entry, showing, now)
     rate = 1 - (1 - RATE) ** min(len(showing), MOST_AT_ONCE)
@@ -173,21 +175,21 @@ def _candidates(
     So many queries that end alike do not crowd out what others tell.
     """
     new: dict[str, tuple[float, Entry]] = {}
-    for one in episodes:
-        if one.score < high or not one.did[role]:
+    for episode in episodes:
+        if episode.score < high or not episode.did[role]:
             continue
-        text, tampered = sanitised(one.did[role], LONGEST_TEXT)
-        key, odd = sanitised(one.task.query, LONGEST_KEY)
-        if one.task.split != "train" or not text or not key or leaks(text, one.task):
+        text, tampered = sanitised(episode.did[role], LONGEST_TEXT)
+        key, odd = sanitised(episode.task.query, LONGEST_KEY)
+        if episode.task.split != "train" or not text or not key or leaks(text, episode.task):
             counts["refused"] += 1
             continue
         name = blake2b("\0".join((role, key.lower(), text.lower())).encode(), digest_size=8).hexdigest()
         state: State = "quarantined" if tampered or odd else "active"
         entry = Entry(
-            id=name, role=role, key=key, text=text, born=now, used=now, sources=frozenset([source(one.task.query)]),
-            origin=(one.task.split, one.task.id, one.id), state=state,
+            id=name, role=role, key=key, text=text, born=now, used=now, sources=frozenset([source(episode.task.query)]),
+            origin=(episode.task.split, episode.task.id, episode.id), state=state,
         )  # fmt: skip
-        new[name] = (one.score, entry)
+        new[name] = (episode.score, entry)
     turns: Counter[tuple[str, str]] = Counter()
     best: list[tuple[int, Entry]] = []
     for _, entry in sorted(new.values(), key=lambda pair: (-pair[0], pair[1].id)):

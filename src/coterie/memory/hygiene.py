@@ -32,8 +32,8 @@ def sanitised(text: str, longest: int) -> tuple[str, bool]:
     addresses become a dot.
     """
     plain = unicodedata.normalize("NFC", text)
-    changed = sum(unicodedata.category(one)[0] == "C" and not one.isspace() for one in plain)
-    plain = " ".join("".join(" " if unicodedata.category(one)[0] in "CZ" else one for one in plain).split())
+    changed = sum(unicodedata.category(char)[0] == "C" and not char.isspace() for char in plain)
+    plain = " ".join("".join(" " if unicodedata.category(char)[0] in "CZ" else char for char in plain).split())
     changed += sum(len(match) for match in MARKUP.findall(plain))
     while (shorter := MARKUP.sub("·", plain)) != plain:  # what is left may read as markup again
         plain = shorter
@@ -57,7 +57,7 @@ def near_duplicates(store: Store, queries: Iterable[str]) -> list[tuple[Entry, s
 
 def leaks(text: str, task: Task) -> bool:
     """Whether a text holds the gold answer, or much of the query: as words, as a number, or else as it is written."""
-    answer, text = (unicodedata.normalize("NFKC", one).casefold().strip() for one in (task.answer, text))
+    answer, text = (unicodedata.normalize("NFKC", written).casefold().strip() for written in (task.answer, text))
     said = words(text)
     if answer.isascii() and words(answer):
         if f" {' '.join(words(answer))} " in f" {' '.join(said)} ":

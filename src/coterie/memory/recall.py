@@ -62,7 +62,7 @@ class Recall:
 
         shown: list[Entry] = []
         for at in sorted(near, key=rank):
-            new = all(entries[at].text != one.text for one in shown)
+            new = all(entries[at].text != other.text for other in shown)
             if new and len(shown) < config.top and len(rendered([*shown, entries[at]])) <= config.characters:
                 shown.append(entries[at])
         return tuple(shown if config.mode == "on" else _swapped(shown, entries, own, config.characters))
@@ -82,7 +82,10 @@ class Recall:
             return prompt
         if isinstance(prompt, str):
             return f"{notes}\n{prompt}"
-        at = next((at for at, one in enumerate(prompt) if one.role == "user" and isinstance(one.content, str)), None)
+        at = next(
+            (at for at, message in enumerate(prompt) if message.role == "user" and isinstance(message.content, str)),
+            None,
+        )
         if at is None:
             return (ChatMessage("user", notes), *prompt)
         return (*prompt[:at], ChatMessage("user", f"{notes}\n{prompt[at].content}"), *prompt[at + 1 :])
@@ -92,8 +95,8 @@ class Recall:
         number = int(log.id.split("/")[0])
         events = [
             replace(event, prompts={
-                one: self.told(prompt, role, task, number) if self.seen(role, task, number) else prompt
-                for one, prompt in event.prompts.items() for role in (role_of(one),)
+                speaker: self.told(prompt, role, task, number) if self.seen(role, task, number) else prompt
+                for speaker, prompt in event.prompts.items() for role in (role_of(speaker),)
             }) if isinstance(event, Asked) else event
             for event in log.events
         ]  # fmt: skip
@@ -105,10 +108,11 @@ def _swapped(shown: Sequence[Entry], entries: Sequence[Entry], own: str, charact
 
     Fewer where the role has not enough other texts that fit.
     """
-    others = sorted({one.text for one in entries if own not in one.sources} - {one.text for one in shown})
+    others = sorted({entry.text for entry in entries if own not in entry.sources} - {entry.text for entry in shown})
     swapped: list[Entry] = []
     for entry in shown:
-        fitting = [one for text in others if len(rendered([*swapped, one := replace(entry, text=text)])) <= characters]
+        changed = [replace(entry, text=text) for text in others]
+        fitting = [other for other in changed if len(rendered([*swapped, other])) <= characters]
         if fitting:
             swapped.append(fitting[seed_of("placebo", entry.id) % len(fitting)])
             others.remove(swapped[-1].text)

@@ -18,8 +18,8 @@ def words(text: str) -> list[str]:
 
 def overlap(left: str, right: str) -> float:
     """Words that two texts share, of all the words they have: 1 for equal sets, 0 for disjoint ones."""
-    one, other = set(words(left)), set(words(right))
-    return len(one & other) / len(one | other) if one and other else 0.0
+    ours, other = set(words(left)), set(words(right))
+    return len(ours & other) / len(ours | other) if ours and other else 0.0
 
 
 class Index:

@@ -32,9 +32,9 @@ def line_chart(series: Sequence[Series], title: str, *, share: bool = False) -> 
     Args: title: for readers who hear it. share: the y axis is 0 to 1, in percent.
     Returns: an <svg> whose text takes the colour around it.
     """
-    points = [point for one in series for point in one.points]
+    points = [point for line in series for point in line.points]
     xs = [x for x, _ in points] or [0.0]
-    ys = [y for _, y in points] + [y for one in series for pair in one.band for y in pair] or [0.0]
+    ys = [y for _, y in points] + [y for line in series for pair in line.band for y in pair] or [0.0]
     left, right = min(xs), max(*xs, min(xs) + 1)
     low, high = (0.0, 1.0) if share else _padded(min(ys), max(ys))
 
@@ -56,16 +56,16 @@ def line_chart(series: Sequence[Series], title: str, *, share: bool = False) -> 
     for x, anchor in ((left, "start"), ((left + right) / 2, "middle"), (right, "end")):
         across = place(x, low).split(",")[0]
         lines.append(f'<text x="{across}" y="{HEIGHT - 7}" text-anchor="{anchor}">{x:.0f}</text>')
-    for one in series:
-        thin = max(1, -(-len(one.points) // MOST_POINTS))
-        if one.band:
-            edges = list(zip(one.points, one.band, strict=True))
+    for line in series:
+        thin = max(1, -(-len(line.points) // MOST_POINTS))
+        if line.band:
+            edges = list(zip(line.points, line.band, strict=True))
             around = [place(x, y) for (x, _), (y, _) in edges] + [place(x, y) for (x, _), (_, y) in reversed(edges)]
-            lines.append(f'<polygon points="{" ".join(around)}" fill="{one.color}" fill-opacity=".15"/>')
-        drawn = [*one.points[:-1:thin], *one.points[-1:]]
+            lines.append(f'<polygon points="{" ".join(around)}" fill="{line.color}" fill-opacity=".15"/>')
+        drawn = [*line.points[:-1:thin], *line.points[-1:]]
         lines.append(
-            f'<polyline points="{" ".join(place(*point) for point in drawn)}" fill="none" stroke="{one.color}" '
-            f'stroke-width="{one.width}" stroke-linejoin="round"><title>{escape(one.label)}</title></polyline>'
+            f'<polyline points="{" ".join(place(*point) for point in drawn)}" fill="none" stroke="{line.color}" '
+            f'stroke-width="{line.width}" stroke-linejoin="round"><title>{escape(line.label)}</title></polyline>'
         )
     return "\n".join([*lines, "</svg>"])
 

@@ -68,9 +68,9 @@ def concerns(lines: Sequence[Line], roles: Sequence[str]) -> list[Concern]:
         raised += [] if at_ceiling else _cut(role, trained[-SOON:])
         raised += _overlong(role, trained[-SOON:])
     steps = trained[-WINDOW:]
-    dead = [one for role in roles for one in _dead(role, steps)]
+    dead = [concern for role in roles for concern in _dead(role, steps)]
     raised += dead
-    alive = [role for role in roles if role not in {one.role for one in dead}]
+    alive = [role for role in roles if role not in {concern.role for concern in dead}]
     if len(steps) == WINDOW:
         for role in alive:
             others = [other for other in alive if other != role]
@@ -95,15 +95,15 @@ class Watch:
         """The concerns that this line raises and the one before did not."""
         self._lines.append(line)
         now = concerns(self._lines, self._roles)
-        new = [one for one in now if (one.kind, one.role) not in self._known]
-        self._known = {(one.kind, one.role) for one in now}
+        new = [concern for concern in now if (concern.kind, concern.role) not in self._known]
+        self._known = {(concern.kind, concern.role) for concern in now}
         return new
 
 
 def history(lines: Sequence[Line], roles: Sequence[str]) -> list[tuple[int, Concern]]:
     """Each concern with the step at which it arose; one that passes and comes back is there twice."""
     watch = Watch(roles)
-    return [(int(line["step"]), one) for line in lines for one in watch.see(line)]
+    return [(int(line["step"]), concern) for line in lines for concern in watch.see(line)]
 
 
 def _dead(role: str, steps: Sequence[Line]) -> list[Concern]:

@@ -51,8 +51,8 @@ def evaluation_text(evaluation: Evaluation, changes: Sequence[Change], passed: M
     if changes:
         lines.append("changed, on the same tasks (change in points, paired 95 % interval):")
     lines += [
-        f"  {one.ablation}: {one.success:.3f} solved, {100 * one.change:+.1f} "
-        f"[{100 * one.low:+.1f}, {100 * one.high:+.1f}]"
-        for one in changes
+        f"  {change.ablation}: {change.success:.3f} solved, {100 * change.change:+.1f} "
+        f"[{100 * change.low:+.1f}, {100 * change.high:+.1f}]"
+        for change in changes
     ]
     return "\n".join(lines)

@@ -163,8 +163,8 @@ def _parts(saved: Mapping[int, Sequence[Played]], roles: Sequence[str]) -> list[
         for role in roles:
             members = [
                 member
-                for one in played
-                for group in one.collected.groups
+                for episode in played
+                for group in episode.collected.groups
                 for member in group.members
                 if any(sample.role == role for sample in member.samples)
             ]
@@ -200,14 +200,14 @@ def _lost(lines: Sequence[Line]) -> dict[str, str]:
 
 def _most_telling(played: Sequence[Played]) -> list[Played]:
     """The tasks with the most live groups."""
-    return sorted(played, key=lambda one: -sum(group.live for group in one.collected.groups))[:AUDITED]
+    return sorted(played, key=lambda task: -sum(group.live for group in task.collected.groups))[:AUDITED]
 
 
 def _audit(played: Played) -> dict[str, Any]:
     """A task's tree: at each group what its members share, said, earned and were credited with."""
     groups: list[dict[str, Any]] = []
     for group, earned in zip(played.collected.groups, played.advantages, strict=True):
-        most = max((abs(one) for one in earned), default=0.0) or 1.0
+        most = max((abs(value) for value in earned), default=0.0) or 1.0
         members = [
             {
                 "text": "\n".join(sample.text for sample in member.samples),
@@ -249,7 +249,7 @@ def _measure(run: Run, tasks: int, progress: Callable[[str], None]) -> Measured:
     evaluation, changes = now.compare(every_ablation(now), "validation", tasks=tasks)
     flipped = [index for index in range(tasks) if evaluation.solved[index] and not earlier.solved[index]]
     index = flipped[0] if flipped else 0
-    shown = [log_text(one.play("validation", index)) for one in (start, now)]
+    shown = [log_text(team.play("validation", index)) for team in (start, now)]
     return Measured(evaluation, changes, index, *shown, changed=now.changed)
 
 

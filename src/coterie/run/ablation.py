@@ -106,7 +106,8 @@ def paired(before: Sequence[float], after: Sequence[float]) -> tuple[float, floa
         task changed. For several episodes a task the same with their mean.
     """
     differences = [later - earlier for earlier, later in zip(before, after, strict=True)]
-    total, squares, count = sum(differences), sum(one * one for one in differences) + 1, len(differences) + 2
+    total, count = sum(differences), len(differences) + 2
+    squares = sum(difference * difference for difference in differences) + 1
     middle = total / count
     half = Z95 * math.sqrt(max(0.0, squares - total * total / count)) / count
     return total / len(differences), max(-1.0, middle - half), min(1.0, middle + half)

@@ -180,7 +180,8 @@ def _summary(split: Split, kinds: tuple[str, ...], sampled: int, logs: list[Log 
         tokens=budget.sampled_tokens / len(logs),
         solved=tuple(solved),
         noted={
-            name: tuple(one.get(name, 0.0) for one in last) for name in sorted({name for one in last for name in one})
+            name: tuple(rewards.get(name, 0.0) for rewards in last)
+            for name in sorted({name for rewards in last for name in rewards})
         },
         kinds=kinds,
     )

@@ -110,11 +110,11 @@ def _strings(value: Any) -> Iterator[str]:
         case str():
             yield value
         case dict():
-            for _, one in sorted(value.items()):
-                yield from _strings(one)
+            for _, item in sorted(value.items()):
+                yield from _strings(item)
         case list():
-            for one in value:
-                yield from _strings(one)
+            for item in value:
+                yield from _strings(item)
         case _:
             pass
 

@@ -197,7 +197,7 @@ class Run:
 
     def save_episodes(self, step: int, played: Sequence[Played]) -> None:
         """Writes a step's rollout, a line a task."""
-        lines = b"\n".join(PLAYED.dump_json(one) for one in played)
+        lines = b"\n".join(PLAYED.dump_json(episode) for episode in played)
         self._write(f"episodes/step-{step:05d}.jsonl.gz", gzip.compress(lines, mtime=0))
 
     def episodes(self, step: int) -> list[Played]:
@@ -360,7 +360,7 @@ class Run:
     def _verified(self, folder: Path, manifest: bytes) -> Progress:
         try:
             listed = MANIFESTS.validate_json(manifest)
-            there = {str(one.relative_to(folder)) for one in files_in(folder)}
+            there = {str(file.relative_to(folder)) for file in files_in(folder)}
             if "progress.json" not in listed or not there <= listed.keys():
                 raise CheckpointError(f"{folder / MANIFEST} does not list its files; {self._other(folder)}")
             for name, fingerprint in listed.items():

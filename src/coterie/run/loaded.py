@@ -93,7 +93,7 @@ class Loaded:
     ) -> tuple[Evaluation, list[Change]]:
         """The team as it is, and what each ablation does to its success."""
         before, after = self.ablate(ablations, split, tasks=tasks, sampled=sampled, progress=progress)
-        return before, [Change.between(*one) for one in zip(ablations, [before] * len(after), after, strict=True)]
+        return before, [Change.between(*change) for change in zip(ablations, [before] * len(after), after, strict=True)]
 
     def ablate(
         self,
@@ -120,7 +120,7 @@ class Loaded:
             changed.append((team, engine, ablation.seats()))
         try:
             before = self.evaluate(split, tasks=tasks, sampled=sampled, progress=progress)
-            return before, [self._evaluate(*one, split, tasks, sampled, progress) for one in changed]
+            return before, [self._evaluate(*swap, split, tasks, sampled, progress) for swap in changed]
         finally:
             for _, engine, _ in changed:
                 if engine is not self.models.engine:

@@ -20,8 +20,8 @@ from coterie.run.records import Played
 
 def rollout_metrics(played: Sequence[Played], budget: Budget) -> dict[str, float]:
     """The rollout: success of the committed episodes, groups and rewards by role, what was lost."""
-    logs = [log for one in played for log in one.collected.logs]
-    credited = [pair for one in played for pair in zip(one.collected.groups, one.advantages, strict=True)]
+    logs = [log for task in played for log in task.collected.logs]
+    credited = [pair for task in played for pair in zip(task.collected.groups, task.advantages, strict=True)]
     live = [teaches(group, earned) for group, earned in credited]
     groups = [group for group, _ in credited]
     line: dict[str, float] = {
@@ -36,8 +36,8 @@ def rollout_metrics(played: Sequence[Played], budget: Budget) -> dict[str, float
         theirs = [(group, lives) for group, lives in zip(groups, live, strict=True) if role in _speakers(group)]
         line |= _role(role, theirs)
     rewards = [log.rewards() for log in logs]
-    for name in sorted({name for one in rewards for name in one}):
-        line[f"reward/{name}"] = fmean(one.get(name, 0.0) for one in rewards)
+    for name in sorted({name for task in rewards for name in task}):
+        line[f"reward/{name}"] = fmean(task.get(name, 0.0) for task in rewards)
     noted: dict[str, list[float]] = {}
     for event in (event for log in logs for event in log.events if isinstance(event, Noted)):
         noted.setdefault(event.name, []).append(event.value)
@@ -88,16 +88,16 @@ def selection_metrics(drawn: Sequence[Group], chosen: Sequence[Group]) -> dict[s
     """Which groups were trained, and what their returns vary by; nothing where nobody chose or played twice."""
     live = [group for group in drawn if group.live]
     varied = [variation(group) for group in live]
-    known = [one for one in varied if one.signal is not None]
+    known = [told for told in varied if told.signal is not None]
     twice = any(len(member.returns) > 1 for group in drawn for member in group.members)
     if not twice and len(chosen) in (len(live), len(drawn)):
         return {}
     chosen = [group for group in chosen if group.live]
     line: dict[str, float] = {"selection/groups": len(chosen)}
     if known:
-        line["selection/signal"] = fmean(one.spread - (one.noise or 0.0) for one in known)
-        line["selection/noise"] = fmean(one.noise or 0.0 for one in known)
-        line["selection/reliability"] = fmean(one.reliability for one in known)
+        line["selection/signal"] = fmean(told.spread - (told.noise or 0.0) for told in known)
+        line["selection/noise"] = fmean(told.noise or 0.0 for told in known)
+        line["selection/reliability"] = fmean(told.reliability for told in known)
     for role in sorted({group.key.role for group in drawn}):
         line[f"role/{role}/selected"] = sum(group.key.role == role for group in chosen)
     if chosen:
@@ -109,21 +109,22 @@ def selection_metrics(drawn: Sequence[Group], chosen: Sequence[Group]) -> dict[s
 
 def update_metrics(experience: Mapping[str, Sequence[Graded]], learned: Mapping[str, Learned]) -> dict[str, float]:
     """The update, by policy and by role."""
-    line = {f"policy/{name}/{key}": value for name, one in learned.items() for key, value in one.metrics.items()}
+    line = {f"policy/{name}/{key}": value for name, policy in learned.items() for key, value in policy.metrics.items()}
     advantage: dict[str, float] = {}
-    for graded in (one for policy in experience.values() for one in policy):
+    for graded in (member for policy in experience.values() for member in policy):
         role = graded.sample.role
         advantage[role] = advantage.get(role, 0.0) + abs(graded.advantage) * graded.weight
-    gradient = {role: one.gradient for policy in learned.values() for role, one in policy.roles.items()}
+    gradient = {role: part.gradient for policy in learned.values() for role, part in policy.roles.items()}
     for name, sizes in (("advantage_share", advantage), ("gradient_share", gradient)):
         total = sum(sizes.values())
         line |= {f"role/{role}/{name}": size / total for role, size in sorted(sizes.items()) if total}
     for name, policy in learned.items():
-        total = sum(one.gradient for one in policy.roles.values())
-        if total and len({one.sample.role for one in experience[name]}) > 1:  # those without a live group have nothing
-            line |= {f"role/{role}/policy_share": one.gradient / total for role, one in policy.roles.items()}
-    for role, one in sorted((role, one) for policy in learned.values() for role, one in policy.roles.items()):
-        line[f"role/{role}/entropy"] = one.entropy
+        total = sum(part.gradient for part in policy.roles.values())
+        roles = {member.sample.role for member in experience[name]}  # those without a live group have nothing
+        if total and len(roles) > 1:
+            line |= {f"role/{role}/policy_share": part.gradient / total for role, part in policy.roles.items()}
+    for role, part in sorted((role, part) for policy in learned.values() for role, part in policy.roles.items()):
+        line[f"role/{role}/entropy"] = part.entropy
     return line
 
 
@@ -132,9 +133,9 @@ def memory_metrics(store: Store, episodes: Sequence[Episode], counts: Mapping[st
     line: dict[str, float] = {"memory/entries": len(store.entries)}
     line |= {f"memory/{what}": count for what, count in sorted(counts.items())}
     for name, masked in (("on", False), ("masked", True)):
-        scores = [one.score for one in episodes if one.masked is masked]
+        scores = [episode.score for episode in episodes if episode.masked is masked]
         line |= {f"memory/success_{name}": fmean(scores)} if scores else {}
-    shown = [len(notes) for one in episodes for notes in one.shown.values() if not one.masked]
+    shown = [len(notes) for episode in episodes for notes in episode.shown.values() if not episode.masked]
     return line | ({"memory/notes": fmean(shown)} if shown else {})
 
 
@@ -158,7 +159,7 @@ def add_budget(total: dict[str, int], budget: Budget, learned: Mapping[str, Lear
         "sampled_tokens": budget.sampled_tokens,
         "replies": budget.replies.total(),
         "engine_calls": budget.engine_calls,
-        "trained_tokens": int(sum(one.metrics["trained_tokens"] for one in learned.values())),
+        "trained_tokens": int(sum(policy.metrics["trained_tokens"] for policy in learned.values())),
     }
     for name, count in spent.items():
         total[name] = total.get(name, 0) + count

@@ -41,7 +41,7 @@ class Trackers:
             label: find("tracker", config.names[f"trackers.{label}"], Tracker)(settings)
             for label, settings in config.trackers.items()
         }
-        self._others = [*named.items(), *((f"{number}", one) for number, one in enumerate(more))]
+        self._others = [*named.items(), *((f"{number}", tracker) for number, tracker in enumerate(more))]
 
     def __enter__(self) -> Trackers:
         tables, lines = self._config.tables(), self._run.metrics()

@@ -124,7 +124,7 @@ def _learn(run: Run, models: TeamModels, progress: Progress, interrupts: Interru
     play = Play(config.environment, config.team, models.engine, seed=settings.seed, step=step,
                 sampling=models.sampling(settings.temperature), recall=recall)  # fmt: skip
     collected = _rollout(run, config, play, step)
-    all_groups = [group for one in collected for group in one.collected.groups]
+    all_groups = [group for task in collected for group in task.collected.groups]
     groups = algorithm.select(all_groups, Random(seed_of("select", settings.seed, step)))
     sampled = time.perf_counter()
     state = algorithm.start() if progress.credit is None else progress.credit
@@ -212,7 +212,7 @@ def _begin(out: str | Path | None, config: Config) -> Iterator[tuple[Run, TeamMo
     check_free(folder)
     rehearse(config.environment, play_timeout_s=config.engine.play_timeout_s)
     models = TeamModels(config, training=True)
-    made = [one for one in (folder, *folder.parents) if not one.exists()]
+    made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     run, progress = Run.create(folder, config, exactness(config) | models.exactness()), Progress()
     try:
         with run.locked(), models.engine:
@@ -257,13 +257,15 @@ def _rollout(run: Run, config: Config, play: Play, step: int) -> list[Played]:
     async def collect() -> list[Played]:
         tasks = [play.task("train", index) for index in indices]
         outcomes = await play.together(*(config.algorithm.collect(play, task) for task in tasks))
-        kept = [(i, one) for i, one in zip(indices, outcomes, strict=True) if not isinstance(one, Unavailable)]
+        kept = [
+            (i, outcome) for i, outcome in zip(indices, outcomes, strict=True) if not isinstance(outcome, Unavailable)
+        ]
         if len(outcomes) - len(kept) > settings.max_dropped_share * len(outcomes):
             raise RolloutError(
                 f"step {step + 1} lost {len(outcomes) - len(kept)} of {len(outcomes)} tasks to faults "
                 f"({dict(play.budget.dropped)}); go on with: {run.resume_command}"
             )
-        return [Played("train", index, one) for index, one in kept]
+        return [Played("train", index, outcome) for index, outcome in kept]
 
     with _bugs_kept(run, config.environment, "train", indices):
         return drive(collect())
@@ -276,15 +278,15 @@ def _as_trained(
     trained = enumerate(zip(groups, earned, strict=True))
     chosen = {group.key: (place, group.weight, tuple(credit)) for place, (group, credit) in trained}
 
-    def one_task(one: Played) -> Played:
+    def one_task(task: Played) -> Played:
         episodes = [
-            (group, *chosen.get(group.key, (-1, 0.0, (0.0,) * len(group.members)))) for group in one.collected.groups
+            (group, *chosen.get(group.key, (-1, 0.0, (0.0,) * len(group.members)))) for group in task.collected.groups
         ]
         weighed = tuple(replace(group, weight=weight) for group, _, weight, _ in episodes)
         places, credit = tuple(place for _, place, _, _ in episodes), tuple(credit for *_, credit in episodes)
-        return replace(one, collected=replace(one.collected, groups=weighed), advantages=credit, places=places)
+        return replace(task, collected=replace(task.collected, groups=weighed), advantages=credit, places=places)
 
-    return [one_task(one) for one in collected]
+    return [one_task(task) for task in collected]
 
 
 @contextmanager
@@ -344,9 +346,9 @@ def _remember(config: Config, progress: Progress, recall: Recall, collected: Seq
     """Memory's one evolution of a step, when every reward is in; and how it went."""
     environment = config.environment
     episodes = [
-        told_by(environment, recall, task_of(environment, one.split, one.index), log)
-        for one in collected
-        for log in one.collected.logs
+        told_by(environment, recall, task_of(environment, task.split, task.index), log)
+        for task in collected
+        for log in task.collected.logs
     ]
     progress.memory, counts = evolve(progress.memory, episodes, config.memory)
     return memory_metrics(progress.memory, episodes, counts)

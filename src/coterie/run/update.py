@@ -57,7 +57,7 @@ def update(run: Run | str | Path, step: int, out: Path | None = None) -> Updated
         check_free(out)
     played = run.episodes(step)
     if step - 1 not in run.checkpoints():
-        there = ", ".join(str(one + 1) for one in run.checkpoints() if one + 1 in run.saved_episodes())
+        there = ", ".join(str(begun + 1) for begun in run.checkpoints() if begun + 1 in run.saved_episodes())
         raise CheckpointError(
             f"{run.folder} has no checkpoint of step {step - 1}, where step {step} began; what can be made again: "
             f"{there or 'nothing'} (train.checkpoint_every, train.keep_checkpoints and train.episodes_every say which)"
@@ -84,10 +84,10 @@ def experience_of(team: Team, played: Sequence[Played]) -> dict[str, list[Graded
     same: dict[Sample, Sample] = {}
     saved = [
         (place, _with(group, same), earned)
-        for one in played
-        for group, earned, place in zip(one.collected.groups, one.advantages, one.places, strict=True)
+        for entry in played
+        for group, earned, place in zip(entry.collected.groups, entry.advantages, entry.places, strict=True)
     ]
-    trained = sorted((one for one in saved if one[0] >= 0), key=lambda one: one[0])
+    trained = sorted((entry for entry in saved if entry[0] >= 0), key=lambda entry: entry[0])
     return route(
         team,
         [group for _, group, _ in trained],
@@ -99,7 +99,7 @@ def experience_of(team: Team, played: Sequence[Played]) -> dict[str, list[Graded
 def _with(group: Group, same: dict[Sample, Sample]) -> Group:
     """A group whose samples are the same objects wherever they stand: one that stands in several is trained once."""
     members = (
-        Member(tuple(same.setdefault(one, one) for one in member.samples), member.returns, member.parts)
+        Member(tuple(same.setdefault(sample, sample) for sample in member.samples), member.returns, member.parts)
         for member in group.members
     )
     return replace(group, members=tuple(members))

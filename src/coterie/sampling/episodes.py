@@ -82,7 +82,7 @@ def _earned(parts: Mapping[str, float]) -> dict[str, Any]:
 
 def _member(log: Log, drawn: Sequence[Drawn], team_weight: float) -> Member:
     parts = {name: (team_weight if name == TEAM else 1.0) * total for name, total in log.rewards().items()}
-    return Member(tuple(one.sample for one in drawn), **_earned(parts))
+    return Member(tuple(decision.sample for decision in drawn), **_earned(parts))
 
 
 async def _episode(play: Play, task: Task, episode: int) -> tuple[Log, Sequence[Drawn]]:
@@ -97,11 +97,13 @@ def _steps(
     """Groups of two and more samples of a role that answer the same prompt, wherever in the task's episodes."""
     lots: dict[tuple[str, tuple[int, ...]], list[Member]] = {}
     for log, drawn in played:
-        for role in {one.sample.role: None for one in drawn}:
-            mine = [one for one in drawn if one.sample.role == role]
-            after = to_go(log.events, [(one.point, one.speaker) for one in mine], role, team_weight, discount)
-            for one, value in zip(mine, after, strict=True):
-                lots.setdefault((role, one.sample.prompt_ids), []).append(Member((one.sample,), (value,)))
+        for role in {decision.sample.role: None for decision in drawn}:
+            mine = [decision for decision in drawn if decision.sample.role == role]
+            after = to_go(
+                log.events, [(decision.point, decision.speaker) for decision in mine], role, team_weight, discount
+            )
+            for decision, value in zip(mine, after, strict=True):
+                lots.setdefault((role, decision.sample.prompt_ids), []).append(Member((decision.sample,), (value,)))
     return [
         Group(Key(task.id, 0, f"state {number}", role), "prompt", tuple(lot), weight=weight)
         for number, ((role, _), lot) in enumerate(lots.items())

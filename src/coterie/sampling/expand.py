@@ -96,8 +96,8 @@ async def _node(play: Play, cursor: Cursor, point: Point, plan: Plan, weight: fl
         )
     answers = [{role: draws[role][draw].reply() for role, draw in joint.items()} for joint in joints]
     played, baseline = await _play_on(play, cursor, point, answers, plan, weight)
-    compared = not (cursor.acted or any(isinstance(one, ExternalEffect) for one in played))
-    returns = {at: one.total for at, one in enumerate(played) if not isinstance(one, Unavailable)}
+    compared = not (cursor.acted or any(isinstance(outcome, ExternalEffect) for outcome in played))
+    returns = {at: outcome.total for at, outcome in enumerate(played) if not isinstance(outcome, Unavailable)}
     if not compared and plan.expansion == "all":  # the first is what the team did
         if isinstance(played[0], Unavailable):
             raise played[0]
@@ -120,8 +120,8 @@ async def _node(play: Play, cursor: Cursor, point: Point, plan: Plan, weight: fl
         following = await cursor.advance()
         if following is not None:
             groups += (await _node(play, cursor, following, plan, weight * plan.discount))[0]
-    for one in played:
-        groups += [] if isinstance(one, Unavailable) else one.groups
+    for outcome in played:
+        groups += [] if isinstance(outcome, Unavailable) else outcome.groups
     return tuple(groups), fmean(returns.values()) if returns else 0.0  # nothing is above a spine that acts
 
 
@@ -142,7 +142,7 @@ async def _play_on(
         cursor.fork(branch=f"{point.index}.{number}", trial=True) for number in range(first, len(answers))
     ]
     share = weight / len(answers)
-    branches = [_branch(play, fork, point, one, plan, share) for fork, one in zip(forks, answers, strict=True)]
+    branches = [_branch(play, fork, point, answer, plan, share) for fork, answer in zip(forks, answers, strict=True)]
     if plan.greedy_baseline:
         branches.append(_greedy(play, cursor.fork(branch=f"{point.index}.greedy", trial=True), point, plan))
     played = await play.together(*branches)
@@ -198,7 +198,7 @@ def _discounted(cursor: Cursor, point: Point, plan: Plan) -> _Played:
     events, start = cursor.since(point.index), point.index
     end = start + sum(isinstance(event, Asked) for event in events)
     now, *after = [value(events, at, None, "point", plan.team_weight, first=start) for at in range(start, end)]
-    return _Played(now, sum(plan.discount ** (at + 1) * one.total for at, one in enumerate(after)))
+    return _Played(now, sum(plan.discount ** (at + 1) * outcome.total for at, outcome in enumerate(after)))
 
 
 async def _unbranched(
@@ -208,8 +208,8 @@ async def _unbranched(
     draws = await play.ask(cursor, point)
     play.budget.dropped["after_external"] += sum(not samples[0].silent for samples in draws.values())
     answer = {role: samples[0].reply() for role, samples in draws.items()}
-    one = await _branch(play, cursor, point, answer, plan, weight)
-    return one.groups, one.total
+    outcome = await _branch(play, cursor, point, answer, plan, weight)
+    return outcome.groups, outcome.total
 
 
 def _members(
@@ -227,15 +227,15 @@ def _members(
     place: int | None = None
     for draw, sample in enumerate(draws):
         pairs = zip(chosen, played, strict=True)
-        mine = [one for choice, one in pairs if choice == draw and not isinstance(one, Unavailable)]
+        mine = [outcome for choice, outcome in pairs if choice == draw and not isinstance(outcome, Unavailable)]
         if not mine:
             continue
         if chosen[committed] == draw:
             place = len(members)
-        names = sorted({name for one in mine for name in one.now.parts})
-        parts = {name: fmean(one.now.parts.get(name, 0.0) for one in mine) for name in names}
-        parts["later"] = fmean(one.later for one in mine)
-        members.append(Member((sample,), tuple(one.total for one in mine), parts))
+        names = sorted({name for outcome in mine for name in outcome.now.parts})
+        parts = {name: fmean(outcome.now.parts.get(name, 0.0) for outcome in mine) for name in names}
+        parts["later"] = fmean(outcome.later for outcome in mine)
+        members.append(Member((sample,), tuple(outcome.total for outcome in mine), parts))
     if len(members) < 2:
         play.budget.dropped["lone"] += len(members)
         return (), None

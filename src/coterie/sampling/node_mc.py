@@ -79,11 +79,11 @@ async def node_mc(play: Play, task: Task, plan: Plan) -> Collected:
     missing from its group; a group of one is dropped and counted.
     """
     played = await play.together(*(_base(play, task, number, plan) for number in range(plan.bases)))
-    kept = [one for one in played if not isinstance(one, Unavailable)]
+    kept = [outcome for outcome in played if not isinstance(outcome, Unavailable)]
     if not kept:
         raise Unavailable("task", f"no base episode of task {task.id} could be played")
-    groups = tuple(group for one in kept for group in one.groups)
-    return Collected(groups, tuple(log for one in kept for log in one.logs))
+    groups = tuple(group for outcome in kept for group in outcome.groups)
+    return Collected(groups, tuple(log for outcome in kept for log in outcome.logs))
 
 
 async def _base(play: Play, task: Task, number: int, plan: Plan) -> Collected:
@@ -96,7 +96,7 @@ async def _base(play: Play, task: Task, number: int, plan: Plan) -> Collected:
             play.budget.dropped["after_external"] += len(drawn)
         else:
             decisions += [
-                _Decision(point, one, sample, replies) for one, (sample,) in drawn.items() if not sample.silent
+                _Decision(point, speaker, sample, replies) for speaker, (sample,) in drawn.items() if not sample.silent
             ]
         base.answer(replies)
     if plan.reuse_base and base.acted:  # as for an alternative that would
@@ -104,7 +104,7 @@ async def _base(play: Play, task: Task, number: int, plan: Plan) -> Collected:
         decisions = []
     nodes = chosen(decisions, plan, Random(seed_of("nodes", base.seed)))
     groups_of_nodes = await play.together(*(_node(play, base, node, plan) for node in nodes))
-    groups = tuple(group for one in groups_of_nodes if not isinstance(one, Unavailable) for group in one)
+    groups = tuple(group for its in groups_of_nodes if not isinstance(its, Unavailable) for group in its)
     return Collected(groups, (base.log,))
 
 
@@ -113,8 +113,8 @@ def chosen(decisions: Sequence[_Decision], plan: Plan, rng: Random) -> list[_Dec
     if plan.nodes == "all":
         return list(decisions)
     lots: dict[str, list[int]] = {}
-    for at, one in enumerate(decisions):
-        lots.setdefault(role_of(one.speaker) if plan.nodes == "per_agent" else "", []).append(at)
+    for at, decision in enumerate(decisions):
+        lots.setdefault(role_of(decision.speaker) if plan.nodes == "per_agent" else "", []).append(at)
     weights: dict[int, float] = {}
     for _, lot in sorted(lots.items()):
         drawn = rng.sample(lot, min(plan.num_nodes, len(lot)))
@@ -169,10 +169,10 @@ async def _alternative(
             for at in range(1 if own else 0, plan.continuations)
         )
     )
-    for one in played:
-        if isinstance(one, ExternalEffect):
-            raise one
-    tails = [one for one in played if not isinstance(one, Unavailable)]
+    for outcome in played:
+        if isinstance(outcome, ExternalEffect):
+            raise outcome
+    tails = [outcome for outcome in played if not isinstance(outcome, Unavailable)]
     if own:
         tails.insert(0, _tail(base.since(index), index, node.speaker, plan))
     if not tails:

@@ -239,7 +239,10 @@ _VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
 @lru_cache
 def _code() -> str:
     """The modules that run inside, compiled here, for the interpreter there is the same."""
-    made = {one.__name__: Path(one.__file__ or "").read_bytes() for one in (wire, plain, eye, remote, program, keeper)}
+    made = {
+        module.__name__: Path(module.__file__ or "").read_bytes()
+        for module in (wire, plain, eye, remote, program, keeper)
+    }
     codes = [(name, compile(source, f"{name}.py", "exec", optimize=2)) for name, source in made.items()]
     packed = base64.b64encode(marshal.dumps(codes)).decode()
     return (
@@ -257,7 +260,7 @@ def _hidden() -> tuple[str, ...]:
     """Covers the packages that lie in the standard library's folder."""
     folders = (name for name in ("site-packages", "dist-packages") if Path(sysconfig.get_path("stdlib"), name).exists())
     covered = [f"{PYTHON}/lib/{_VERSION}/{name}" for name in folders]
-    return tuple(word for one in covered for word in ("--size", "4096", "--tmpfs", one, "--remount-ro", one))
+    return tuple(word for path in covered for word in ("--size", "4096", "--tmpfs", path, "--remount-ro", path))
 
 
 @lru_cache
@@ -267,7 +270,10 @@ def _files(libraries: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     standard = sysconfig.get_path("stdlib")
     shown = [(executable, f"{PYTHON}/bin/python3"), (standard, f"{PYTHON}/lib/{_VERSION}")]
     # tkinter has no screen here, and a third of all shared objects are its own
-    objects = [executable, *(str(one) for one in Path(standard).glob("lib-dynload/*.so") if "_tkinter" not in one.name)]
+    objects = [
+        executable,
+        *(str(library) for library in Path(standard).glob("lib-dynload/*.so") if "_tkinter" not in library.name),
+    ]
     for name in libraries:
         package = _package(name)
         folders = [folder for folder in (package, package.with_name(f"{name}.libs")) if folder.exists()]
@@ -276,7 +282,7 @@ def _files(libraries: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     text = subprocess.run(["ldd", *objects], capture_output=True, text=True, check=False).stdout
     loaded = sorted(set(re.findall(r"(?:=> |^\s+)(/\S+) \(0x", text, re.MULTILINE)))
     inner = str(package_root()) if libraries else ""
-    shown += [(one, one) for one in loaded if not (inner and one.startswith(inner))]
+    shown += [(path, path) for path in loaded if not (inner and path.startswith(inner))]
     return tuple(shown)
 
 

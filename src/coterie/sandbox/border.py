@@ -32,11 +32,11 @@ def _plain_list(value: Any) -> bool:
 
 def _sites(value: Any) -> bool:
     return isinstance(value, list) and all(
-        isinstance(one, list)
-        and [type(part) for part in one[:2]] == [int, bool]
-        and is_plain(one[2:])
-        and len(one) == 4
-        for one in value
+        isinstance(item, list)
+        and [type(part) for part in item[:2]] == [int, bool]
+        and is_plain(item[2:])
+        and len(item) == 4
+        for item in value
     )
 
 
@@ -111,4 +111,4 @@ def ending(code: int) -> str:
     return f"it was ended by {NAMES.get(-code, f'signal {-code}')}"
 
 
-NAMES = {int(one): one.name for one in signal.Signals}
+NAMES = {int(number): number.name for number in signal.Signals}

@@ -140,7 +140,8 @@ class Duet:
                 value = self.partner.call(target=target, args=[], kwargs={}).get("value")
             case {"iterator": [target]}:
                 drawn = (self.partner.call(target=target, verb="next", args=[], kwargs={}) for _ in range(MOST_ITEMS))
-                value = [one["value"] for one in takewhile(lambda one: one["status"] == "returned", drawn)]
+                returned = takewhile(lambda item: item["status"] == "returned", drawn)
+                value = [item["value"] for item in returned]
         return [value, *after(args, message)]
 
     def _settled(self, side: Worker, message: Message, depth: int) -> Message:
@@ -169,7 +170,7 @@ class Duet:
         outer = self._outer[-1] if self._outer else []
         names = 1 if asked["verb"] in NAMING else 0
         handed = asked["args"][names:] if asked["verb"] in HANDING else []
-        if not all(any(same(one, arg) for one in outer) for arg in handed):
+        if not all(any(same(arg_before, arg) for arg_before in outer) for arg in handed):
             told: Message = {"status": "returned", "value": {"tuple": handed}}
             self._told.append(Told(tuple(outer), (told["value"],)))
             if self._swap is not None:
@@ -212,11 +213,11 @@ class Duet:
             case dict():
                 return {kind: self._home(content) for kind, content in value.items()}
             case list():
-                return [self._home(one) for one in value]
+                return [self._home(item) for item in value]
             case _:
                 return value
 
 
 def after(args: Sequence[Any], reply: Message) -> list[Any]:
     """What a call's arguments, by place, are once it has returned."""
-    return [reply.get("changed", {}).get(str(at), one) for at, one in enumerate(args)]
+    return [reply.get("changed", {}).get(str(at), arg) for at, arg in enumerate(args)]

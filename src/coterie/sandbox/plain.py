@@ -136,7 +136,7 @@ def _counter(counts: dict[Any, Any]) -> Any:
 
 
 CLASSES = (int, float, str, bool, list, dict, tuple, set, frozenset, bytes, complex, object)
-TYPES = {one.__name__: one for one in CLASSES}
+TYPES = {cls.__name__: cls for cls in CLASSES}
 """Classes that cross, by their names."""
 BUILD: dict[str, Callable[[list[Any]], Any]] = {
     "float": lambda parts: {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}[parts[0]],

@@ -178,8 +178,8 @@ class Side:
         """Has the other side call something, and gives what comes of it. Raises: what was raised there."""
         self.say({
             "status": "asked", "target": target, "verb": verb,
-            "args": [encode(one, self.things.hold) for one in args],
-            "kwargs": {key: encode(one, self.things.hold) for key, one in kwargs.items()},
+            "args": [encode(arg, self.things.hold) for arg in args],
+            "kwargs": {key: encode(arg, self.things.hold) for key, arg in kwargs.items()},
         })  # fmt: skip
         while "answer" not in (message := self.hear()):
             self.answer(message)
@@ -204,8 +204,8 @@ class Side:
         """One call: of a function by its name, of a method of that name of a class `Solution`, or of what was given."""
         proxy = self.things.proxy if self.crossing else None
         hold = self.things.hold if self.crossing else None
-        args = [decode(one, proxy) for one in args]
-        kwargs = {key: decode(one, proxy) for key, one in kwargs.items()}
+        args = [decode(arg, proxy) for arg in args]
+        kwargs = {key: decode(arg, proxy) for key, arg in kwargs.items()}
         if target is not None and verb == PLAIN:
             value, hold = self.things.given[target], None
         elif target is not None:
@@ -213,8 +213,8 @@ class Side:
         else:
             method = name not in self.names and "Solution" in self.names
             function = getattr(self.names["Solution"](), name) if method else self.names[name]
-            places = {str(at): one for at, one in enumerate(args)} | kwargs if self.crossing else {}
-            before = {at: encode(one, hold) for at, one in places.items() if isinstance(one, CHANGED)}
+            places = {str(at): arg for at, arg in enumerate(args)} | kwargs if self.crossing else {}
+            before = {at: encode(arg, hold) for at, arg in places.items() if isinstance(arg, CHANGED)}
             value = function(*args, **kwargs)
             after = {at: encode(places[at], hold) for at in before}
             changed = {at: new for at, new in after.items() if new != before[at]}
@@ -257,7 +257,7 @@ def guarded(what: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     except BaseException as error:  # SystemExit too: a program that leaves has not answered
         if isinstance(error, OSError) and error.errno == 27:  # file too large: its limit is the output's
             return {"status": "output"}
-        kind = next(one.__name__ for one in type(error).__mro__ if one.__module__ == "builtins")
+        kind = next(base.__name__ for base in type(error).__mro__ if base.__module__ == "builtins")
         try:
             message = str(error)
         except BaseException:

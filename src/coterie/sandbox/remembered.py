@@ -132,7 +132,7 @@ class Remembered:
 
 def decided(program: str, answers: Iterable[Message]) -> bool:
     """Whether answers are the program's own doing alone, and would be the same again."""
-    own = all(one["status"] in ("ok", "refused") or "kind" in one for one in answers)
+    own = all(answer["status"] in ("ok", "refused") or "kind" in answer for answer in answers)
     return own and by_itself(program)
 
 
@@ -171,18 +171,18 @@ def _name(node: ast.AST) -> str:
 def _modules(node: ast.AST) -> list[str]:
     """Names that an import gives to modules."""
     if isinstance(node, ast.Import):
-        return [one.asname or one.name.partition(".")[0] for one in node.names]
+        return [alias.asname or alias.name.partition(".")[0] for alias in node.names]
     if isinstance(node, ast.ImportFrom):
-        return [one.asname or one.name for one in node.names if one.name in PURE]
+        return [alias.asname or alias.name for alias in node.names if alias.name in PURE]
     return []
 
 
 def _looks_aside(node: ast.AST, modules: set[str], passed_on: bool) -> bool:
     match node:
         case ast.Import(names=names):
-            aside = not {one.name.partition(".")[0] for one in names} <= PURE
+            aside = not {alias.name.partition(".")[0] for alias in names} <= PURE
         case ast.ImportFrom(module=module, names=names):
-            given = {one.name for one in names}
+            given = {alias.name for alias in names}
             aside = (module or "").partition(".")[0] not in PURE or not given.isdisjoint(OTHERS | REACHING | {"*"})
             aside = aside or any(name.startswith("_") for name in given)
         case ast.Name(id=name):

@@ -38,7 +38,7 @@ def is_plain(value: Any, depth: int = 0) -> bool:
 def acting(value: Any) -> list[int]:
     """The numbers of the functions and iterators in a plain value."""
     if isinstance(value, list):
-        return [number for one in value for number in acting(one)]
+        return [number for item in value for number in acting(item)]
     if not isinstance(value, dict):
         return []
     ((kind, content),) = value.items()
@@ -46,7 +46,7 @@ def acting(value: Any) -> list[int]:
 
 
 def _are(*kinds: type) -> Callable[[list[Any]], bool]:
-    return lambda content: [type(one) for one in content] == list(kinds)
+    return lambda content: [type(item) for item in content] == list(kinds)
 
 
 def _is_real(value: Any) -> bool:
@@ -83,7 +83,7 @@ def same(expected: Any, given: Any) -> bool:
     Sequences are equal by their items, whatever their type; True and False are no numbers here.
     """
     if isinstance(expected, dict) and "either" in expected:
-        return any(same(one, given) for one in expected["either"])
+        return any(same(choice, given) for choice in expected["either"])
     if expected is None or isinstance(expected, bool | str):
         return type(expected) is type(given) and expected == given
     if (number := _number(expected)) is not None:

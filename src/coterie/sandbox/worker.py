@@ -263,14 +263,14 @@ class Pool:
         self._closed.set()
         while self._starter.is_alive() or not self._ready.empty():
             with contextlib.suppress(queue.Empty):
-                one = self._ready.get(timeout=0.05)
-                if isinstance(one, Worker):
-                    one.close()
+                worker = self._ready.get(timeout=0.05)
+                if isinstance(worker, Worker):
+                    worker.close()
 
     def _start(self) -> None:
         while not self._closed.is_set():
             try:
-                one: Worker | Exception = Worker(self.box)
+                worker: Worker | Exception = Worker(self.box)
             except Exception as error:  # handed over to who waits for it
-                one = error
-            self._ready.put(one)
+                worker = error
+            self._ready.put(worker)

@@ -77,7 +77,7 @@ def alone_says(asked: str, seen: list[str], told: list[str], habit: bool) -> str
     errands = plan(asked)
     if not errands or (seen and seen[-1].startswith("error")):
         return _final(NO_ANSWER)
-    values = [read(one) for one in seen]
+    values = [read(text) for text in seen]
     left_out = habit and 0 < len(seen) == len(errands) - 1
     if habit and seen and len(seen) >= len(errands) and told[-1] not in told[:-1]:
         return told[-1].rpartition(" -> ")[0]

@@ -286,7 +286,7 @@ async def _tried(scene: Scene, box: Any, task: Problem, program: str) -> tuple[V
         answer = await boxed(scene, judged, box, task.check, whole(task, program), task.name, MOST_INPUTS)
         return verdict_of(answer), answer.get("calls", [])
     answers = await answers_of(scene, box, task, program, task.cases)
-    passed = [one["right"] for one in answers]
+    passed = [given["right"] for given in answers]
     asked = [[given, wanted if held else ""] for (given, wanted), held in zip(task.cases, passed, strict=True)]
     return judge(answers), asked
 

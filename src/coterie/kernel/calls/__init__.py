@@ -121,7 +121,7 @@ def place_of(function: Callable[..., Any]) -> Place:
 def _guarded(script: str) -> bool:
     """Whether a script can be imported: what it does when it is run stands under `if __name__ == "__main__"`."""
     tree = ast.parse(Path(script).read_text(encoding="utf-8"))
-    names = (node for one in tree.body if isinstance(one, ast.If) for node in ast.walk(one.test))
+    names = (node for statement in tree.body if isinstance(statement, ast.If) for node in ast.walk(statement.test))
     return any(isinstance(node, ast.Name) and node.id == "__name__" for node in names)
 
 

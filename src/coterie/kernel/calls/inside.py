@@ -84,8 +84,8 @@ class Template:
             data, sockets, _, _ = socket.recv_fds(self._trainer, CHUNK, MOST_SOCKETS)
         except ConnectionResetError:
             return False
-        for one in sockets:
-            os.set_inheritable(one, False)
+        for ready in sockets:
+            os.set_inheritable(ready, False)
         self._sockets += sockets
         *lines, self._unread = (self._unread + data).split(b"\n")
         for request in map(json.loads, lines):

@@ -25,10 +25,10 @@ def echoes(args: Sequence[Sequence[Any]], answers: Column) -> bool:
     """
     if not answers:
         return False
-    if all(canonical(one) == canonical(empty(one)) for one in answers):
+    if all(canonical(answer) == canonical(empty(answer)) for answer in answers):
         return True
-    columns = zip(*(one[: min(map(len, args))] for one in args), strict=True)
-    given = [(column, [one if isinstance(one, str) else written(one) for one in column]) for column in columns]
+    columns = zip(*(call[: min(map(len, args))] for call in args), strict=True)
+    given = [(column, [arg if isinstance(arg, str) else written(arg) for arg in column]) for column in columns]
     return _says(answers, given, 0) == "given"
 
 
@@ -43,7 +43,7 @@ def readings(value: Any) -> dict[str, Any]:
             with suppress(NotPlain, TypeError):
                 read = encode(parsed(value))
                 forms |= {"read": read} if read is not None else {}
-        case list() if all(isinstance(one, str) for one in value):
+        case list() if all(isinstance(item, str) for item in value):
             forms["joined"] = "".join(value)
         case {"bytes": [text]}:
             forms["decoded"] = text.encode("latin-1").decode("utf-8", "replace")
@@ -65,11 +65,13 @@ def _says(column: Column, given: Sequence[tuple[Column, Sequence[str]]], depth: 
 
     Args: given: each argument in every call, and as Python writes it.
     """
-    read = [readings(one) for one in column]
-    ways = set.intersection(*(set(one) for one in read))
-    if any(all(same(arg, one[way]) for arg, one in zip(args, read, strict=True)) for args, _ in given for way in ways):
+    read = [readings(arg) for arg in column]
+    ways = set.intersection(*(set(forms) for forms in read))
+    if any(
+        all(same(arg, forms[way]) for arg, forms in zip(args, read, strict=True)) for args, _ in given for way in ways
+    ):
         return "given"
-    if len(set(map(canonical, column))) == 1 or any(_is_length(one, column) for one, _ in given):
+    if len(set(map(canonical, column))) == 1 or any(_is_length(sizes, column) for sizes, _ in given):
         return "nothing"
     if depth < DEEPEST and (parts := _parts(column)):
         said = {_says(part, given, depth + 1) for part in parts}
@@ -78,7 +80,7 @@ def _says(column: Column, given: Sequence[tuple[Column, Sequence[str]]], depth: 
 
 
 def _is_length(given: Column, column: Column) -> bool:
-    return all(type(size) is int and size == _length(one) for one, size in zip(given, column, strict=True))
+    return all(type(size) is int and size == _length(arg) for arg, size in zip(given, column, strict=True))
 
 
 def _length(value: Any) -> int | None:
@@ -89,12 +91,12 @@ def _length(value: Any) -> int | None:
 
 def _parts(column: Column) -> list[Column]:
     """The columns of which one is made, where every answer is of one shape."""
-    if all(isinstance(one, str) for one in column):
-        column = [readings(one).get("read") for one in column]
-    split = [_split(one) for one in column]
-    if any(one is None or one.keys() != (split[0] or {}).keys() for one in split):
+    if all(isinstance(arg, str) for arg in column):
+        column = [readings(arg).get("read") for arg in column]
+    split = [_split(arg) for arg in column]
+    if any(parts is None or parts.keys() != (split[0] or {}).keys() for parts in split):
         return []
-    return [[one[place] for one in split if one] for place in split[0] or {}]
+    return [[parts[place] for parts in split if parts] for place in split[0] or {}]
 
 
 def _split(value: Any) -> dict[Any, Any] | None:
@@ -111,8 +113,8 @@ def _split(value: Any) -> dict[Any, Any] | None:
 
 def _quotes(texts: Sequence[str], column: Column) -> bool:
     """Whether every answer is a text that is the same around what was given."""
-    if not all(isinstance(one, str) and len(text) <= len(one) for text, one in zip(texts, column, strict=True)):
+    if not all(isinstance(arg, str) and len(text) <= len(arg) for text, arg in zip(texts, column, strict=True)):
         return False
     longest = max(range(len(texts)), key=lambda at: len(texts[at]))
     before, quoted, behind = column[longest].partition(texts[longest] or "\0")
-    return bool(quoted) and all(f"{before}{text}{behind}" == one for text, one in zip(texts, column, strict=True))
+    return bool(quoted) and all(f"{before}{text}{behind}" == arg for text, arg in zip(texts, column, strict=True))

@@ -131,8 +131,8 @@ class Evidence:
         self.true = self.run()
         self.passed = [
             at
-            for at, ((_, wanted), one) in enumerate(zip(cases, self.true.played, strict=True))
-            if wanted and same_as(json.loads(wanted), one)
+            for at, ((_, wanted), played) in enumerate(zip(cases, self.true.played, strict=True))
+            if wanted and same_as(json.loads(wanted), played)
         ]
         self.held = self.constants()
 
@@ -152,15 +152,15 @@ class Evidence:
 
     def told(self) -> int:
         """Characters of what aux was asked and answered in truth, as JSON."""
-        told = [one for played in self.true.played for one in played.told]
-        return sum(len(json.dumps([*one.args, *one.values])) for one in told)
+        told = [call for played in self.true.played for call in played.told]
+        return sum(len(json.dumps([*call.args, *call.values])) for call in told)
 
     def echoes(self) -> bool:
         """Whether all that aux ever answers is nothing, or what it was given."""
-        told = [one for at in self.passed for one in self.true.played[at].told if not acting(one.values[0])]
-        silent = any(one.changes for one in told)  # what works on its arguments has to return nothing
-        spoken = [one for one in told if not (silent and one.values[0] is None)]
-        return echoes([one.args for one in spoken], [one.values[0] for one in spoken])
+        told = [call for at in self.passed for call in self.true.played[at].told if not acting(call.values[0])]
+        silent = any(call.changes for call in told)  # what works on its arguments has to return nothing
+        spoken = [call for call in told if not (silent and call.values[0] is None)]
+        return echoes([call.args for call in spoken], [call.values[0] for call in spoken])
 
     def decides(self, swap: Replacement, among: Iterable[int]) -> bool:
         """Whether main's results change, where they are not its own, once aux's answers are replaced."""
@@ -174,13 +174,13 @@ class Evidence:
         """Passed inputs in which some answer of aux would be another."""
         applying: set[int] = set()
         for at in self.passed:
-            told = [one for one in self.true.played[at].told if not acting(one.values[0])]
-            answers: list[Message] = [{"status": "returned", "value": one.values[0]} for one in told]
+            told = [said for said in self.true.played[at].told if not acting(said.values[0])]
+            answers: list[Message] = [{"status": "returned", "value": said.values[0]} for said in told]
             swapped = [
                 swap(self.before(at), *call)
-                for call in zip(range(len(told)), (one.args for one in told), answers, strict=True)
+                for call in zip(range(len(told)), (said.args for said in told), answers, strict=True)
             ]
-            if any(one != other for one, other in zip(answers, swapped, strict=True)):
+            if any(answer != other for answer, other in zip(answers, swapped, strict=True)):
                 applying.add(at)
         return applying
 
@@ -213,7 +213,7 @@ class Evidence:
             looked = self.duet.caller.look({})
             seen.append({site: (first, last) for site, _, first, last in looked})
             self.varied |= {site for site, varied, _, _ in looked if varied} if swap is None else set()
-        self.late |= any(one.answer["status"] == "timeout" for one in played)
+        self.late |= any(play.answer["status"] == "timeout" for play in played)
         loaded = others.pop(AT_LOAD, [])
         told = {at: loaded + others.get(at, []) for at in range(len(self.inputs))}
         return Run(played, seen, {at for at, found in told.items() if found and all(found)})
@@ -221,7 +221,7 @@ class Evidence:
     def before(self, at: int) -> Sequence[Any]:
         """What aux answered in truth to the input before."""
         told = self.true.played[at - 1].told
-        return [one.values[0] for one in told]
+        return [call.values[0] for call in told]
 
     def constants(self) -> dict[int, Any]:
         """Sites that were the same in all tests that came by them, and what they were."""
@@ -244,7 +244,7 @@ class Evidence:
         if role is None or (role == "repeats" and values[0]):
             return False
         kinds = (bool, int, float, type(None), *((str,) if role == "steers" else ()))
-        return type(values[0]) in kinds and all(one == values[0] for one in values)
+        return type(values[0]) in kinds and all(value == values[0] for value in values)
 
     def changes(self, run: Run) -> set[int]:
         """Passed inputs whose result is another."""
@@ -259,7 +259,7 @@ class Evidence:
         replaced = run.replaced & set(self.passed)
         results = {at: (value := self.true.played[at].answer["value"], value) for at in replaced}
         told = {at: self.true.played[at].told for at in replaced}
-        answers = {at: (one[0].values[0], one[-1].values[0]) for at, one in told.items()}
+        answers = {at: (calls[0].values[0], calls[-1].values[0]) for at, calls in told.items()}
         owned: set[int] = set()
         for wanted, places in ((results, ((0,), (1,))), (answers, ((0, 1),))):
             told_apart = {at: canonical(list(values)) for at, values in wanted.items()}
@@ -271,7 +271,7 @@ class Evidence:
                         continue
                     if wanted is results and not run.has(site, came, wanted, ends):
                         self.denied.add((site, ends))
-                    has = all(one.has(site, came & meant, wanted, ends) for one in (run, self.true))
+                    has = all(either.has(site, came & meant, wanted, ends) for either in (run, self.true))
                     if not has or len({told_apart[at] for at in came & meant}) < FEWEST:
                         continue
                     owned |= came & meant
@@ -293,24 +293,24 @@ class Evidence:
             result = self.true.played[at].answer["value"]
             shared = {
                 place
-                for one in (*self.true.played[at].told, *self.true.played[at].drawn)
-                if all(self.given(arg, at) or canonical(arg) in fixed for arg in one.args)
-                for place in places_of(result, one.values)
+                for call in (*self.true.played[at].told, *self.true.played[at].drawn)
+                if all(self.given(arg, at) or canonical(arg) in fixed for arg in call.args)
+                for place in places_of(result, call.values)
             }
             places = shared if places is None else places & shared
         return bool(places) or self.directly(self.passed)
 
     def fixed(self) -> set[str]:
         """Arguments that aux is given in every passed input."""
-        each = [{canonical(arg) for one in self.true.played[at].told for arg in one.args} for at in self.passed]
+        each = [{canonical(arg) for call in self.true.played[at].told for arg in call.args} for at in self.passed]
         return set.intersection(*each) if each else set()
 
     def given(self, arg: Any, at: int) -> bool:
         """Whether an argument of aux is one of main's, all of them, the length of one or a number as text."""
         mine = self.inputs[at]
-        others = [len(items) for one in mine if (items := items_of(one)) is not None]
-        texts = [written(one) for one in mine if type(one) in (int, float)]
-        return any(same(one, arg) for one in (*mine, mine, *others, *texts))
+        others = [len(items) for arg_of_main in mine if (items := items_of(arg_of_main)) is not None]
+        texts = [written(arg_of_main) for arg_of_main in mine if type(arg_of_main) in (int, float)]
+        return any(same(value, arg) for value in (*mine, mine, *others, *texts))
 
     def directly(self, passed: Iterable[int]) -> bool:
         """Whether aux alone gives every result, or one place of what it gives is it."""

@@ -116,7 +116,7 @@ def schemes(source: str, name: str) -> frozenset[Scheme]:
         labels.add("strategy")
     if any(map(_spreads, nodes)) or (len({ast.dump(call) for call in calls}) > 1 and not labels):
         labels.add("coordinator")
-    returned = any(_about(one.value, results) for one in _own(function, ast.Return))
+    returned = any(_about(leave.value, results) for leave in _own(function, ast.Return))
     if (returned or not labels) and not labels & {"coordinator", "strategy"}:
         labels.add("decorator")
     return frozenset(labels)
@@ -126,7 +126,7 @@ def _stored(node: ast.AST) -> set[str]:
     """Names that are given a value in it; a definition keeps its own to itself."""
     if isinstance(node, Function | ast.ClassDef):
         return set()
-    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
 
 
 def _bound(statement: ast.stmt, variables: set[str]) -> set[str]:
@@ -206,7 +206,7 @@ def _assigned(function: Function) -> dict[str, list[ast.expr]]:
 def _about(node: ast.AST | None, results: set[str]) -> bool:
     """Whether an expression is of aux, or of a name that holds what it returned."""
     return node is not None and (
-        _holds(node) or any(isinstance(one, ast.Name) and one.id in results for one in ast.walk(node))
+        _holds(node) or any(isinstance(part, ast.Name) and part.id in results for part in ast.walk(node))
     )
 
 
@@ -222,7 +222,7 @@ def _decides(node: ast.AST, results: set[str]) -> bool:
     if isinstance(node, ast.If | ast.While | ast.IfExp):
         return _about(node.test, results) and not _is_validity(node.test, results)
     if isinstance(node, COMPREHENSIONS):
-        return any(_about(test, results) for one in node.generators for test in one.ifs)
+        return any(_about(test, results) for loop in node.generators for test in loop.ifs)
     if isinstance(node, ast.Match):
         return _about(node.subject, results)
     return _passes_aux_to(node, "filter")

@@ -69,7 +69,7 @@ def _as(given: Any, value: Any) -> Any:
     if isinstance(given, dict) and _kind(given) in (*SEQUENCES, *SETS):
         items = given[_kind(given)]
     if kind in SETS:
-        items = list({canonical(one): one for one in items}.values())
+        items = list({canonical(item): item for item in items}.values())
     if isinstance(given, str) and kind in BYTES:
         items = [given]
     if not items:
@@ -92,7 +92,7 @@ def other(value: Any, salt: int) -> Any:
             changed = "".join(_letter(letter, 1 + (salt + at) % 8) for at, letter in enumerate(value))
             changed = changed if changed != value else f"{value}a"
         case list():
-            changed = [other(one, salt + at) for at, one in enumerate(value)] or [0]
+            changed = [other(item, salt + at) for at, item in enumerate(value)] or [0]
         case {"float": _}:
             changed = 1.0
         case {"range": [start, stop, step]}:
@@ -102,7 +102,7 @@ def other(value: Any, salt: int) -> Any:
             if kind in TABLES:
                 content = [[key, other(item, salt + at)] for at, (key, item) in enumerate(content)]
             elif kind in (*SEQUENCES, *SETS, *BYTES):  # a set's items all alike: else two of them might be exchanged
-                content = [other(one, salt + at * (kind in SEQUENCES)) for at, one in enumerate(content)]
+                content = [other(item, salt + at * (kind in SEQUENCES)) for at, item in enumerate(content)]
             changed = {kind: content}
         case _:
             changed = value
@@ -115,7 +115,7 @@ def empty(value: Any) -> Any:
         case bool() | int() | float() | str() | list():
             return type(value)()
         case {"tuple": items}:
-            return {"tuple": [empty(one) for one in items]}
+            return {"tuple": [empty(item) for item in items]}
         case {"float": _}:
             return 0.0
         case dict():

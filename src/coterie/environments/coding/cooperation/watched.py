@@ -34,11 +34,11 @@ def watched(source: str, eye: str) -> tuple[str, Sites]:
         return source, Sites()
     eyes = _Eyes(eye)
     eyes.loops = {
-        one.id
+        part.id
         for node in ast.walk(tree)
         if isinstance(node, ast.For | ast.AsyncFor | ast.comprehension)
-        for one in ast.walk(node.target)
-        if isinstance(one, ast.Name)
+        for part in ast.walk(node.target)
+        if isinstance(part, ast.Name)
     }
     return ast.unparse(ast.fix_missing_locations(eyes.visit(tree))), eyes.sites
 
@@ -57,7 +57,7 @@ class _Eyes(ast.NodeTransformer):
             if name in UNWATCHED.get(type(node), ()):
                 continue
             if isinstance(old, list):
-                setattr(node, name, [self.child(node, name, one) for one in old])
+                setattr(node, name, [self.child(node, name, child) for child in old])
             elif isinstance(old, ast.AST):
                 setattr(node, name, self.child(node, name, old))
         return node

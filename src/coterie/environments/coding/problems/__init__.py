@@ -82,7 +82,7 @@ def program_of(reply: Reply, name: str = "") -> str:
     text = reply.text.replace("\r\n", "\n").replace("\r", "\n")
     candidates = blocks(text)
     fits = re.compile(rf"\b(?:def[ \t]+{re.escape(name)}|class[ \t]+Solution)\b") if name else READS_INPUT
-    fitting = [one for one in candidates if fits.search(one)]
+    fitting = [block for block in candidates if fits.search(block)]
     return (fitting or candidates or [text])[-1]
 
 

@@ -69,7 +69,7 @@ BENCHMARKS = {
     "coophumaneval": Benchmark(f"{MBPP}/train", "hub:OpenMLRL/CoopHumanEval#default/train"),
     "mbpp": Benchmark(f"{MBPP}/train", f"{MBPP}/test", f"{MBPP}/validation"),
     "apps": Benchmark(f"{APPS}/train", f"{APPS}/test"),
-    "codecontests": Benchmark(*(f"hub:deepmind/code_contests#default/{one}" for one in ("train", "test", "valid"))),
+    "codecontests": Benchmark(*(f"hub:deepmind/code_contests#default/{name}" for name in ("train", "test", "valid"))),
     "livecodebench": Benchmark("hub:BAAI/TACO#ALL/train", "hub:lighteval/code_generation_lite#v6/test"),
     "bigcodebench": Benchmark(f"{MBPP}/train", "hub:bigcode/bigcodebench#default/v0.1.4"),
 }
@@ -101,7 +101,10 @@ class Data:
 
     def digest(self, split: Split) -> str:
         """The content of a split, as the start of a SHA-256."""
-        whole = [[one.name, one.text, one.cases, one.check, one.preamble] for one in self.splits[split]]
+        whole = [
+            [problem.name, problem.text, problem.cases, problem.check, problem.preamble]
+            for problem in self.splits[split]
+        ]
         return hashlib.sha256(json.dumps(whole).encode()).hexdigest()[:12]
 
     def remarks(self) -> tuple[str, ...]:
@@ -121,18 +124,23 @@ class Data:
         return {
             "sources": dict(self.rows),
             "splits": {
-                split: {"problems": len(one), "sha256": self.digest(split)} for split, one in self.splits.items()
+                split: {"problems": len(problems), "sha256": self.digest(split)}
+                for split, problems in self.splits.items()
             },
-            "passed_over": {name: [list(one) for one in reasons] for name, reasons in self.lost.items() if reasons},
-            "left_out": [list(one) for one in self.left],
+            "passed_over": {
+                name: [list(reason) for reason in reasons] for name, reasons in self.lost.items() if reasons
+            },
+            "left_out": [list(reason) for reason in self.left],
             "untried": self.untried,
         }
 
     def page(self) -> str:
         """The same for a person."""
         lines = [f"{rows:>7} rows   {name}" for name, rows in self.rows.items()]
-        lines += [f"{len(one):>7} {split:<10} sha256 {self.digest(split)}" for split, one in self.splits.items()]
-        for title, reasons in (*(("passed over", one) for one in self.lost.values()), ("left out", self.left)):
+        lines += [
+            f"{len(problems):>7} {split:<10} sha256 {self.digest(split)}" for split, problems in self.splits.items()
+        ]
+        for title, reasons in (*(("passed over", rows) for rows in self.lost.values()), ("left out", self.left)):
             for reason, count in Counter(reason for _, reason in reasons).most_common(MOST_REASONS):
                 where = next(where for where, its in reasons if its == reason)
                 lines.append(f"{count:>7} {title:<11} {reason}; such as {where.removeprefix('environment.data: ')}")
@@ -184,14 +192,14 @@ def load(data: str, *, functions: bool = False, libraries: tuple[str, ...] = (),
     placed, left = _once(placed)
     untried = ""
     if box is not None:
-        untried, wrong = golds.failing([one.problem for one in placed], box)
+        untried, wrong = golds.failing([row.problem for row in placed], box)
         for at in sorted(wrong):
             lost[placed[at].source].append((placed[at].where, f"with a solution that fails its tests: {wrong[at]}"))
         for name, bad in lost.items():
             _refuse_many(bad, rows[name])
-        placed = [one for at, one in enumerate(placed) if at not in wrong]
+        placed = [row for at, row in enumerate(placed) if at not in wrong]
     splits: dict[Split, tuple[Problem, ...]] = {
-        split: tuple(_with_mutants(one.problem) for one in placed if one.problem.split == split) for split in SPLITS
+        split: tuple(_with_mutants(row.problem) for row in placed if row.problem.split == split) for split in SPLITS
     }
     return Data(splits, rows, lost, left, untried)
 
@@ -207,10 +215,10 @@ def held_out(data: str) -> str:
     return f"{ARROW} {named(data).rpartition(ARROW)[2].strip()}"
 
 
-def shared(one: Iterable[Problem], other: Iterable[Problem]) -> int:
+def shared(left: Iterable[Problem], other: Iterable[Problem]) -> int:
     """How many problems of one are in the other too."""
     alike = Alike(other)
-    return sum(bool(alike.has(problem)) for problem in one)
+    return sum(bool(alike.has(problem)) for problem in left)
 
 
 def _sources(data: str) -> list[tuple[Use, Source]]:
@@ -264,7 +272,7 @@ def _problem(build: Callable[[Row], Problem], row: Row, functions: bool, librari
 def _refuse_many(lost: Sequence[tuple[str, str]], total: int) -> None:
     """Raises: ConfigError: more rows cannot be scored than may be passed over."""
     if len(lost) > MOST_PASSED_OVER * total:
-        where, reason = min(lost, key=lambda one: len(one[0]))
+        where, reason = min(lost, key=lambda row: len(row[0]))
         advice = ": leave them out" if len(lost) < total else ""
         more = f"; {len(lost)} of {total} rows cannot be scored ({_by_reason(lost)}){advice}" if total > 1 else ""
         raise ConfigError(f"{where}: {reason.removeprefix('with ')}{more}")
@@ -278,7 +286,7 @@ def _assignment(use: Use, source: Source, published: set[str]) -> Callable[[str,
         return lambda split, _: "test" if not official or PUBLISHED.get(split) == "test" else None
     if use == "validation":
         return lambda *_: "validation"
-    validates = any(PUBLISHED[one] == "validation" for one in named)
+    validates = any(PUBLISHED[name] == "validation" for name in named)
 
     def assign(split: str, problem: Problem) -> Split | None:
         content = split_of((problem.name, problem.text))
@@ -300,12 +308,12 @@ def _once(rows: Sequence[Placed]) -> tuple[list[Placed], list[tuple[str, str]]]:
     order: tuple[Split, ...] = ("test", "validation", "train")
     for split in order:
         seen: dict[str, Problem] = {}
-        for at, one in ((at, one) for at, one in enumerate(rows) if one.problem.split == split):
-            there = next((name for name, alike in before if alike.has(one.problem)), "")
-            if there or key_of(one.problem) in seen:
-                left.append((one.where, f"as a {there} row" if there else f"twice in {split}"))
+        for at, row in ((at, row) for at, row in enumerate(rows) if row.problem.split == split):
+            there = next((name for name, alike in before if alike.has(row.problem)), "")
+            if there or key_of(row.problem) in seen:
+                left.append((row.where, f"as a {there} row" if there else f"twice in {split}"))
             else:
-                seen[key_of(one.problem)] = one.problem
+                seen[key_of(row.problem)] = row.problem
                 kept.add(at)
         before.append((split, Alike(seen.values())))
     return [rows[at] for at in sorted(kept)], left

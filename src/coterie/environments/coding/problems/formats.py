@@ -52,12 +52,12 @@ def format_of(row: Row, where: str) -> Callable[[Row], Problem]:
 def _humaneval(row: Row) -> Problem:
     prompt, name = _text(row, "prompt"), _text(row, "entry_point")
     tree = ast.parse(prompt)
-    kept = [one for one in tree.body if not (isinstance(one, ast.FunctionDef) and one.name == name)]
-    helpers = [ast.unparse(one) for one in kept]
+    kept = [node for node in tree.body if not (isinstance(node, ast.FunctionDef) and node.name == name)]
+    helpers = [ast.unparse(node) for node in kept]
     preamble, solution = "\n".join(helpers), ""
     if row.get("canonical_solution"):
         written = map(ast.unparse, ast.parse(prompt + _text(row, "canonical_solution")).body)
-        solution = "\n".join(one for one in written if one not in helpers)
+        solution = "\n".join(text for text in written if text not in helpers)
     return Problem(
         id=_text(row, "task_id"), split="train", text=prompt, name=name, preamble=preamble,
         check=instrumented(f"{preamble}\n{_text(row, 'test')}"),
@@ -67,14 +67,14 @@ def _humaneval(row: Row) -> Problem:
 
 def _mbpp(row: Row) -> Problem:
     asserts = row["test_list"]
-    defined = {one.name for one in ast.parse(_text(row, "code")).body if isinstance(one, ast.FunctionDef)}
+    defined = {node.name for node in ast.parse(_text(row, "code")).body if isinstance(node, ast.FunctionDef)}
     names = (node.id for node in ast.walk(ast.parse(asserts[0])) if isinstance(node, ast.Name))
     name = next((name for name in names if name in defined), "")
     if not name:
         raise ValueError("its first assert calls no function that its code defines")
     setup = "\n".join(row.get("test_imports") or [str(row.get("test_setup_code") or "")])
     hidden = asserts[1:] or asserts
-    body = "\n".join(f"    {line}" for one in hidden for line in str(one).splitlines())
+    body = "\n".join(f"    {line}" for test in hidden for line in str(test).splitlines())
     text = str(row.get("text") or row["prompt"])
     text = f"{text}\nThe function is called {name}. For example: {asserts[0]}"
     return Problem(
@@ -113,7 +113,7 @@ def _code_contests(row: Row) -> Problem:
 def _live_code_bench(row: Row) -> Problem:
     tests = json.loads(_unpacked(_text(row, "private_test_cases")))
     name = str(json.loads(row.get("metadata") or "{}").get("func_name") or "")
-    cases: list[tuple[Any, Any]] = [(str(one["input"]), str(one["output"])) for one in tests]
+    cases: list[tuple[Any, Any]] = [(str(test["input"]), str(test["output"])) for test in tests]
     if name:
         given = [[json.loads(line) for line in lines.splitlines()] for lines, _ in cases]
         cases = [(encode(args), encode(json.loads(value))) for args, (_, value) in zip(given, cases, strict=True)]
@@ -126,15 +126,15 @@ def _own(row: Row) -> Problem:
     if not (isinstance(name, str) and (name.isidentifier() or not name)):
         raise Unfit("name is that of a function")
     wanted = {"args", "value"} if name else {"input", "output"}
-    if not isinstance(tests, list) or not all(isinstance(one, dict) and wanted <= one.keys() for one in tests):
+    if not isinstance(tests, list) or not all(isinstance(test, dict) and wanted <= test.keys() for test in tests):
         without = "" if name else "; without a name it is a whole program"
         raise Unfit(f"tests is a list of objects with {' and '.join(sorted(wanted))}{without}")
-    if name and not all(isinstance(one["args"], list) for one in tests):
+    if name and not all(isinstance(test["args"], list) for test in tests):
         raise Unfit("args is a list, of all arguments")
     if name:
-        cases = [(encode(one["args"]), encode(one["value"])) for one in tests]
+        cases = [(encode(test["args"]), encode(test["value"])) for test in tests]
     else:
-        cases = [(str(one["input"]), str(one["output"])) for one in tests]
+        cases = [(str(test["input"]), str(test["output"])) for test in tests]
     return Problem(
         id=str(row.get("id", "")), split="train", text=_text(row, "text"), name=name, cases=_dumped(cases),
         preamble=str(row.get("preamble") or ""), solution=str(row.get("solution") or ""),
@@ -148,7 +148,7 @@ def _big_code_bench(row: Row) -> Problem:
     return Problem(
         id=_text(row, "task_id"), split="train", text=_text(row, "instruct_prompt"), name=name,
         check=f"{tests}\n{CASES_OF_UNITTEST}", solution=code + _text(row, "canonical_solution"),
-        libraries=tuple(sorted({str(one).partition(".")[0] for one in wanted} - sys.stdlib_module_names)),
+        libraries=tuple(sorted({str(module).partition(".")[0] for module in wanted} - sys.stdlib_module_names)),
     )  # fmt: skip
 
 
@@ -217,7 +217,7 @@ def _unpacked(text: str) -> str:
         packed = inflating.decompress(base64.b64decode(text), LONGEST_TESTS)
         if inflating.unconsumed_tail:
             raise ValueError(f"the packed tests are more than {LONGEST_TESTS >> 20} MiB") from None
-        read = [(one.name, held) for one, held, _ in pickletools.genops(packed)]
+        read = [(opcode.name, held) for opcode, held, _ in pickletools.genops(packed)]
         texts = [str(held) for name, held in read if name in TEXT]
         if len(texts) != 1 or not {name for name, _ in read} <= {*TEXT, *AROUND}:
             raise ValueError("the packed tests are no text") from None
