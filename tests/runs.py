@@ -13,14 +13,14 @@ def untimed(folder: Path) -> list[dict]:
 
 
 def weights(folder: Path, step: int) -> dict[str, bytes]:
-    checkpoint = Run(folder).checkpoint(step)
+    checkpoint = Run(folder).checkpoints.path(step)
     return {str(file.relative_to(checkpoint)): file.read_bytes() for file in checkpoint.rglob("*.safetensors")}
 
 
 def cut_back(folder: Path, step: int) -> None:
     """As if the run had been killed: later checkpoints are gone, later lines and episodes are there."""
-    for later in Run(folder).checkpoints():
+    for later in Run(folder).checkpoints.steps():
         if later > step:
-            shutil.rmtree(Run(folder).checkpoint(later))
+            shutil.rmtree(Run(folder).checkpoints.path(later))
     with (folder / "metrics.jsonl").open("a") as file:
         file.write('{"step": 5, "half a li')

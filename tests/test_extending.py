@@ -60,7 +60,7 @@ def test_it_trains_with_what_each_class_does(whole):
     first = run.metrics()[1]
     assert 0 <= first["policy/team/floored"] <= 1  # the loss
     assert "policy/team/clip_share" not in first
-    with run.reading(3) as (_, progress):
+    with run.checkpoints.reading(3) as (_, progress):
         assert set(progress.credit or {}) == {"mean"}  # the algorithm
         assert progress.credit != {"mean": 0.0}
     rows = (whole / "curve.csv").read_text().splitlines()  # the tracker

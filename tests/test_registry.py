@@ -112,12 +112,13 @@ def test_both_train_and_go_on_exactly(package, tmp_path):
     whole = train(load_config("echo", sets), tmp_path / "whole")
     shutil.copytree(whole.folder, tmp_path / "cut")
     for step in (2, 3):
-        shutil.rmtree(Run(tmp_path / "cut").checkpoint(step))
+        shutil.rmtree(Run(tmp_path / "cut").checkpoints.path(step))
     train(resume=tmp_path / "cut")
     for name in ("whole", "cut"):
-        with Run(tmp_path / name).reading() as (_, progress):
+        with Run(tmp_path / name).checkpoints.reading() as (_, progress):
             assert progress.credit == {"steps": 3}
     weights = [
-        (Run(tmp_path / name).checkpoint(3) / "policies/x/model.safetensors").read_bytes() for name in ("whole", "cut")
+        (Run(tmp_path / name).checkpoints.path(3) / "policies/x/model.safetensors").read_bytes()
+        for name in ("whole", "cut")
     ]
     assert weights[0] == weights[1]

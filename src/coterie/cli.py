@@ -75,7 +75,7 @@ def train(
     old = None if resume is None else Run.open(resume)
     config = str(resume / "config.toml") if resume and config is None else config
     resolved = load_config(str(config), sets or ())
-    finished = old is not None and resolved.train.steps in old.checkpoints()
+    finished = old is not None and resolved.train.steps in old.checkpoints.steps()
     if dry_run:
         from coterie.run.weights import preview
 
@@ -94,7 +94,7 @@ def train(
         say(remark)
     try:
         run = run_training(resolved, out, resume=resume, anyway=anyway, trackers=[Display(console=_console())])
-    except Stop as stopped:  # typer would drop the message
+    except Stop as stopped:  # typer would drop the error's message
         interrupted(str(stopped), 128 + stopped.number)
     say(f"done: {run.folder}")
     if finished:
@@ -143,7 +143,7 @@ def evaluate(
     check_split(split, "--split")
     if memory not in (None, *(modes := ("off", "on", "placebo"))):
         raise ConfigError(f"--memory {memory}: unknown{nearest(memory, modes)}; it is {', '.join(modes)}")
-    Run.open(run)  # before torch is loaded
+    Run.open(run)  # checked before torch is loaded, which takes seconds
     from coterie.run.ablation import Ablation
 
     wanted = {"mute": mute, "swap": swap, "replace": replace}
@@ -239,7 +239,7 @@ def update(
     from coterie.run.folder import Run
 
     opened = Run.open(run)
-    opened.episodes(step)  # before torch is loaded
+    opened.episodes(step)  # checked before torch is loaded, which takes seconds
     from coterie.run.update import update as again
 
     remade = again(opened, step, out)
@@ -264,7 +264,7 @@ def report(
     if page.is_dir():
         raise ConfigError(f"--out {page} is a folder; name a file, such as {page / 'report.html'}")
     for run in runs:
-        Run.open(run)  # before torch is loaded
+        Run.open(run)  # checked before torch is loaded, which takes seconds
     from coterie.report.gather import report as build
 
     console = _console(stderr=True)
@@ -290,7 +290,7 @@ def show_memory(
     roles = opened.config.team.roles
     if role is not None and role not in roles:
         raise ConfigError(f"--role {role}: unknown{nearest(role, roles)}; the team has {', '.join(roles)}")
-    with opened.reading("latest" if step is None else step) as (_, progress):
+    with opened.checkpoints.reading("latest" if step is None else step) as (_, progress):
         pass
     world, tasks = opened.config.environment, opened.config.train.eval_tasks
     queries = [task_of(world, "validation", index).query for index in range(tasks)]
@@ -406,10 +406,8 @@ def doctor(as_json: AsJson = False) -> None:
         if finding.area != area:
             area = finding.area
             say(area)
-        say(
-            f"  {'ok     ' if finding.ok else 'missing'} {finding.name:14} {finding.text}"
-            + ("" if finding.ok else f"; {finding.advice}")
-        )
+        advice = "" if finding.ok else f"; {finding.advice}"
+        say(f"  {'ok     ' if finding.ok else 'missing'} {finding.name:14} {finding.text}{advice}")
 
 
 @app.command()

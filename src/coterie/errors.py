@@ -64,7 +64,8 @@ class UpdateError(CoterieError, ArithmeticError):
 class Unavailable(Exception):
     """Infrastructure is not there just now (an engine, a sandbox); never the model's fault.
 
-    Args: stage: where it happened, a short name that metrics count under `rollout/dropped/<stage>`.
+    Args:
+        stage: where it happened, a short name that metrics count under `rollout/dropped/<stage>`.
     """
 
     def __init__(self, stage: str, message: str) -> None:
@@ -85,7 +86,9 @@ class ExternalEffect(Unavailable):
 class CallError(Exception):
     """A function that `scene.call` ran has failed; the same in a replay.
 
-    Args: kind: the exception's class name, "timeout", or "crash" where its process ended. message: its text.
+    Args:
+        kind: the exception's class name, "timeout", or "crash" where its process ended.
+        message: its text.
         place: the line that raised it, where one did: for people, no word of what a role is told.
     """
 

@@ -88,9 +88,13 @@ def installed(kind: str) -> dict[str, str]:
 def find(kind: str, name: str, base: type[C]) -> type[C]:
     """The class a name stands for.
 
-    Args: kind: a key of TABLES. name: a key of its table, `file.py:Class`, `file.py` where it has one such class,
-        `package.module:Class`, or an installed package's name for it.
-    Raises: ConfigError: no such name, file, module or class, or it is not a subclass of `base`.
+    Args:
+        kind: a key of TABLES.
+        name: a key of its table, `file.py:Class`, `file.py` where it has one such class, `package.module:Class`, or
+            an installed package's name for it.
+
+    Raises:
+        ConfigError: no such name, file, module or class, or it is not a subclass of `base`.
     """
     table = TABLES[kind]
     if name in table:
@@ -127,7 +131,8 @@ def find(kind: str, name: str, base: type[C]) -> type[C]:
 def whole_name(name: str, folder: Path | None) -> str:
     """A name whose file is found from everywhere: beside the config that names it, else from here.
 
-    Args: folder: where the config lies, if it is a file.
+    Args:
+        folder: where the config lies, if it is a file.
     """
     file, attribute = _parts(name)
     for path in (*([folder / file] if folder else ()), Path(file)) if file else ():
@@ -192,6 +197,8 @@ def _module(file: Path) -> ModuleType:
             spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:  # a user's file may raise anything
             del sys.modules[name]
-            where = "" if isinstance(error, SyntaxError) else f" ({raised_at(error, str(whole))})"  # it has its own
+            where = (
+                "" if isinstance(error, SyntaxError) else f" ({raised_at(error, str(whole))})"
+            )  # it has a docstring of its own
             raise ConfigError(f"{file} does not import: {said(error)}{where}") from error
     return sys.modules[name]

@@ -12,6 +12,7 @@ import hashlib
 def seed_of(*key: object) -> int:
     """A 64-bit seed for a key: equal keys give equal seeds, in every process and on every machine.
 
-    Args: key: strings, integers, floats, None and tuples of them; told apart by type and place.
+    Args:
+        key: strings, integers, floats, None and tuples of them; told apart by type and place.
     """
     return int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=8).digest(), "big")

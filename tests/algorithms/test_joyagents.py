@@ -166,7 +166,7 @@ def test_a_policy_without_a_selected_group_is_bit_identical(models, tmp_path):
     start, end = weights(tmp_path / "run", 0), weights(tmp_path / "run", 1)
     assert start[f"policies/{policy}/model.safetensors"] == end[f"policies/{policy}/model.safetensors"]
     assert start[f"policies/{other}/model.safetensors"] != end[f"policies/{other}/model.safetensors"]
-    state = torch.load(run.checkpoint(1) / f"optimizers/{policy}.pt", weights_only=True)
+    state = torch.load(run.checkpoints.path(1) / f"optimizers/{policy}.pt", weights_only=True)
     assert state["state"] == {}
 
 
@@ -181,7 +181,7 @@ def test_without_a_live_group_nothing_is_trained(models, tmp_path):
 def test_memory_works_with_any_algorithm(models, tmp_path):
     run = train(config(models, *MEMORY, "algorithm.name=mas_grpo", "train.steps=2"), tmp_path / "run")
     assert load(run.folder).config.memory.mode == "on"
-    with Run(run.folder).reading(2) as (_, progress):
+    with Run(run.folder).checkpoints.reading(2) as (_, progress):
         assert progress.memory.entries
 
 

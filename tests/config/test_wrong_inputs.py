@@ -214,7 +214,7 @@ def test_18_ctrl_c_at_any_moment_is_one_line_and_loses_nothing(home, tmp_path):
             shutil.rmtree(folder)
         else:
             assert code == "", (code, said)  # stopped before it could listen
-        if folder.exists() and not Run(folder).checkpoints():
+        if folder.exists() and not Run(folder).checkpoints.steps():
             shutil.rmtree(folder)
     code, _, err = call(
         "train", *(["--resume", str(folder)] if folder.exists() else [TOYS, "--out", str(folder), *sets])

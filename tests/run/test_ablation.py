@@ -101,7 +101,7 @@ def test_replacing_a_role_by_its_start_takes_back_what_it_learned(run):
     assert learned.success > 0.7
     assert started.success < 0.5
     assert max(without_a.high, without_b.high) < -0.1
-    with run.reading("best") as (folder, _):
+    with run.checkpoints.reading("best") as (folder, _):
         assert (
             folder.name == "step-00000"
         )  # greedy play was perfect from the start, so another run's policy is its start

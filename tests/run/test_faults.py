@@ -157,7 +157,7 @@ def test_a_signal_at_any_wave_saves_what_is_done_and_the_run_goes_on_as_if_nothi
         except Stop as stop:
             stopped += 1
             told.append((stop.number, "saved as of step" in str(stop)))
-            with Run(folder).reading() as (_, progress):
+            with Run(folder).checkpoints.reading() as (_, progress):
                 done = progress.step - (progress.pending is not None)
             assert [int(line["step"]) for line in Run(folder).metrics()] == list(range(done + 1))
         if Run(folder).metrics() and Run(folder).metrics()[-1]["step"] == config.train.steps:
@@ -215,7 +215,7 @@ def test_one_sigterm_with_time_enough_finishes_the_step(sets, tmp_path, monkeypa
     with pytest.raises(Stop, match=r"stopped after step (\d+); saved as of step \1; go on with") as caught:
         train(config, tmp_path / "run")
     assert caught.value.number == signal.SIGTERM
-    with Run(tmp_path / "run").reading() as (_, progress):
+    with Run(tmp_path / "run").checkpoints.reading() as (_, progress):
         assert progress.pending is None
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
@@ -302,7 +302,7 @@ def left_pending(config, folder: Path, at: int, monkeypatch) -> bool:
     monkeypatch.setitem(globals(), "Scripted", lambda: Signalling(signal.SIGTERM, at, 2))
     with pytest.raises(Stop):
         train(config, folder)
-    with Run(folder).reading() as (_, progress):
+    with Run(folder).checkpoints.reading() as (_, progress):
         return progress.pending is not None and progress.step > 0
 
 
@@ -316,7 +316,7 @@ def test_what_is_shown_can_never_stop_a_run(output, sets, tmp_path):
     assert "left with 0" in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
     assert Run(tmp_path / "run").metrics()[-1]["step"] == 3
-    assert Run(tmp_path / "run").checkpoints()[-1] == 3
+    assert Run(tmp_path / "run").checkpoints.steps()[-1] == 3
 
 
 @pytest.mark.parametrize("room", [200, 6_000, 60_000])

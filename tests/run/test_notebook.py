@@ -18,7 +18,7 @@ CELLS = (
     "team = load(run)\nfound = team.evaluate(tasks=8)\nassert team.evaluate(tasks=8) == found\nprint(found.success)",
     "log = team.play('validation', 1)\nprint(log.outcome.reason)",
     "print(check(config.environment, tasks=1))",
-    "print(train(resume={folder!r}).checkpoints())\nprint(update({folder!r}, 1).differs)",
+    "print(train(resume={folder!r}).checkpoints.steps())\nprint(update({folder!r}, 1).differs)",
     "import os, signal, threading\nfrom tests.toys import Hears\n"
     "def press(line):\n    if line['step'] == 1: os.kill(os.getpid(), signal.SIGINT)\n"
     "try:\n    train(config, {folder!r} + '-stopped', trackers=[Hears(press)])\n"
@@ -56,7 +56,7 @@ def outputs(tmp_path_factory) -> list[list[dict[str, Any]]]:
     done = subprocess.run([sys.executable, "-c", RUN, str(file)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     book = nbformat.read(file, 4)
-    assert Run(home / "run").checkpoints()[-1] == 3
+    assert Run(home / "run").checkpoints.steps()[-1] == 3
     return [cell.outputs for cell in book.cells]
 
 

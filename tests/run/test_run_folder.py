@@ -21,9 +21,9 @@ from coterie.errors import CheckpointError
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.episode import Asked
 from coterie.kernel.group import Collected
-from coterie.run import folder as runs
+from coterie.run import checkpoints
 from coterie.run.exactness import _content, _imported, _source, exactness
-from coterie.run.files import fingerprint_of, whole, write_whole
+from coterie.run.files import check_free, fingerprint_of, whole, write_whole
 from coterie.run.folder import Run, new_folder
 from coterie.run.records import Played, Progress
 from tests.toys import Agree, Toy, run
@@ -50,7 +50,7 @@ def weights(text: str = "w"):
 
 def saved(run: Run, *steps: int, keep: int = 9, **progress) -> Run:
     for step in steps:
-        run.save_checkpoint(Progress(step=step, **progress), weights(str(step)), keep=keep)
+        run.checkpoints.save(Progress(step=step, **progress), weights(str(step)), keep=keep)
     return run
 
 
@@ -313,11 +313,11 @@ def test_a_bug_is_kept_and_played_again(tmp_path):
 
 def test_a_checkpoint_comes_back_as_it_was_saved(made):
     progress = Progress(3, {"step": 3, "x": 0.5}, 1, 0.25, {"tokens": 7})
-    made.save_checkpoint(progress, weights(), keep=1)
-    assert made.checkpoints() == [3]
-    with made.reading() as (folder, found):
+    made.checkpoints.save(progress, weights(), keep=1)
+    assert made.checkpoints.steps() == [3]
+    with made.checkpoints.reading() as (folder, found):
         assert found == progress
-        assert folder == made.checkpoint(3) == made.folder / "checkpoints/step-00003"
+        assert folder == made.checkpoints.path(3) == made.folder / "checkpoints/step-00003"
         assert (folder / "deep/weights").read_text() == "w"
     assert names(made.folder / "checkpoints") == {"step-00003"}
     listed = json.loads((folder / "manifest.json").read_text())
@@ -332,39 +332,45 @@ def test_a_run_that_has_not_begun_has_its_start_to_validate():
 def test_checkpoints_are_found_by_number_the_latest_and_the_best(made):
     saved(made, 0, 2, best_step=-1)
     for wanted, step in (("latest", 2), (0, 0), (2, 2), ("best", 2)):
-        with made.reading(wanted) as (folder, progress):
+        with made.checkpoints.reading(wanted) as (folder, progress):
             assert (progress.step, folder.name) == (step, f"step-{step:05d}")
     saved(made, 4, best_step=0)
-    with made.reading("best") as (_, progress):
+    with made.checkpoints.reading("best") as (_, progress):
         assert progress.step == 0
-    with made.reading() as (_, progress):
+    with made.checkpoints.reading() as (_, progress):
         assert progress.step == 4
-    with pytest.raises(CheckpointError, match=r"has no checkpoint of step 3; there are 0, 2, 4$"), made.reading(3):
+    with (
+        pytest.raises(CheckpointError, match=r"has no checkpoint of step 3; there are 0, 2, 4$"),
+        made.checkpoints.reading(3),
+    ):
         pass
 
 
 @pytest.mark.parametrize("wanted", ["latest", "best"])
 def test_a_run_without_a_checkpoint_says_so(made, wanted):
     says = "has no checkpoint; it has none yet; wait for its first"
-    with pytest.raises(CheckpointError, match=says), made.reading(wanted):
+    with pytest.raises(CheckpointError, match=says), made.checkpoints.reading(wanted):
         pass
-    with pytest.raises(CheckpointError, match="has no checkpoint of step 1; it has none yet"), made.reading(1):
+    with (
+        pytest.raises(CheckpointError, match="has no checkpoint of step 1; it has none yet"),
+        made.checkpoints.reading(1),
+    ):
         pass
 
 
 def test_the_latest_the_start_and_the_best_are_kept(made):
     saved(made, 0, 1, 2, 3, 4, 5, keep=2, best_step=1)
-    assert made.checkpoints() == [0, 1, 4, 5]
+    assert made.checkpoints.steps() == [0, 1, 4, 5]
     saved(made, 6, keep=1, best_step=6)
-    assert made.checkpoints() == [0, 6]
+    assert made.checkpoints.steps() == [0, 6]
     assert names(made.folder / "checkpoints") == {"step-00000", "step-00006"}
 
 
 def test_a_checkpoint_is_written_again_in_its_place(made):
     saved(made, 1)
     (made.folder / "checkpoints/.step-00001/old").mkdir(parents=True)
-    made.save_checkpoint(Progress(step=1, best_step=1), weights("new"), keep=1)
-    with made.reading(1) as (folder, progress):
+    made.checkpoints.save(Progress(step=1, best_step=1), weights("new"), keep=1)
+    with made.checkpoints.reading(1) as (folder, progress):
         assert (progress.best_step, (folder / "deep/weights").read_text()) == (1, "new")
         assert names(folder) == {"deep", "progress.json", "manifest.json"}
     assert names(made.folder / "checkpoints") == {"step-00001"}
@@ -372,13 +378,13 @@ def test_a_checkpoint_is_written_again_in_its_place(made):
 
 def test_a_checkpoint_that_is_read_stays_until_it_is_let_go(made):
     saved(made, 1)
-    with made.reading(1):
+    with made.checkpoints.reading(1):
         saved(made, 2, keep=1)
-        assert made.checkpoints() == [1, 2]
-    with made.reading(1), made.reading(1):  # readers do not keep each other out
+        assert made.checkpoints.steps() == [1, 2]
+    with made.checkpoints.reading(1), made.checkpoints.reading(1):  # readers do not keep each other out
         pass
     saved(made, 3, keep=1)
-    assert made.checkpoints() == [3]
+    assert made.checkpoints.steps() == [3]
 
 
 def test_a_checkpoint_that_cannot_be_written_is_not_there(made):
@@ -388,7 +394,7 @@ def test_a_checkpoint_that_cannot_be_written_is_not_there(made):
 
     says = r"step-00001 could not be written: No space left on device; make room and go on with: coterie train --resume"
     with pytest.raises(CheckpointError, match=says):
-        made.save_checkpoint(Progress(step=1), full, keep=1)
+        made.checkpoints.save(Progress(step=1), full, keep=1)
     assert names(made.folder / "checkpoints") == set()
 
 
@@ -413,18 +419,18 @@ def test_everything_is_on_the_disk_before_it_has_its_name(made, monkeypatch):
 @pytest.mark.parametrize("killed", [True, False])
 def test_a_checkpoint_that_was_being_replaced_is_put_back_where_it_is_missing(made, killed):
     saved(made, 1, 2)
-    folder = made.checkpoint(2)
+    folder = made.checkpoints.path(2)
     shutil.copytree(folder, folder.with_name(".replaced-step-00002"))
     if killed:
         shutil.rmtree(folder)
-    made.recover()
+    made.checkpoints.recover()
     assert names(folder.parent) == {"step-00001", "step-00002"}
-    with made.reading(2) as (_, progress):
+    with made.checkpoints.reading(2) as (_, progress):
         assert progress.step == 2
 
 
 def damaged(run: Run, what: str) -> None:
-    folder = run.checkpoint(2)
+    folder = run.checkpoints.path(2)
     if what == "cut":
         (folder / "deep/weights").write_text("")
     elif what == "changed":
@@ -459,31 +465,34 @@ DAMAGES = {
 def test_a_damaged_checkpoint_says_what_and_how_to_go_on(made, what):
     saved(made, 2)
     damaged(made, what)
-    with pytest.raises(CheckpointError, match=f"{DAMAGES[what]}; put it back from a copy, or start"), made.reading():
+    with (
+        pytest.raises(CheckpointError, match=f"{DAMAGES[what]}; put it back from a copy, or start"),
+        made.checkpoints.reading(),
+    ):
         pass
     saved(made, 0, 1, 7)
-    folder = made.checkpoint(2)
+    folder = made.checkpoints.path(2)
     away = f"mv {folder} {folder.with_name('damaged-step-00002')}"
     says = f"{DAMAGES[what]}; use --step 7 to look at another, or go on from step 7 after: {re.escape(away)}$"
-    with pytest.raises(CheckpointError, match=says), made.reading(2):
+    with pytest.raises(CheckpointError, match=says), made.checkpoints.reading(2):
         pass
 
 
 def test_a_checkpoint_without_a_manifest_is_not_pruned(made):
     saved(made, 1)
-    (made.checkpoint(1) / "manifest.json").unlink()
+    (made.checkpoints.path(1) / "manifest.json").unlink()
     saved(made, 2, keep=1)
-    assert made.checkpoints() == [1, 2]
+    assert made.checkpoints.steps() == [1, 2]
 
 
 def test_a_checkpoint_that_is_always_replaced_is_given_up(made, monkeypatch):
     saved(made, 1)
     looks = []
-    monkeypatch.setattr(Run, "_there", lambda self, step, steps: looks.append(step) or 99)
+    monkeypatch.setattr(checkpoints.Checkpoints, "_there", lambda self, step, steps: looks.append(step) or 99)
     says = "being written too fast to be read; try again, or name a --step"
-    with pytest.raises(CheckpointError, match=says), made.reading():
+    with pytest.raises(CheckpointError, match=says), made.checkpoints.reading():
         pass
-    assert len(looks) == runs.RETRIES
+    assert len(looks) == checkpoints.RETRIES
 
 
 def test_what_came_after_a_step_is_forgotten(made):
@@ -534,9 +543,9 @@ def test_a_run_without_its_checkpoints_is_not_begun_again_in_silence(made):
 
 def test_a_manifest_that_leaves_files_out_is_damage(made):
     saved(made, 1)
-    folder = made.checkpoint(1)
+    folder = made.checkpoints.path(1)
     (folder / "more").write_text("x")
-    with pytest.raises(CheckpointError, match=r"manifest\.json does not list its files"), made.reading():
+    with pytest.raises(CheckpointError, match=r"manifest\.json does not list its files"), made.checkpoints.reading():
         pass
 
 
@@ -545,7 +554,7 @@ def test_a_name_that_breaks_a_line_or_is_none_is_told(tmp_path):
     Run.create(tmp_path / strange, config())
     assert Run(tmp_path / strange).config == config()
     with pytest.raises(CheckpointError, match="cannot be a folder's name: File name too long"):
-        runs.check_free(tmp_path / ("x" * 300))
+        check_free(tmp_path / ("x" * 300))
 
 
 def test_metrics_that_are_lost_are_told_before_a_run_goes_on(made):
@@ -612,7 +621,7 @@ def test_a_step_beyond_five_digits_is_a_step_and_no_other_name_is(made):
     folder = made.folder / "checkpoints"
     for name in ("step-00007", "step-123456", "step-7", "step-00008-copy", "xstep-00009", "step-00x10"):
         (folder / name).mkdir(parents=True)
-    assert made.checkpoints() == [7, 123456]
+    assert made.checkpoints.steps() == [7, 123456]
 
 
 def test_what_exactness_rests_on():
@@ -667,7 +676,11 @@ def test_files_of_ones_own_that_are_imported_belong_to_an_environment(tmp_path, 
 
 def test_a_lock_of_a_checkpoint_is_one_that_others_see(made):
     saved(made, 1)
-    with made.reading(1) as (folder, _), (folder / "manifest.json").open() as other, pytest.raises(BlockingIOError):
+    with (
+        made.checkpoints.reading(1) as (folder, _),
+        (folder / "manifest.json").open() as other,
+        pytest.raises(BlockingIOError),
+    ):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
@@ -795,19 +808,19 @@ def test_files_of_one_name_are_read_in_one_order(tmp_path):
 @pytest.mark.parametrize("name", ["manifest.json", "progress.json"])
 def test_a_checkpoints_file_that_cannot_be_read_is_one_line(made, name):
     saved(made, 1)
-    (made.checkpoint(1) / name).unlink()
-    (made.checkpoint(1) / name).mkdir()
+    (made.checkpoints.path(1) / name).unlink()
+    (made.checkpoints.path(1) / name).mkdir()
     with (
         pytest.raises(CheckpointError, match=rf"{name} cannot be read \(Is a directory\); put it back"),
-        made.reading(),
+        made.checkpoints.reading(),
     ):
         pass
 
 
 def test_a_manifest_that_is_no_text_is_damage(made):
     saved(made, 1)
-    (made.checkpoint(1) / "manifest.json").write_bytes(b"\xff\xfe")
-    with pytest.raises(CheckpointError, match="step-00001 is damaged"), made.reading():
+    (made.checkpoints.path(1) / "manifest.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(CheckpointError, match="step-00001 is damaged"), made.checkpoints.reading():
         pass
 
 
@@ -822,7 +835,7 @@ def test_a_removal_that_was_cut_short_is_ended(made):
     saved(made, 1)
     left = made.folder / "checkpoints" / ".pruned-step-00000"
     left.mkdir()
-    made.recover()
+    made.checkpoints.recover()
     assert not left.exists()
 
 

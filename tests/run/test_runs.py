@@ -91,7 +91,7 @@ def test_what_an_algorithm_remembers_is_in_every_checkpoint_and_goes_on(model, t
     assert weights(tmp_path / "again", 4) == weights(tmp_path / "run", 4)
     states = []
     for name in ("run", "again"):
-        with Run(tmp_path / name).reading() as (_, progress):
+        with Run(tmp_path / name).checkpoints.reading() as (_, progress):
             states.append(progress.credit)
     assert states[0] == states[1]
     assert set(states[0]) == {"a", "b"}
@@ -149,7 +149,7 @@ def test_metrics_count_the_budget(whole):
 
 
 def test_the_best_checkpoint_is_chosen_by_validation(whole):
-    with Run(whole).reading() as (_, progress):
+    with Run(whole).checkpoints.reading() as (_, progress):
         pass
     successes = {line["step"]: line["validation/success"] for line in untimed(whole) if "validation/success" in line}
     assert progress.best_success == max(successes.values())
@@ -158,9 +158,9 @@ def test_the_best_checkpoint_is_chosen_by_validation(whole):
 
 def test_retention_keeps_the_start_the_best_and_the_latest(model, tmp_path):
     run = train(config(model, "train.keep_checkpoints=1"), tmp_path / "run")
-    with run.reading() as (_, progress):
+    with run.checkpoints.reading() as (_, progress):
         pass
-    assert set(run.checkpoints()) == {0, progress.best_step, 4}
+    assert set(run.checkpoints.steps()) == {0, progress.best_step, 4}
 
 
 def damage_cut(folder: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_damaged_checkpoint_is_refused_with_a_way_on(whole, model, tmp_path, d
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
     cut_back(folder, 3)
-    damage(Run(folder).checkpoint(3))
+    damage(Run(folder).checkpoints.path(3))
     before = sorted((file, file.stat().st_size) for file in folder.rglob("*") if file.is_file())
     with pytest.raises(CheckpointError, match="go on from step 2 after: mv ") as caught:
         train(config(model), resume=folder)
@@ -213,7 +213,7 @@ def test_names_that_are_not_ours_are_passed_over(whole, model, tmp_path):
     shutil.copytree(folder / "checkpoints/step-00003", folder / "checkpoints/step-latest")
     shutil.copy(folder / "episodes/step-00001.jsonl.gz", folder / "episodes/step-00001 (copy).jsonl.gz")
     (folder / "episodes/step-x.jsonl.gz").write_text("mine")
-    assert Run(folder).checkpoints() == [0, 1, 2, 3]
+    assert Run(folder).checkpoints.steps() == [0, 1, 2, 3]
     assert Run(folder).saved_episodes() == [1, 2, 3, 4]
     train(config(model), resume=folder)
     assert load(folder).evaluate(tasks=3).tasks == 3
@@ -248,14 +248,14 @@ def test_a_checkpoint_that_is_read_is_not_pruned_until_the_next_save(model, tmp_
     run = train(config(model, "train.steps=2"), tmp_path / "run")
 
     def save(step: int) -> None:
-        run.save_checkpoint(Progress(step=step), lambda folder: (folder / "weights").write_text(str(step)), keep=1)
+        run.checkpoints.save(Progress(step=step), lambda folder: (folder / "weights").write_text(str(step)), keep=1)
 
-    with run.reading(1) as (folder, _):
+    with run.checkpoints.reading(1) as (folder, _):
         save(3)
         assert folder.is_dir()
-        assert run.checkpoints() == [0, 1, 3]
+        assert run.checkpoints.steps() == [0, 1, 3]
     save(4)
-    assert run.checkpoints() == [0, 4]
+    assert run.checkpoints.steps() == [0, 4]
 
 
 def test_reading_goes_on_while_checkpoints_are_replaced(model, tmp_path):
@@ -265,14 +265,14 @@ def test_reading_goes_on_while_checkpoints_are_replaced(model, tmp_path):
     def write() -> None:
         step = 2
         while not stop.is_set():
-            run.save_checkpoint(Progress(step=step, best_step=step), lambda folder: None, keep=1)
+            run.checkpoints.save(Progress(step=step, best_step=step), lambda folder: None, keep=1)
             step += 1
 
     writer = threading.Thread(target=write)
     writer.start()
     try:
         for wanted in ["best", "latest"] * 40:
-            with run.reading(wanted) as (folder, progress):
+            with run.checkpoints.reading(wanted) as (folder, progress):
                 time.sleep(0.002)
                 assert f"step-{progress.step:05d}" == folder.name
                 assert (folder / "progress.json").exists()
@@ -298,8 +298,8 @@ def test_a_checkpoint_that_is_replaced_is_there_at_any_moment(whole, model, tmp_
     with monkeypatch.context() as patched:
         patched.setattr(Path, "rename", killed)
         with pytest.raises(KeyboardInterrupt):
-            run.save_checkpoint(Progress(step=2), lambda aside: (aside / "weights").write_text("new"), keep=9)
-    assert run.checkpoints() == [0, 1]
+            run.checkpoints.save(Progress(step=2), lambda aside: (aside / "weights").write_text("new"), keep=9)
+    assert run.checkpoints.steps() == [0, 1]
     train(config(model), resume=folder)
     assert untimed(folder) == untimed(whole)
     assert weights(folder, 4) == weights(whole, 4)
@@ -453,7 +453,7 @@ def test_a_half_written_checkpoint_is_not_seen(whole, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
     (folder / "checkpoints/.step-00009/policies").mkdir(parents=True)
-    assert Run(folder).checkpoints() == [0, 1, 2, 3, 4]
+    assert Run(folder).checkpoints.steps() == [0, 1, 2, 3, 4]
 
 
 def test_a_run_folder_that_exists_is_refused(whole, model):
@@ -550,7 +550,7 @@ def test_a_killed_run_loses_nothing_but_the_work_since_its_checkpoint(whole, mod
     command = [sys.executable, "-c", script, str(folder), *overrides]
     done = subprocess.run(command, check=False, capture_output=True, env=one_thread)
     assert done.returncode == -signal.SIGKILL
-    assert Run(folder).checkpoints() == [0, 1, 2]
+    assert Run(folder).checkpoints.steps() == [0, 1, 2]
     train(config(model), resume=folder)
     assert untimed(folder) == untimed(whole)
     assert weights(folder, 4) == weights(whole, 4)
@@ -562,7 +562,7 @@ def test_a_nan_stops_the_run_with_step_policy_and_group_and_saves_nothing(model,
     monkeypatch.setattr(ATGRPO, "advantages", lambda self, group: (float("nan"),) * len(group.members))
     with pytest.raises(CoterieError, match=r"step 1: the update of policy 'x' is not finite, in group train-"):
         train(config(model), tmp_path / "run")
-    assert Run(tmp_path / "run").checkpoints() == [0]
+    assert Run(tmp_path / "run").checkpoints.steps() == [0]
 
 
 @pytest.mark.parametrize(("updates", "saved"), [(1, [0, 2]), (2, [0])])
@@ -579,7 +579,7 @@ def test_steps_before_a_nan_are_saved_and_what_spoilt_it_is_kept(model, tmp_path
     sets = ["train.checkpoint_every=50", "train.eval_every=50", "train.tasks_per_step=8"]
     with pytest.raises(CoterieError, match=r"^step 3: .* look at what spoilt it with: coterie play .* --step 3 --tree"):
         train(config(model, *sets, f"optimizer.updates_per_step={updates}"), tmp_path / "run")
-    assert run.checkpoints() == saved
+    assert run.checkpoints.steps() == saved
     assert run.episodes(3)
 
 
@@ -604,7 +604,7 @@ def test_what_a_tracker_raises_costs_no_step(model, tmp_path, capfd):
     assert "tracker '0' (Hears) failed, and hears no more of this run: ValueError: no more" in capfd.readouterr().err
     with pytest.raises(Panic):
         train(settings, tmp_path / "run", trackers=[Hears(partial(hear, raised=Panic))])
-    assert Run(tmp_path / "run").checkpoints() == [0, 2]
+    assert Run(tmp_path / "run").checkpoints.steps() == [0, 2]
     assert [line["step"] for line in Run(tmp_path / "run").metrics()] == [0, 1, 2]
 
 
@@ -618,7 +618,7 @@ def test_a_panic_in_play_is_a_bug_like_any_other(model, tmp_path):
     settings = replace(config(model, "train.checkpoint_every=50", "train.eval_every=50"), environment=Panicking())
     with pytest.raises(PlayBug, match="raised Panic: in Rust"):
         train(settings, tmp_path / "run")
-    assert Run(tmp_path / "run").checkpoints() == [0, 1]
+    assert Run(tmp_path / "run").checkpoints.steps() == [0, 1]
     with pytest.raises(CheckpointError, match="has no checkpoint of step 7; there are 0, 1"):
         load(tmp_path / "run", 7)
     with pytest.raises(CheckpointError, match="step = '1' is no whole number"):

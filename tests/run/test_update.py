@@ -69,7 +69,7 @@ def test_it_is_the_runs_own_to_the_bit(model, tmp_path, way):
 
 def test_where_the_run_kept_no_weights_its_metrics_are_compared(model, tmp_path):
     run = made(model, tmp_path / "run", *WAYS["at_grpo"])
-    shutil.rmtree(run.checkpoint(2))
+    shutil.rmtree(run.checkpoints.path(2))
     found = update(run, 2)
     assert (found.compared, found.differs) == ("metrics", ())
 

@@ -51,8 +51,12 @@ class Algorithm(Settings):
         A sample that stands in several groups is trained once, with the sum of what it earned in each times that
         group's weight.
 
-        Args: groups: those that were selected. state: what was returned a step ago; it is not changed.
-        Returns: for each group a number a member, and what is remembered from here on. Unless a method says otherwise,
+        Args:
+            groups: those that were selected.
+            state: what was returned a step ago; it is not changed.
+
+        Returns:
+            for each group a number a member, and what is remembered from here on. Unless a method says otherwise,
             each group's `advantages`, and nothing.
         """
         return [self.advantages(group) for group in groups], state
@@ -64,7 +68,8 @@ class Algorithm(Settings):
     def select(self, groups: Sequence[Group], rng: Random) -> Sequence[Group]:
         """The groups of a step that are trained, perhaps with other weights; all, unless a method chooses.
 
-        Args: rng: the step's own.
+        Args:
+            rng: the step's own.
         """
         return groups
 

@@ -20,11 +20,19 @@ Credit = Literal["standardize", "standardize_population", "center", "leave_one_o
 def standardize(returns: Sequence[float], *, eps: float = 1e-6) -> list[float]:
     """Returns of one group, centred and scaled: (r - mean) / (s + eps), s the sample deviation.
 
-    Args: returns: one a member, G >= 2, any unit. eps: added to the deviation, same unit.
-    Returns: G advantages without unit, mean 0; exactly 0 where all returns are equal.
-    Raises: GroupError: G < 2.
-    Source: GRPO, arXiv:2402.03300 sec. 4.1.2. The paper leaves the deviation open; this divides by
-        G - 1, as AT-GRPO's published code does.
+    Args:
+        returns: one a member, G >= 2, any unit.
+        eps: added to the deviation, same unit.
+
+    Returns:
+        G advantages without unit, mean 0; exactly 0 where all returns are equal.
+
+    Raises:
+        GroupError: G < 2.
+
+    Source:
+        GRPO, arXiv:2402.03300 sec. 4.1.2. The paper leaves the deviation open; this divides by G - 1, as AT-GRPO's
+        published code does.
     """
     return _scaled(returns, stdev, eps)
 
@@ -37,8 +45,11 @@ def standardize_population(returns: Sequence[float], *, eps: float = 1e-6) -> li
 def center(returns: Sequence[float]) -> list[float]:
     """R - mean, in the unit of the returns.
 
-    Raises: GroupError: G < 2.
-    Source: Dr.GRPO, arXiv:2503.20783: without the scale, easy and hard groups count alike.
+    Raises:
+        GroupError: G < 2.
+
+    Source:
+        Dr.GRPO, arXiv:2503.20783: without the scale, easy and hard groups count alike.
     """
     if _nothing_to_compare(returns):
         return [0.0] * len(returns)
@@ -49,8 +60,11 @@ def center(returns: Sequence[float]) -> list[float]:
 def leave_one_out(returns: Sequence[float]) -> list[float]:
     """R minus the mean of the others: G / (G - 1) times `center`, an unbiased baseline.
 
-    Raises: GroupError: G < 2.
-    Source: RLOO, arXiv:2402.14740.
+    Raises:
+        GroupError: G < 2.
+
+    Source:
+        RLOO, arXiv:2402.14740.
     """
     scale = len(returns) / max(1, len(returns) - 1)
     return [scale * value for value in center(returns)]
@@ -59,7 +73,8 @@ def leave_one_out(returns: Sequence[float]) -> list[float]:
 def against(returns: Sequence[float], baseline: float) -> list[float]:
     """R minus a baseline that does not depend on them, such as the return of the greedy reply.
 
-    Source: ReMax, arXiv:2310.10505.
+    Source:
+        ReMax, arXiv:2310.10505.
     """
     if flat([*returns, baseline]):
         return [0.0] * len(returns)
@@ -69,7 +84,8 @@ def against(returns: Sequence[float], baseline: float) -> list[float]:
 def scaled(advantages: Sequence[float], returns: Sequence[float], *, eps: float = 1e-6) -> list[float]:
     """Advantages divided by (s + eps), s the population deviation of their returns; never centred again.
 
-    Returns: exactly 0 where all returns are equal: a tiny spread would be blown up.
+    Returns:
+        exactly 0 where all returns are equal: a tiny spread would be blown up.
     """
     if flat(list(returns)):
         return [0.0] * len(returns)
@@ -80,9 +96,14 @@ def scaled(advantages: Sequence[float], returns: Sequence[float], *, eps: float 
 def standardize_weighted(returns: Sequence[float], weights: Sequence[float], *, eps: float = 1e-6) -> list[float]:
     """(r - mean) / (s + eps), mean and population deviation s weighted.
 
-    Args: weights: how often each counts, such as its tokens.
-    Returns: exactly 0 where all returns are equal.
-    Source: REINFORCE++, arXiv:2501.03262, which normalises over the tokens of a batch.
+    Args:
+        weights: how often each counts, such as its tokens.
+
+    Returns:
+        exactly 0 where all returns are equal.
+
+    Source:
+        REINFORCE++, arXiv:2501.03262, which normalises over the tokens of a batch.
     """
     total = math.fsum(weights)
     if flat(list(returns)) or not total:

@@ -116,8 +116,12 @@ def select(groups: Sequence[Group], choice: Choice, rng: Random) -> list[Group]:
                  which a hard choice on the same rewards is not
 
     Under a ranking, each policy's `floor` best live groups come first, whatever their score.
-    Args: rng: for random_live and sample; what it draws does not depend on the groups' order.
-    Raises: GroupError: a lot's floors need more than `top_k`.
+
+    Args:
+        rng: for random_live and sample; what it draws does not depend on the groups' order.
+
+    Raises:
+        GroupError: a lot's floors need more than `top_k`.
     """
     variations = {group.key: variation(group, last_exact=choice.last_exact) for group in groups}
     live = [group for group in groups if group.live and variations[group.key].alternatives > 1]

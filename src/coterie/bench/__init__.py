@@ -38,7 +38,11 @@ BENCHES = {
 
 
 def run_bench(name: str, say: Say | None = None) -> dict[str, Any]:
-    """Runs one benchmark. Raises: ConfigError: there is none of that name."""
+    """Runs one benchmark.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
     if name not in BENCHES:
         raise ConfigError(f"unknown benchmark '{name}'{nearest(name, BENCHES)}; there are {', '.join(BENCHES)}")
     return importlib.import_module(f"coterie.bench.{name}").run(say or (lambda line: None))

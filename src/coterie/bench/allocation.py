@@ -86,7 +86,7 @@ def measure(start: str, pair: int) -> None:
     measured: dict[str, Any] = {}
     tables = load_config(CONFIG).tables() | {"loss": {"denominator": "tasks"}}
     if start == "trained":
-        policies = TABLE.runs("joyagents")[0].checkpoint(LAST) / "policies"
+        policies = TABLE.runs("joyagents")[0].checkpoints.path(LAST) / "policies"
         tables["policies"] = {name: {"model": str(policies / name)} for name in tables["policies"]}
     for name in STARTS[start]:
         models = TeamModels(load_config({**tables, "algorithm": dict(WAYS[name])}))

@@ -16,9 +16,14 @@ T95 = (
 def over_seeds(values: Sequence[float]) -> tuple[float, float, float]:
     """The mean over seeds, and its 95 % interval by Student's t.
 
-    Args: values: one a seed, 1 to 20 of them, any unit.
-    Returns: mean, low, high in that unit; an infinite interval for one seed, which says nothing of others.
-    Raises: ValueError: none, or more than the table has.
+    Args:
+        values: one a seed, 1 to 20 of them, any unit.
+
+    Returns:
+        mean, low, high in that unit; an infinite interval for one seed, which says nothing of others.
+
+    Raises:
+        ValueError: none, or more than the table has.
     """
     if not 1 <= len(values) <= len(T95):
         raise ValueError(f"{len(values)} seeds: the table has 1 to {len(T95)}")

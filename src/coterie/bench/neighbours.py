@@ -41,7 +41,7 @@ def run(say: Say) -> dict[str, Any]:
         wrong += _round(2 * number, alone)
         with subprocess.Popen([sys.executable, "-c", HOSTILE], stdout=subprocess.PIPE, text=True) as other:
             assert other.stdout is not None
-            other.stdout.readline()  # it is at work
+            other.stdout.readline()  # the neighbour is at work
             wrong += _round(2 * number + 1, beside)
             other.kill()
         say(f"round {number + 1}: {median(alone):.3f} s alone, {median(beside):.3f} s beside")

@@ -53,7 +53,7 @@ def _left_over() -> tuple[int, int]:
     time.sleep(2)
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has ended since
+        with contextlib.suppress(OSError):  # the worker has ended since
             parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
     ours = {os.getpid()}
     while new := {pid for pid, parent in parents.items() if parent in ours} - ours:

@@ -35,7 +35,7 @@ def run(say: Say) -> dict[str, Any]:
             groups = [_group(names[at], values, continuations, rng) for at, values in enumerate(truths)]
             known = dict(zip(names, worth, strict=True))
             for rule in RULES:
-                if rule != "signal" or continuations > 1:  # one continuation cannot tell
+                if rule != "signal" or continuations > 1:  # one continuation has no variance of its own
                     selected = select(groups, Choice(rule, TOP_K), rng)
                     kept = [known[group.key.episode] for group in selected]
                     chosen.setdefault(f"{rule}, {continuations}", []).extend(kept)

@@ -14,7 +14,11 @@ from coterie.run.train import train
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Validation success before and after. Raises: RolloutError: it has not risen by 10 points."""
+    """Validation success before and after.
+
+    Raises:
+        RolloutError: it has not risen by 10 points.
+    """
     with tempfile.TemporaryDirectory() as folder:
         say("training twenty steps")
         run = train(load_config(CONFIG, ["train.steps=20", "train.tasks_per_step=32"]), Path(folder) / "run")

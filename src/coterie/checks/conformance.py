@@ -111,10 +111,16 @@ def check(
 ) -> Report:
     """Plays and replays an environment, and reports which claims hold.
 
-    Args: tasks: of each split that are played. horizon: no local reward may come after it. decentralised: no
-        role may ever be shown a word of another's. call_timeout_s: that a call may take. play_timeout_s: that `play`
-        may run without coming back; where it takes longer, no further claim is looked at.
-    Raises: ConfigError: a class was given, not what it makes.
+    Args:
+        tasks: of each split that are played.
+        horizon: no local reward may come after it.
+        decentralised: no role may ever be shown a word of another's.
+        call_timeout_s: that a call may take.
+        play_timeout_s: that `play` may run without coming back; where it takes longer, no further claim is looked
+            at.
+
+    Raises:
+        ConfigError: a class was given, not what it makes.
     """
     if isinstance(environment, type):
         raise ConfigError(f"{environment.__name__} is a class; check what it makes: check({environment.__name__}())")
@@ -246,7 +252,7 @@ def _hands(environment: Environment) -> list[Hand]:
         environment.demonstrate(environment.roles[0], task_of(environment, "train", 0), "", Random(0))
     except NotImplementedError:  # of these tasks, or of none
         return others
-    except Exception:  # of an empty prompt: what it makes of a real one is checked
+    except Exception:  # scripted on an empty prompt it may raise; real prompts are checked below
         return [demonstrator, *others]
     return [demonstrator, *others]
 
@@ -261,7 +267,7 @@ def _play(environment: Environment, task: Task, hand: Hand, watch: Patience) -> 
         try:
             return await _outside(watch.call_s, function, args)
         finally:
-            ours += threading.active_count() - before  # what keeps sandboxes warm starts with the first
+            ours += threading.active_count() - before  # the threads that keep sandboxes warm start with the first call
 
     cursor = Cursor(environment, task, seed_of("check", task.id), perform=perform, watch=watch)
 
@@ -343,7 +349,7 @@ def _ends(environment: Environment, task: Task, hand: Hand, watch: Patience) -> 
 
 def _replays(environment: Environment, task: Task, hand: Hand, watch: Patience) -> str:
     played = _play(environment, task, hand, watch)
-    time.sleep(0.001)  # a clock that is read must differ
+    time.sleep(0.001)  # so that an environment that reads the clock differs
     last = sum(isinstance(event, Asked) for event in played.events) - 1
     if last >= 0:
         drive(played.fork(last).advance())

@@ -24,8 +24,12 @@ def rehearse(environment: Environment, *, play_timeout_s: float) -> None:
     It ends at the first call: nothing outside is run. A bug that is none of a beginner's is left for the run, which
     keeps what led to it.
 
-    Args: play_timeout_s: that `play` may run without coming back.
-    Raises: EnvError: one line about a mistake. ConfigError: this machine cannot play it.
+    Args:
+        play_timeout_s: that `play` may run without coming back.
+
+    Raises:
+        EnvError: one line about a mistake.
+        ConfigError: this machine cannot play it.
     """
     environment.ready()
     task = task_of(environment, "train", 0)

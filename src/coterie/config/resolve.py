@@ -41,9 +41,12 @@ RECOMMENDED = {"algorithm", "loss", "team", "policies", "optimizer", "engine", "
 def recommended(environment: Environment, written: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """What an environment recommends where a config says nothing else.
 
-    Args: written: a config's tables.
-    Returns: tables, without what the config decides: a team or policies of its own; the algorithm's settings where
-        it names another; and how the starter learns where it names another model.
+    Args:
+        written: a config's tables.
+
+    Returns:
+        tables, without what the config decides: a team or policies of its own; the algorithm's settings where it
+        names another; and how the starter learns where it names another model.
     """
     try:
         tables = {name: dict(table) for name, table in environment.recommended().items()}
@@ -71,15 +74,22 @@ def recommended(environment: Environment, written: Mapping[str, Any]) -> dict[st
 def load_config(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Config:
     """A resolved config.
 
-    Args: source: a TOML file, the name of an environment (all defaults), `file.py:Class`, or tables.
+    Args:
+        source: a TOML file, the name of an environment (all defaults), `file.py:Class`, or tables.
         overrides: `train.steps=200`, values as in TOML; a bare word is a string.
-    Raises: ConfigError: one line that says where, what and what to do.
+
+    Raises:
+        ConfigError: one line that says where, what and what to do.
     """
     return resolve(read(source, overrides))
 
 
 def load_environment(source: str | Mapping[str, Any], overrides: Sequence[str] = ()) -> Environment:
-    """An environment alone, as `load_config` takes it. Raises: ConfigError: it cannot be, or there are other tables."""
+    """An environment alone, as `load_config` takes it.
+
+    Raises:
+        ConfigError: it cannot be, or there are other tables.
+    """
     written = read(source, overrides)
     for table in written.data:
         if table != "environment":

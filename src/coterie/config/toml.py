@@ -46,7 +46,11 @@ class Source:
         return key in self.data.get(table, {}) and (table, key) not in self._defaults
 
     def with_defaults(self, tables: Mapping[str, Mapping[str, Any]], where: str) -> Source:
-        """The same, with other settings where this one has none. Args: where: who says so, for messages."""
+        """The same, with other settings where this one has none.
+
+        Args:
+            where: who says so, for messages.
+        """
         names = {**self.data, **tables}
         merged = {name: {**tables.get(name, {}), **self.data.get(name, {})} for name in names}
         added = {(name, key) for name, table in tables.items() for key in table if key not in self.data.get(name, {})}
@@ -66,7 +70,8 @@ class Source:
 def read(source: str | Path | Mapping[str, Any], overrides: Sequence[str]) -> Source:
     """What a person wrote: a TOML file, tables, or the name of an environment, and overrides on top.
 
-    Raises: ConfigError: it cannot be read, or an override is none.
+    Raises:
+        ConfigError: it cannot be read, or an override is none.
     """
     places: dict[str, str] = {}
     folder: Path | None = None

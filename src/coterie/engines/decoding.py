@@ -124,7 +124,11 @@ class Decoder:
         return self.model.tokenizer.decode(ids, skip_special_tokens=False)
 
     def sample(self, row: Row, version: int) -> Sample:
-        """A row that has ended, as a sample. Args: version: of the weights."""
+        """A row that has ended, as a sample.
+
+        Args:
+            version: of the weights.
+        """
         request = row.request
         assert row.finish is not None
         text = self._text(row.ids[:-1] if row.finish == "stop" else row.ids)

@@ -43,12 +43,15 @@ class Observation:
 class Toolbox:
     """The tools of a role.
 
-    Raises: ConfigError: a function's schema cannot be read, or two have one name.
+    Raises:
+        ConfigError: a function's schema cannot be read, or two have one name.
     """
 
     def __init__(self, *functions: Callable[..., Any]) -> None:
         for function in functions:
-            if not callable(function):  # some of what is none has no hash, and _arguments keeps what it is given
+            if not callable(
+                function
+            ):  # checked first: what is not a function may have no hash, and _arguments is cached
                 raise ConfigError(f"tool {function!r:.80}: is no function or method; give them one by one")
             _arguments(*_plain(function))
         self._functions = {function.__name__: function for function in functions}

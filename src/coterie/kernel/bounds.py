@@ -24,7 +24,11 @@ LARGEST_METRIC = 2.0**53
 
 
 def checked_number(value: object, what: str, largest: float) -> float:
-    """A number that statistics can take. Raises: EnvError: it is none, not finite, or too large."""
+    """A number that statistics can take.
+
+    Raises:
+        EnvError: it is none, not finite, or too large.
+    """
     try:
         number = math.nan if isinstance(value, str) else float(value)  # pyright: ignore[reportArgumentType]
     except (TypeError, ValueError, OverflowError):
@@ -36,7 +40,11 @@ def checked_number(value: object, what: str, largest: float) -> float:
 
 
 def checked_text(value: object, what: str) -> str:
-    """A text that a log can hold. Raises: EnvError: it is none."""
+    """A text that a log can hold.
+
+    Raises:
+        EnvError: it is none.
+    """
     if not isinstance(value, str):
         raise EnvError(f"{what} is {value!r:.80}; give a string")
     return clean(value)
@@ -45,7 +53,9 @@ def checked_text(value: object, what: str) -> str:
 def as_json(value: JSON, what: str) -> JSON:
     """Plain data, the same live and replayed.
 
-    Raises: EnvError: it is none. CallError: it is data that no log can hold, which may depend on what a model wrote.
+    Raises:
+        EnvError: it is none.
+        CallError: it is data that no log can hold, which may depend on what a model wrote.
     """
     try:
         written = json.dumps(value, ensure_ascii=False, allow_nan=False)

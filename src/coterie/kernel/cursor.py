@@ -100,9 +100,12 @@ class Cursor:
     ) -> None:
         """A cursor before the first event; with `recorded`, it replays those first.
 
-        Args: seed: the episode's chance. name: the branch. parent: the log and point it forks from.
-            trial: it only values a reply: it stops before it would change the world. watch: stops `play`
-            where it never comes back, while it is entered.
+        Args:
+            seed: the episode's chance.
+            name: the branch.
+            parent: the log and point it forks from.
+            trial: it only values a reply: it stops before it would change the world.
+            watch: stops `play` where it never comes back, while it is entered.
         """
         self.environment = environment
         self.task = task
@@ -148,9 +151,13 @@ class Cursor:
     async def advance(self) -> Point | None:
         """Plays on to the next decision point.
 
-        Returns: the open point, again if it is not answered yet; None at the end, for ever.
-        Raises: EnvError: the contract is broken. PlayBug: `play` raised. Unavailable: a call could
-            not be made.
+        Returns:
+            the open point, again if it is not answered yet; None at the end, for ever.
+
+        Raises:
+            EnvError: the contract is broken.
+            PlayBug: `play` raised.
+            Unavailable: a call could not be made.
         """
         if self._finished or (self._open is not None and self._answer is None):
             return self._open
@@ -165,7 +172,7 @@ class Cursor:
                 event = self._watch.over(self._whereabouts, resume, failure or given)
             except StopIteration as end:
                 return self._finish(end.value)
-            except (Stuck, Unavailable, KeyboardInterrupt):  # Ctrl-C is somebody's wish
+            except (Stuck, Unavailable, KeyboardInterrupt):  # a person's Ctrl-C is not the environment's error
                 raise
             except BaseException as error:  # a bug, whatever it is: `exit()` in it, or a library's panic, ends no run
                 raise self._told(error) from error
@@ -175,7 +182,9 @@ class Cursor:
                 return self._open
             if not isinstance(event, Called):
                 if isinstance(event, asyncio.Future):
-                    event.add_done_callback(lambda left: left.cancelled() or left.exception())  # nobody else asks
+                    event.add_done_callback(
+                        lambda left: left.cancelled() or left.exception()
+                    )  # else asyncio warns of it
                     event.cancel()
                 frame = getattr(coroutine, "cr_frame", None)
                 where = f"{frame.f_code.co_filename}:{frame.f_lineno}: " if frame else ""
@@ -193,9 +202,13 @@ class Cursor:
     def answer(self, replies: Mapping[str, Reply], chance: int | None = None) -> None:
         """Answers the open point.
 
-        Args: replies: exactly one for each role asked. chance: reseeds `scene.rng` from
-            (episode seed, point, chance); None leaves it, so siblings share their chance.
-        Raises: ValueError: no point is open, or the roles differ.
+        Args:
+            replies: exactly one for each role asked.
+            chance: reseeds `scene.rng` from (episode seed, point, chance); None leaves it, so siblings share their
+                chance.
+
+        Raises:
+            ValueError: no point is open, or the roles differ.
         """
         if self._open is None or self._answer is not None:
             raise ValueError("no decision point is open")
@@ -213,9 +226,10 @@ class Cursor:
     def fork(self, at: int | None = None, branch: str = "", *, trial: bool = False) -> Cursor:
         """A cursor on the same log up to a decision point, which is unanswered.
 
-        Args: at: the point's number; None: the open one. branch: extends the id, so that what is
-            drawn on the fork is drawn by seeds of its own. trial: it raises Unavailable before a call
-            with an external effect.
+        Args:
+            at: the point's number; None: the open one.
+            branch: extends the id, so that what is drawn on the fork is drawn by seeds of its own.
+            trial: it raises Unavailable before a call with an external effect.
         """
         wanted = self._asked if at is None else at
         if not 0 <= wanted < len(self._points):

@@ -69,7 +69,7 @@ class Engine:
     """The settings of `[engine]`: a subclass of EngineConfig, where it has more."""
 
     def __init__(self, policies: Mapping[str, Any], config: EngineConfig | None = None) -> None:
-        """Args: config: None: its options' defaults."""
+        """Without a config, the defaults of its options."""
         self.policies = dict(policies)
         self.config = self.options() if config is None else config
         self.versions = dict.fromkeys(policies, 0)
@@ -99,8 +99,10 @@ class Engine:
 
         Equal requests get equal samples as long as the weights are the same. It may be asked again before it has
         answered.
-        Raises: Unavailable: it cannot answer just now; it is started and asked again, twice, and then the branches
-            that asked are dropped. Anything else is a bug, which ends the run.
+
+        Raises:
+            Unavailable: it cannot answer just now; it is started and asked again, twice, and then the branches that
+                asked are dropped. Anything else is a bug, which ends the run.
         """
         raise NotImplementedError
 

@@ -72,7 +72,8 @@ def split_of(content: object) -> Split:
     A generator draws until the content falls in the split that was asked for, so splits are
     disjoint by content and train is unlimited.
 
-    Args: content: anything whose `repr` tells two contents apart, the same in every process.
+    Args:
+        content: anything whose `repr` tells two contents apart, the same in every process.
     """
     bucket = seed_of("split", content) % 10
     return "test" if bucket == 0 else "validation" if bucket == 1 else "train"
@@ -113,7 +114,8 @@ class Environment(Settings):
     def tested_on(self, data: str) -> tuple[Self, tuple[str, ...]]:
         """The same world with other data, all of it to be tested on, and what a person should know of it; optional.
 
-        Raises: ConfigError: it plays none, or it cannot be read.
+        Raises:
+            ConfigError: it plays none, or it cannot be read.
         """
         raise ConfigError(f"{type(self).__name__} plays no data of others")
 

@@ -244,11 +244,17 @@ def value(
     next turn mark ("turn") or the end ("episode"). Local rewards bound to later samples of that
     role count under "episode" only; those of its other replies at the same point never do.
 
-    Args: events: a branch to its end, from the episode's beginning or from decision `first` on. point:
-        which decision. role: its speaker; None for the team as one, with every role's local rewards of the window.
+    Args:
+        events: a branch to its end, from the episode's beginning or from decision `first` on.
+        point: which decision.
+        role: its speaker; None for the team as one, with every role's local rewards of the window.
         team_weight: alpha of AT-GRPO, without unit.
-    Raises: ValueError: the point has no answer in these events.
-    Source: arXiv:2510.11062, eq. of the mixed reward; the horizon makes "that turn's" explicit.
+
+    Raises:
+        ValueError: the point has no answer in these events.
+
+    Source:
+        arXiv:2510.11062, eq. of the mixed reward; the horizon makes "that turn's" explicit.
     """
     parts: dict[str, float] = {}
     for event in _window(events, point - first, horizon):
@@ -327,7 +333,8 @@ SPEAKERS = ("system", "developer", "user", "assistant", "tool")
 def logged(prompt: Any) -> LoggedPrompt:
     """A prompt as the log keeps it: a string, or a frozen copy of the messages.
 
-    Raises: EnvError: it is neither, or a message lacks its role or content.
+    Raises:
+        EnvError: it is neither, or a message lacks its role or content.
     """
     if isinstance(prompt, str):
         return clean(prompt)

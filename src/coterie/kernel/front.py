@@ -56,7 +56,11 @@ class Front:
         self._since = 0.0
 
     async def ask(self, requests: tuple[Request, ...]) -> list[Samples]:
-        """The samples of one branch's requests, in their order. Raises: Unavailable: one of them has none."""
+        """The samples of one branch's requests, in their order.
+
+        Raises:
+            Unavailable: one of them has none.
+        """
         keys = [request.key for request in requests]
         for key in keys:
             if key in self._asked:
@@ -193,14 +197,14 @@ class Waves(Front):
         wave = sorted((request for requests, _ in waiting for request in requests), key=lambda request: request.key)
         try:
             answers = await self._answered(wave)
-        except BaseException as error:  # a bug in the engine: those who wait raise it
+        except BaseException as error:  # a bug in the engine is raised in every coroutine that waits for it
             for _, future in waiting:
                 if not future.done():
                     future.set_exception(error)
             return
         self._wave = None
         for requests, future in waiting:
-            if not future.done():  # a signal stops all of it, and who waited has left
+            if not future.done():  # a signal stops everything, and the waiting coroutines have left
                 future.set_result([answers[request.key] for request in requests])
 
 

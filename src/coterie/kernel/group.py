@@ -57,7 +57,9 @@ class Group:
     weight: how much the group counts in the loss. committed: the member the story went on with.
     baseline: what returns are judged by, where it does not come from the group itself. last: nothing is
     decided after its members. pooled: members that said the same were valued once, and share their returns.
-    Raises: GroupError: no member, or members that its scope does not allow.
+
+    Raises:
+        GroupError: no member, or members that its scope does not allow.
     """
 
     key: Key

@@ -111,7 +111,11 @@ class Hosted(Engine):
         self.shut()
 
     def open(self) -> None:
-        """Starts the engine, unless it is up. Raises: CoterieError: it does not come up."""
+        """Starts the engine, unless it is up.
+
+        Raises:
+            CoterieError: it does not come up.
+        """
         if self._thread is not None:
             return
         self._thread = Thread("engine").__enter__()

@@ -49,7 +49,7 @@ def check_written(environment: Environment) -> None:
 
 def _check_roles(environment: Environment, where: str) -> None:
     with blaming(environment, f"the roles of {where}"):
-        roles = getattr(environment, "roles", None)  # a person may have forgotten them
+        roles = getattr(environment, "roles", None)  # a user may have forgotten to declare them
     advice = 'write roles = ("solver",), a tuple of names'
     if roles is None:
         raise EnvError(f"{where} names no roles; {advice}")
@@ -77,7 +77,11 @@ def check_split(split: str, where: str = "split") -> None:
 
 
 def count_of(environment: Environment, split: Split) -> int | None:
-    """How many tasks a split holds. Raises: EnvError: the environment's `count` raised, or gave no number."""
+    """How many tasks a split holds.
+
+    Raises:
+        EnvError: the environment's `count` raised, or gave no number.
+    """
     place = f"environment.count({split!r})"
     with blaming(environment, place):
         count: object = environment.count(split)
@@ -89,7 +93,8 @@ def count_of(environment: Environment, split: Split) -> int | None:
 def task_of(environment: Environment, split: Split, index: int) -> Task:
     """The task at a place of a split.
 
-    Raises: EnvError: the environment's `task` raised, or gave no task, or one that cannot be written to a file.
+    Raises:
+        EnvError: the environment's `task` raised, or gave no task, or one that cannot be written to a file.
     """
     place = f"environment.task({split!r}, {index})"
     with blaming(environment, place):

@@ -57,7 +57,8 @@ class Sampling:
 def majority(samples: Samples) -> Sample:
     """The first of those that say what most say.
 
-    Source: self-consistency, arXiv:2203.11171; it votes on final answers, this on whole replies.
+    Source:
+        self-consistency, arXiv:2203.11171; it votes on final answers, this on whole replies.
     """
     count = Counter(sample.text for sample in samples)
     return max(samples, key=lambda sample: count[sample.text])
@@ -89,7 +90,10 @@ class Play:
     ) -> None:
         """A rollout's play.
 
-        Args: seed: the run's. step: whose rollout this is; both enter every sample's seed. recall: memory.
+        Args:
+            seed: the run's.
+            step: whose rollout this is; both enter every sample's seed.
+            recall: memory.
             votes: replies that `run` draws at every question; what most of them say is the answer.
         """
         self.environment = environment
@@ -110,7 +114,11 @@ class Play:
         return self._front.budget
 
     def task(self, split: Split, index: int) -> Task:
-        """The environment's task. Raises: Stuck: it never comes."""
+        """The environment's task.
+
+        Raises:
+            Stuck: it never comes.
+        """
         return self._watch.task(partial(task_of, self.environment), split, index)
 
     def start(self, task: Task, episode: int = 0) -> Cursor:
@@ -142,9 +150,14 @@ class Play:
 
         One whose prompt has outgrown its model's context is not asked: its samples are silent.
 
-        Args: draws: samples a speaker. roles: of these speakers alone. temperature: instead of the run's.
-        Raises: Unavailable: the engine failed, retries included. ConfigError: the first prompt of an
-            episode does not fit.
+        Args:
+            draws: samples a speaker.
+            roles: of these speakers alone.
+            temperature: instead of the run's.
+
+        Raises:
+            Unavailable: the engine failed, retries included.
+            ConfigError: the first prompt of an episode does not fit.
         """
         asked = [speaker for speaker in roles or point.roles if role_of(speaker) not in self._seats]
         requests = {speaker: self._request(cursor, point, speaker, draws, temperature) for speaker in asked}
@@ -161,8 +174,11 @@ class Play:
     ) -> list[Drawn]:
         """Plays on with the current team to the end, or to the first point where `until` holds.
 
-        Args: temperature: instead of the run's.
-        Returns: what it drew; the log is the cursor's.
+        Args:
+            temperature: instead of the run's.
+
+        Returns:
+            what it drew; the log is the cursor's.
         """
         drawn: list[Drawn] = []
         with self._watch:
@@ -183,7 +199,8 @@ class Play:
     async def together(self, *branches: Coroutine[Any, Any, T]) -> list[T | Unavailable]:
         """Runs branches side by side, the only way to go wide.
 
-        Returns: a result for each; one that met a fault is counted as dropped and gives the fault.
+        Returns:
+            a result for each; one that met a fault is counted as dropped and gives the fault.
         """
         with self._watch:
             return await self._front.together(branches)

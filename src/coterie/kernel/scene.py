@@ -82,8 +82,10 @@ class Scene:
     ) -> Coroutine[Any, Any, Reply]:
         """One role speaks; `await` it for the reply.
 
-        Args: prompt: a string (one user message) or chat messages. max_tokens: a limit on the
-            reply's tokens; None: the engine's. stop: strings that end the reply, left out of its text.
+        Args:
+            prompt: a string (one user message) or chat messages.
+            max_tokens: a limit on the reply's tokens; None: the engine's.
+            stop: strings that end the reply, left out of its text.
         """
         return self._noted(self._one(self._made, role, prompt, max_tokens, stop))
 
@@ -106,9 +108,12 @@ class Scene:
     ) -> Coroutine[Any, Any, Mapping[str, Reply] | list[Reply]]:
         """Roles speak at once; none sees another's reply. `await` it for the replies.
 
-        Args: prompts: one a role, `{role: prompt}`; or a list of `(role, prompt)`, in which a role may stand several
-            times: the sub-agents of an orchestrator. The list may be empty, and as long as the episode decides.
-        Returns: replies by role; of a list, in its order.
+        Args:
+            prompts: one a role, `{role: prompt}`; or a list of `(role, prompt)`, in which a role may stand several
+                times: the sub-agents of an orchestrator. The list may be empty, and as long as the episode decides.
+
+        Returns:
+            replies by role; of a list, in its order.
         """
         if isinstance(prompts, Mapping):
             return self._noted(self._all(self._made, prompts, max_tokens, stop))
@@ -121,11 +126,17 @@ class Scene:
         keeps in its module stays in that worker and is seen neither here nor by other workers, and is gone when a
         call crashes or takes too long. What it prints goes to standard error.
 
-        Args: function: module-level; its result depends on its arguments alone. args: JSON.
+        Args:
+            function: module-level; its result depends on its arguments alone.
+            args: JSON.
             effect: "external" when it changes the world; points after it are never branched.
-        Returns: the function's result as JSON, the same live and replayed.
-        Raises: CallError: it raised (the exception's name), took too long ("timeout") or ended its process
-            ("crash"); Unavailable never reaches `play`.
+
+        Returns:
+            the function's result as JSON, the same live and replayed.
+
+        Raises:
+            CallError: it raised (the exception's name), took too long ("timeout") or ended its process ("crash");
+                Unavailable never reaches `play`.
         """
         return self._noted(self._outside(self._made, function, args, effect))
 
@@ -146,7 +157,8 @@ class Scene:
     def reward(self, role: str | Reply, value: float, name: str = "local") -> None:
         """A local reward, bound to that role's latest sample.
 
-        Args: role: whose; or the reply itself, where the role has just said several at once.
+        Args:
+            role: whose; or the reply itself, where the role has just said several at once.
         """
         self._stage.reward(role, value, name)
 

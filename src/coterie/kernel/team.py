@@ -15,7 +15,8 @@ from coterie.kernel.group import Group
 class Team:
     """Roles and the policy that plays each.
 
-    Raises: ConfigError: it has no role.
+    Raises:
+        ConfigError: it has no role.
     """
 
     roles: Mapping[str, str]
@@ -63,10 +64,15 @@ def route(
     A sample that stands in several groups counts as one of the first, with the sum of its advantages times the groups'
     weights.
 
-    Args: advantages: for each group, one number a member. tasks: how many the step's groups came from,
-        before any was left out; None: these.
-    Returns: for every policy of the team, its graded samples, possibly none.
-    Raises: GroupError: a sample was drawn from another policy than its role's.
+    Args:
+        advantages: for each group, one number a member.
+        tasks: how many the step's groups came from, before any was left out; None: these.
+
+    Returns:
+        for every policy of the team, its graded samples, possibly none.
+
+    Raises:
+        GroupError: a sample was drawn from another policy than its role's.
     """
     routed: dict[str, list[Graded]] = {policy: [] for policy in team.policies}
     places: dict[int, int] = {}

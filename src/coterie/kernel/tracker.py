@@ -26,13 +26,16 @@ class Tracker:
     """Its settings: a subclass of Settings, where it has any."""
 
     def __init__(self, config: Settings | None = None) -> None:
-        """Args: config: None: its options' defaults."""
+        """Without a config, the defaults of its options."""
         self.config = self.options() if config is None else config
 
     def begin(self, folder: Path, tables: Mapping[str, Any], lines: Sequence[Line]) -> None:
         """A run begins, or goes on.
 
-        Args: folder: the run's. tables: its whole config. lines: what was logged before, where it goes on.
+        Args:
+            folder: the run's.
+            tables: its whole config.
+            lines: what was logged before, where it goes on.
         """
 
     def log(self, line: Line) -> None:

@@ -49,7 +49,7 @@ class Watch:
     )  # fmt: skip
 
     def __init__(self, limit_s: float = PLAY_TIMEOUT_S) -> None:
-        """Args: limit_s: seconds that one piece may take; the timer is a tenth of that late at most."""
+        """`limit_s` seconds for one piece; the timer is late by a tenth of that at most."""
         self.limit_s = limit_s
         self._began = 0.0
         self._seen = 0.0
@@ -65,7 +65,11 @@ class Watch:
     def over(self, what: Callable[[], str], function: Callable[..., T], *args: Any) -> T:
         """What a function returns.
 
-        Args: what: says what runs, for the message. Raises: Stuck: it took too long.
+        Args:
+            what: says what runs, for the message.
+
+        Raises:
+            Stuck: it took too long.
         """
         try:
             try:
@@ -85,7 +89,14 @@ class Watch:
             ) from late
 
     def task(self, make: Callable[..., T], split: str, index: int) -> T:
-        """An environment's task. Args: make: its method `task`. Raises: Stuck: it took too long."""
+        """An environment's task.
+
+        Args:
+            make: its method `task`.
+
+        Raises:
+            Stuck: it took too long.
+        """
         with self:
             return self.over(lambda: f"task({split!r}, {index})", make, split, index)
 
@@ -107,7 +118,7 @@ class Watch:
         """
         if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL:
             self._before = signal.signal(signal.SIGALRM, self._alarm)
-            signal.siginterrupt(signal.SIGALRM, False)  # what waits in C goes on waiting
+            signal.siginterrupt(signal.SIGALRM, False)  # a system call that waits is not interrupted
             signal.setitimer(signal.ITIMER_REAL, self.limit_s / LOOKS, self.limit_s / LOOKS)
         else:
             self._thread = threading.get_ident()
@@ -148,7 +159,7 @@ class Watch:
             if looks >= PATIENCE * LOOKS:
                 self._leave()
             with self._lock:
-                self._fired = True  # before the look: a piece that ends meanwhile waits for what is decided here
+                self._fired = True  # taken before looking: a piece that ends meanwhile waits until this has decided
                 if looks >= LOOKS and self._began == self._seen:
                     _raise_in(self._thread, Late)
                 else:
@@ -174,7 +185,9 @@ def _raise_in(thread: int, error: type[BaseException]) -> None:
 
 def _places(late: Late) -> str:
     """Where the environment's code was: its own outermost line, and the innermost where that is another."""
-    raised = late.__context__ if isinstance(late.__context__, Late) else late  # from another thread, then here again
+    raised = (
+        late.__context__ if isinstance(late.__context__, Late) else late
+    )  # the alarm is handled in another thread first, then here
     lines = [line for line in traceback.extract_tb(raised.__traceback__) if line.filename not in OURS]
     if not lines:
         return ""

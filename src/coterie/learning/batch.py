@@ -83,8 +83,9 @@ def rows_of(graded: Sequence[Graded], loss: Loss, *, groups: int | None = None) 
     number ("sequences"), or 1 / (tasks x members of the group) ("tasks"). Replies without advantage are zeros
     in these means: they are counted, and left out of the rows unless a KL term trains them.
 
-    Args: groups: how many the policy had in all, where `graded` is a part of them, which then stands for the whole;
-        None: these.
+    Args:
+        groups: how many the policy had in all, where `graded` is a part of them, which then stands for the whole;
+            None: these.
     """
     there = len({member.group for member in graded})
     scale = 1.0 if groups is None else groups / max(1, there)

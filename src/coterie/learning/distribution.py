@@ -11,9 +11,13 @@ import torch
 def log_distribution(logits: torch.Tensor, temperature: torch.Tensor | float, vocabulary: int) -> torch.Tensor:
     """Natural log-probabilities of log_softmax(logits / temperature), in float32.
 
-    Args: logits: (..., V), any float type. temperature: above 0; a number, or (..., 1). vocabulary:
-        ids from here on are padding of the embedding and get probability 0.
-    Returns: (..., V) float32.
+    Args:
+        logits: (..., V), any float type.
+        temperature: above 0; a number, or (..., 1).
+        vocabulary: ids from here on are padding of the embedding and get probability 0.
+
+    Returns:
+        (..., V) float32.
     """
     logits = logits.float()
     if vocabulary < logits.shape[-1]:
@@ -25,9 +29,15 @@ def log_distribution(logits: torch.Tensor, temperature: torch.Tensor | float, vo
 def nucleus(logprobs: torch.Tensor, top_p: float) -> torch.Tensor:
     """The distribution kept by top-p, renormalised: the fewest tokens whose probabilities reach top_p.
 
-    Args: logprobs: (B, V). top_p: in (0, 1]; 1 returns the input.
-    Returns: (B, V), -inf outside the nucleus.
-    Source: arXiv:1904.09751.
+    Args:
+        logprobs: (B, V).
+        top_p: in (0, 1]; 1 returns the input.
+
+    Returns:
+        (B, V), -inf outside the nucleus.
+
+    Source:
+        arXiv:1904.09751.
     """
     if top_p >= 1:
         return logprobs
@@ -43,8 +53,12 @@ def inverse_cdf(logprobs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     A row's choice depends on its own number alone, so a sample can be drawn again without the
     others of its wave.
 
-    Args: logprobs: (B, V). uniform: (B,) in [0, 1), float64, on the CPU.
-    Returns: (B,) int64, where logprobs are.
+    Args:
+        logprobs: (B, V).
+        uniform: (B,) in [0, 1), float64, on the CPU.
+
+    Returns:
+        (B,) int64, where logprobs are.
     """
     exact = "cpu" if logprobs.device.type == "mps" else logprobs.device  # mps has no float64
     cumulated = logprobs.to(exact).double().exp().cumsum(dim=-1)

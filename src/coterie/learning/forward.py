@@ -46,7 +46,11 @@ class Layout:
         return torch.tensor(values, dtype=torch.float32).repeat_interleave(self.lengths).to(device)
 
     def tokens(self, logprobs: torch.Tensor) -> Tokens:
-        """What a loss is told. Args: logprobs: (N,), of the trained tokens."""
+        """What a loss is told.
+
+        Args:
+            logprobs: (N,), of the trained tokens.
+        """
         device, lengths = logprobs.device, self.lengths
         return Tokens(
             logprobs=logprobs,
@@ -85,8 +89,11 @@ def lay_out(packs: Sequence[Pack]) -> Layout:
 def attention_mask(segments: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The additive mask of a layout: a token sees the prefix and its own segment, up to itself.
 
-    Args: segments: (B, T). Returns: (B, 1, T, T) of dtype, 0 or its least number. A bool mask would
-    be added as 0 and 1 by eager attention.
+    Args:
+        segments: (B, T).
+
+    Returns:
+        (B, 1, T, T) of dtype, 0 or its least number. A bool mask would be added as 0 and 1 by eager attention.
     """
     length = segments.shape[1]
     queries, keys = segments[:, :, None], segments[:, None, :]
@@ -113,7 +120,8 @@ class Scores:
 def score(model: Model, layout: Layout, dtype: torch.dtype) -> Scores:
     """Log-probability of each trained token, with entropy and steepness where it was sampled.
 
-    Args: dtype: what the network computes in; float32, or bfloat16 by autocast.
+    Args:
+        dtype: what the network computes in; float32, or bfloat16 by autocast.
     """
     device = model.device
     mask = attention_mask(layout.segments.to(device), dtype)

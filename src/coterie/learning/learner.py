@@ -54,8 +54,11 @@ class Learner(Protocol):
     def update(self, experience: Mapping[str, Sequence[Graded]], step: int) -> dict[str, Learned]:
         """One rollout's optimizer steps, for every policy that has something to learn.
 
-        Returns: metrics by policy; one without rows has none, and its weights are bit-identical afterwards.
-        Raises: UpdateError: a loss or gradient is not finite; no policy's weights have moved in that optimizer step.
+        Returns:
+            metrics by policy; one without rows has none, and its weights are bit-identical afterwards.
+
+        Raises:
+            UpdateError: a loss or gradient is not finite; no policy's weights have moved in that optimizer step.
         """
         ...
 
@@ -75,7 +78,9 @@ class Learner(Protocol):
 class LocalLearner:
     """Trains the policies of a team in this process.
 
-    Args: policies: by name; their weights are changed in place. total_steps: what the schedules run over.
+    Args:
+        policies: by name; their weights are changed in place.
+        total_steps: what the schedules run over.
     """
 
     def __init__(self, policies: Mapping[str, Policy], loss: Loss, total_steps: int, *, seed: int = 0) -> None:
@@ -100,9 +105,12 @@ class LocalLearner:
     def update(self, experience: Mapping[str, Sequence[Graded]], step: int) -> dict[str, Learned]:
         """One rollout's optimizer steps, for every policy that has rows.
 
-        Returns: metrics by policy; a policy without rows has none and is bit-identical afterwards.
-        Raises: UpdateError: a loss or gradient is not finite; the weights of this optimizer step are
-            untouched, for all policies.
+        Returns:
+            metrics by policy; a policy without rows has none and is bit-identical afterwards.
+
+        Raises:
+            UpdateError: a loss or gradient is not finite; the weights of this optimizer step are untouched, for all
+                policies.
         """
         totals: dict[str, _Totals] = {}
         parts = {name: self._parts(name, graded, step) for name, graded in experience.items() if graded}

@@ -36,7 +36,14 @@ class Tokens:
     lengths: Tensor
 
     def row_means(self, values: Tensor) -> Tensor:
-        """Of each token, the mean of its row. Args: values: (N,). Returns: (N,), with their gradient."""
+        """Of each token, the mean of its row.
+
+        Args:
+            values: (N,).
+
+        Returns:
+            (N,), with their gradient.
+        """
         sums = values.new_zeros(len(self.lengths)).index_add(0, self.rows, values)
         return (sums / self.lengths)[self.rows]
 
@@ -75,8 +82,11 @@ class Loss(Settings):
         """What a reply is trained with: its advantage, less what its length is charged.
 
         The charge rises linearly from `overlong_from` tokens on, and is `overlong_penalty` from `overlong_buffer`
-        tokens later. Source: DAPO's soft punishment, arXiv:2503.14476 eq. 13, which takes it from the reward before
-        replies are compared; here it is taken after, so that it does not depend on how long the others are.
+        tokens later.
+
+        Source:
+            DAPO's soft punishment, arXiv:2503.14476 eq. 13, which takes it from the reward before replies are
+            compared; here it is taken after, so that it does not depend on how long the others are.
         """
         if self.overlong_from is None:
             return advantage
@@ -92,7 +102,11 @@ class Loss(Settings):
     def __call__(self, batch: Tokens, reference: Tensor | None = None) -> Tensor:
         """The loss of each token: its policy term plus `kl` times its KL term.
 
-        Args: reference: (N,), the reference's log-probabilities; only where kl > 0. Returns: (N,).
+        Args:
+            reference: (N,), the reference's log-probabilities; only where kl > 0.
+
+        Returns:
+            (N,).
         """
         losses = self.tokens(batch)
         if self.kl:
@@ -118,7 +132,8 @@ class Clip(Loss):
     def tokens(self, batch: Tokens) -> Tensor:
         """-min(ratio A, clip(ratio, 1 - epsilon, 1 + epsilon_high) A), a token.
 
-        Source: PPO, arXiv:1707.06347 eq. 7; the wider upper bound is DAPO's, arXiv:2503.14476 eq. 10.
+        Source:
+            PPO, arXiv:1707.06347 eq. 7; the wider upper bound is DAPO's, arXiv:2503.14476 eq. 10.
         """
         ratio = self.ratio(batch)
         return -(ratio * batch.advantages).minimum(ratio.clamp(1 - self.epsilon, 1 + self._high) * batch.advantages)
@@ -170,7 +185,9 @@ def kl_k3(logprobs: Tensor, reference: Tensor) -> Tensor:
 
     Never negative, unbiased. Its own gradient is that of the forward KL; multiplied by the ratio,
     as in `Loss.__call__`, the gradient is that of the reverse KL.
-    Source: Schulman, "Approximating KL divergence" (2020).
+
+    Source:
+        Schulman, "Approximating KL divergence" (2020).
     """
     difference = logprobs - reference
     return (-difference).exp() - 1 + difference

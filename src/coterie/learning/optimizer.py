@@ -42,7 +42,8 @@ class OptimizerConfig(Settings):
 def learning_rate(config: OptimizerConfig, step: int, total: int) -> float:
     """The rate of a step, 0 <= step < total.
 
-    Raises: ValueError: total is not positive.
+    Raises:
+        ValueError: total is not positive.
     """
     if total <= 0:
         raise ValueError(f"a schedule needs a positive number of steps, not {total}")

@@ -50,6 +50,6 @@ class Policy:
 
     def render(self, prompt: LoggedPrompt, role: str) -> tuple[int, ...]:
         """The token ids of a prompt, ready for the role's reply."""
-        if self._renderer is None:  # a tokenizer of its own: the engine's thread decodes with the other
+        if self._renderer is None:  # the learner's own copy, because the engine's thread uses the other one
             self._renderer = Renderer(copy.deepcopy(self.model.tokenizer), self.name, self.template)
         return self._renderer(prompt, role)

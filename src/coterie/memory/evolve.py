@@ -64,9 +64,12 @@ def told_by(environment: Environment, recall: Recall, task: Task, log: Log) -> E
 def evolve(store: Store, episodes: Sequence[Episode], config: MemoryConfig) -> tuple[Store, Counter[str]]:
     """The next snapshot, once an iteration, when every reward is in.
 
-    Args: episodes: of this iteration, whole ones, in any order.
-    Returns: the store, and how many entries were added, known again, refused, quarantined, deleted, evicted; or
-        that the iteration was "skipped": its episodes were too few or all alike, and tell nothing.
+    Args:
+        episodes: of this iteration, whole ones, in any order.
+
+    Returns:
+        the store, and how many entries were added, known again, refused, quarantined, deleted, evicted; or that the
+        iteration was "skipped": its episodes were too few or all alike, and tell nothing.
     """
     now = store.iteration + 1
     counts: Counter[str] = Counter()

@@ -35,7 +35,7 @@ def sanitised(text: str, longest: int) -> tuple[str, bool]:
     changed = sum(unicodedata.category(char)[0] == "C" and not char.isspace() for char in plain)
     plain = " ".join("".join(" " if unicodedata.category(char)[0] in "CZ" else char for char in plain).split())
     changed += sum(len(match) for match in MARKUP.findall(plain))
-    while (shorter := MARKUP.sub("·", plain)) != plain:  # what is left may read as markup again
+    while (shorter := MARKUP.sub("·", plain)) != plain:  # what remains may form new markup
         plain = shorter
     return plain[:longest].strip(), changed > TAMPERED * max(1, len(plain) + changed)
 

@@ -17,9 +17,9 @@ def answers() -> bool:
     question = urllib.request.Request(ENDPOINT, method="HEAD")  # noqa: S310  (the hub's address, set by a person)
     try:
         urllib.request.urlopen(question, timeout=PATIENCE_S).close()  # noqa: S310
-    except urllib.error.HTTPError:  # an answer, if not a kind one
+    except urllib.error.HTTPError:  # any answer, even an error, shows that the hub can be reached
         return True
     except (OSError, ValueError) as error:
-        # it is there, if its certificate is the trouble; how it is trusted is its client's
+        # the hub is there and only its certificate fails, which is for its client to handle
         return isinstance(getattr(error, "reason", None), ssl.SSLError)
     return True

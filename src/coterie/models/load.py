@@ -56,8 +56,12 @@ class Model:
 
         So the layer is asked for what is wanted alone, inside the one call that sharded networks allow.
 
-        Args: ids: (B, T). read: called with the last hidden states (B, T, H) and the output layer's own forward.
-        Returns: what `read` returns.
+        Args:
+            ids: (B, T).
+            read: called with the last hidden states (B, T, H) and the output layer's own forward.
+
+        Returns:
+            what `read` returns.
         """
         head: Any = self.net.get_output_embeddings()
         forward = head.forward
@@ -72,9 +76,12 @@ class Model:
 def load_model(source: str, *, device: str = "cpu", where: str = "model") -> Model:
     """A model in float32, in evaluation mode (no dropout).
 
-    Args: source: a folder, a Hugging Face id, or the name of a starter. where: names the setting in errors.
-    Raises: ConfigError: nothing loadable is there, or it is not a causal language model with a
-        chat template.
+    Args:
+        source: a folder, a Hugging Face id, or the name of a starter.
+        where: names the setting in errors.
+
+    Raises:
+        ConfigError: nothing loadable is there, or it is not a causal language model with a chat template.
     """
     if not source:
         raise ConfigError(
@@ -93,7 +100,7 @@ def load_model(source: str, *, device: str = "cpu", where: str = "model") -> Mod
     if folder.is_dir() and not (folder / "config.json").exists():
         raise ConfigError(f"{where} = '{source}': this folder holds no model (config.json is missing)")
     try:
-        if not folder.exists() and not hub.answers():  # else each of its files is asked for, five times
+        if not folder.exists() and not hub.answers():  # otherwise the library tries each of its files five times
             name = snapshot_download(source, local_files_only=True)
         net = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
         tokenizer = AutoTokenizer.from_pretrained(name)
@@ -110,7 +117,8 @@ def load_model(source: str, *, device: str = "cpu", where: str = "model") -> Mod
 def prepare(net: PreTrainedModel, tokenizer: Any, where: str = "model") -> Model:
     """A network and a tokenizer as a Model.
 
-    Raises: ConfigError: no chat template, no stop token, or logits that are changed after the output layer.
+    Raises:
+        ConfigError: no chat template, no stop token, or logits that are changed after the output layer.
     """
     if not tokenizer.chat_template:
         raise ConfigError(f"{where}: the tokenizer has no chat template; use an instruct model")
@@ -172,12 +180,18 @@ def fingerprint(model: Model) -> str:
 
 def checkpoint_activations(net: PreTrainedModel) -> None:
     """Has a network compute its layers again in the backward pass, in training mode."""
-    enable = getattr(net, "activation_checkpointing_enable", None) or net.gradient_checkpointing_enable  # before 5.20
+    enable = (
+        getattr(net, "activation_checkpointing_enable", None) or net.gradient_checkpointing_enable
+    )  # the name that transformers had before 5.20
     enable()
 
 
 def save_model(model: Model, folder: Path, weights: Mapping[str, torch.Tensor] | None = None) -> None:
-    """Writes an ordinary Hugging Face folder. Args: weights: None: those that the network has."""
+    """Writes an ordinary Hugging Face folder.
+
+    Args:
+        weights: None: those that the network has.
+    """
     model.net.save_pretrained(folder, state_dict=None if weights is None else dict(weights))
     model.tokenizer.save_pretrained(folder)
 

@@ -22,9 +22,13 @@ PLACEHOLDER = "\ue000{}\ue001"
 class Renderer:
     """Renders prompts for one policy.
 
-    Args: tokenizer: a Hugging Face tokenizer with a chat template. policy: whose replies may be
-        put in by their ids. template: variables the chat template takes, such as enable_thinking.
-    Raises: ConfigError: there is no chat template.
+    Args:
+        tokenizer: a Hugging Face tokenizer with a chat template.
+        policy: whose replies may be put in by their ids.
+        template: variables the chat template takes, such as enable_thinking.
+
+    Raises:
+        ConfigError: there is no chat template.
     """
 
     def __init__(self, tokenizer: Any, policy: str, template: Mapping[str, Any] | None = None) -> None:
@@ -39,8 +43,11 @@ class Renderer:
     def __call__(self, prompt: LoggedPrompt, role: str = "") -> tuple[int, ...]:
         """Token ids of a prompt, the generation prompt included.
 
-        Args: role: who is asked; its own earlier replies, as assistant messages, go in by their ids.
-        Raises: ConfigError: the chat template leaves a message out.
+        Args:
+            role: who is asked; its own earlier replies, as assistant messages, go in by their ids.
+
+        Raises:
+            ConfigError: the chat template leaves a message out.
         """
         messages = (ChatMessage("user", prompt),) if isinstance(prompt, str) else prompt
         first, *others = self._scaffold(tuple(message.role for message in messages))

@@ -29,8 +29,12 @@ class Series:
 def line_chart(series: Sequence[Series], title: str, *, share: bool = False) -> str:
     """Lines over steps, with what is needed to read them.
 
-    Args: title: for readers who hear it. share: the y axis is 0 to 1, in percent.
-    Returns: an <svg> whose text takes the colour around it.
+    Args:
+        title: for readers who hear it.
+        share: the y axis is 0 to 1, in percent.
+
+    Returns:
+        an <svg> whose text takes the colour around it.
     """
     points = [point for line in series for point in line.points]
     xs = [x for x, _ in points] or [0.0]
@@ -73,8 +77,9 @@ def line_chart(series: Sequence[Series], title: str, *, share: bool = False) -> 
 def tree_picture(points: Sequence[Sequence[tuple[float, float, bool]]], title: str) -> str:
     """A training tree: a column a point, a dot a candidate, a line along what was committed.
 
-    Args: points: for each, (return, advantage, committed) of its candidates; the better are higher, and
-        green above their group, red below, grey where nothing was to be learned.
+    Args:
+        points: for each, (return, advantage, committed) of its candidates; the better are higher, and green above
+            their group, red below, grey where nothing was to be learned.
     """
     step, height = 56, 120
     width = step * len(points) + 20

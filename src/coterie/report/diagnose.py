@@ -58,7 +58,9 @@ class Concern:
 def concerns(lines: Sequence[Line], roles: Sequence[str]) -> list[Concern]:
     """What is wrong at the last of a run's lines, by role in the order given.
 
-    Args: lines: of metrics.jsonl, from the first. roles: the team's.
+    Args:
+        lines: of metrics.jsonl, from the first.
+        roles: the team's.
     """
     trained = [line for line in lines if "groups/total" in line]
     success = [line["validation/success"] for line in lines if "validation/success" in line]

@@ -40,7 +40,7 @@ class Display(Tracker):
     """What a training run shows while it goes on: on a terminal, in a notebook's cell, or line by line."""
 
     def __init__(self, config: Settings | None = None, *, console: Console | None = None) -> None:
-        """Args: console: where to; None: standard output, or the output of a notebook's cell."""
+        """To a console; without one, to standard output or the output of a notebook's cell."""
         super().__init__(config)
         self._console = console or SafeConsole(highlight=False)
         self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
@@ -168,8 +168,13 @@ class Cell:
 def time_left(lines: Sequence[Line], steps: int, every: int) -> float:
     """Seconds that a run still takes: steps at the median pace of the latest, and the validations that are due.
 
-    Args: lines: of metrics.jsonl so far. steps: of the run. every: steps between validations.
-    Returns: not a number before the first step.
+    Args:
+        lines: of metrics.jsonl so far.
+        steps: of the run.
+        every: steps between validations.
+
+    Returns:
+        not a number before the first step.
     """
     paces = [line["time/step"] - line.get("time/eval", 0.0) for line in lines if "time/step" in line]
     if not paces:

@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 
 def evaluation_json(evaluation: Evaluation, changes: Sequence[Change], passed: Mapping[int, float], votes: int) -> str:
-    """One JSON object. Args: passed: pass@k by k. votes: replies drawn at a question."""
+    """One JSON object.
+
+    Args:
+        passed: pass@k by k.
+        votes: replies drawn at a question.
+    """
     left_out = {"solved", "noted", "kinds"}
     whole = {key: value for key, value in dataclasses.asdict(evaluation).items() if key not in left_out}
     whole |= {

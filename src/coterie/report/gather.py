@@ -54,9 +54,12 @@ class Measured:
 def report(folders: Sequence[Path], *, tasks: int = 200, progress: Callable[[str], None] = lambda line: None) -> str:
     """Runs as one HTML page that needs no network and runs no script.
 
-    Args: tasks: validation tasks played to compare roles and the start with the end, in the first run;
-        0: nothing is played.
-    Raises: CheckpointError: a folder is no run, or holds nothing yet.
+    Args:
+        tasks: validation tasks played to compare roles and the start with the end, in the first run; 0: nothing is
+            played.
+
+    Raises:
+        CheckpointError: a folder is no run, or holds nothing yet.
     """
     runs = [Run.open(folder) for folder in folders]
     lines = [run.metrics() for run in runs]

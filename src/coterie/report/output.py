@@ -37,7 +37,7 @@ def say(text: str, err: bool = False) -> None:
     """Prints for people and machines alike: the one way out of a command, and it is safe."""
     try:
         typer.echo(plain(text), err=err)
-    except BrokenPipeError as error:  # typer would take it for a failure
+    except BrokenPipeError as error:  # typer would report a broken pipe as a failure
         raise Unheard from error
     except OSError as error:
         told = f"the output could not be written: {error.strerror}; make room, or send it elsewhere"
@@ -50,7 +50,11 @@ def kept_for_json(as_json: bool) -> AbstractContextManager[object]:
 
 
 def interrupted(message: str = "", code: int = INTERRUPTED) -> NoReturn:
-    """Says so and leaves. Args: message: instead of "interrupted"."""
+    """Says so and leaves.
+
+    Args:
+        message: instead of "interrupted".
+    """
     say(f"\ncoterie: {one_line(message) or 'interrupted'}", err=True)
     sys.exit(code)
 
@@ -85,7 +89,7 @@ def ctrl_c(number: int, frame: FrameType | None) -> NoReturn:
 def serve(app: typer.Typer) -> NoReturn:
     """Runs a command line: a person's mistake is one line and exit code 2, a bug keeps its traceback."""
     prepare_streams()
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else a shell has it ignored
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell may have set it to be ignored
         signal.signal(signal.SIGINT, ctrl_c)
     if len(sys.argv) == 1:
         sys.argv.append("--help")
@@ -99,11 +103,11 @@ def serve(app: typer.Typer) -> NoReturn:
         sys.exit(2)
     except USAGE_ERRORS as error:  # pyright: ignore[reportGeneralTypeIssues]
         message = one_line(error.format_message()).rstrip(".")
-        if message.endswith("(-)"):  # of an arrow, whose head the shell has taken
+        if message.endswith("(-)"):  # the shell has taken the head of the arrow for a redirection
             message += "; quote what holds an arrow, as in 'A -> B', and look after B: the shell has emptied that file"
         say(f"coterie: {message[:1].lower()}{message[1:]}; see coterie --help", err=True)
         sys.exit(2)
-    except (BrokenPipeError, Unheard):  # whoever read has gone, as `| head` does
+    except (BrokenPipeError, Unheard):  # the reader has left, as in `| head`
         from coterie.report.terminal import drop
 
         drop(sys.stdout)
@@ -111,5 +115,5 @@ def serve(app: typer.Typer) -> NoReturn:
     except typer.Abort:
         interrupted()
     except Exception:
-        sys.excepthook = show_bug  # not before: typer puts in one of its own
+        sys.excepthook = show_bug  # set last, because typer sets a hook of its own
         raise

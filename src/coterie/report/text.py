@@ -119,7 +119,9 @@ def _indented(text: str, first: str) -> list[str]:
 def memory_text(store: Store, config: MemoryConfig, role: str | None, queries: Collection[str]) -> str:
     """A store as a person reads it: entries by role, the strongest first.
 
-    Args: role: of this one alone. queries: held out; entries from nearly one of them are told.
+    Args:
+        role: of this one alone.
+        queries: held out; entries from nearly one of them are told.
     """
     if config.mode == "off":
         return "this run remembers nothing: memory.mode = 'off'"

@@ -35,7 +35,11 @@ class Ablation:
 
     @classmethod
     def parse(cls, kind: Kind, text: str) -> Ablation:
-        """What a person wrote. Raises: ConfigError: it is not of the form the kind takes."""
+        """What a person wrote.
+
+        Raises:
+            ConfigError: it is not of the form the kind takes.
+        """
         if kind not in get_args(Kind):
             raise ConfigError(
                 f"unknown ablation '{kind}'{nearest(kind, get_args(Kind))}; it is {' or '.join(get_args(Kind))}"
@@ -99,11 +103,16 @@ class Change:
 def paired(before: Sequence[float], after: Sequence[float]) -> tuple[float, float, float]:
     """The mean change over tasks, and its 95 % interval.
 
-    Args: before, after: success by task, each in [0, 1], in one order.
-    Returns: change, low, high, all in [-1, 1].
-    Source: the adjusted Wald interval of Agresti and Min (2005, Statistics in Medicine 24:729) for
-        matched pairs: half an observation is added to each cell, so that it has a width where no
-        task changed. For several episodes a task the same with their mean.
+    Args:
+        before, after: success by task, each in [0, 1], in one order.
+
+    Returns:
+        change, low, high, all in [-1, 1].
+
+    Source:
+        the adjusted Wald interval of Agresti and Min (2005, Statistics in Medicine 24:729) for matched pairs: half
+        an observation is added to each cell, so that it has a width where no task changed. For several episodes a
+        task the same with their mean.
     """
     differences = [later - earlier for earlier, later in zip(before, after, strict=True)]
     total, count = sum(differences), len(differences) + 2

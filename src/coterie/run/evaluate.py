@@ -67,8 +67,12 @@ class Evaluation:
 def at_k(values: Sequence[float], episodes: int, k: int) -> float:
     """The expected best of k episodes of a task, a mean over tasks; of solved episodes, pass@k.
 
-    Args: values: of every episode, task by task. episodes: of a task, at least k.
-    Source: unbiased without replacement, as pass@k = 1 - C(n - m, k) / C(n, k), arXiv:2107.03374.
+    Args:
+        values: of every episode, task by task.
+        episodes: of a task, at least k.
+
+    Source:
+        unbiased without replacement, as pass@k = 1 - C(n - m, k) / C(n, k), arXiv:2107.03374.
     """
     if not 1 <= k <= episodes:
         raise ValueError(f"the best of {k} needs {k} episodes a task, not {episodes}")
@@ -80,7 +84,9 @@ def at_k(values: Sequence[float], episodes: int, k: int) -> float:
 def wilson(share: float, trials: int) -> tuple[float, float]:
     """The 95 % Wilson interval of a share.
 
-    Args: share: successes / trials, or a mean over trials of values in [0, 1]. trials: at least 1.
+    Args:
+        share: successes / trials, or a mean over trials of values in [0, 1].
+        trials: at least 1.
     """
     middle = share + Z95**2 / (2 * trials)
     half = Z95 * math.sqrt(share * (1 - share) / trials + Z95**2 / (4 * trials**2))
@@ -105,11 +111,16 @@ def evaluate_team(
 ) -> Evaluation:
     """Plays the first `tasks` tasks of a split.
 
-    Args: sampled: episodes a task at the sampling's temperature; 0: one, greedy. seed: of sampling.
-        seats: roles that no policy plays. recall: memory, which playing does not change. votes: replies drawn at every
-        question, at the sampling's temperature; what most of them say is the answer. progress: called with (tasks
-        done, tasks).
-    Raises: ConfigError: the split has fewer tasks, or none are asked for.
+    Args:
+        sampled: episodes a task at the sampling's temperature; 0: one, greedy.
+        seed: of sampling.
+        seats: roles that no policy plays.
+        recall: memory, which playing does not change.
+        votes: replies drawn at every question, at the sampling's temperature; what most of them say is the answer.
+        progress: called with (tasks done, tasks).
+
+    Raises:
+        ConfigError: the split has fewer tasks, or none are asked for.
     """
     for name, value, least in (("tasks", tasks, 1), ("votes", votes, 1), ("sampled", sampled, 0)):
         if value < least:

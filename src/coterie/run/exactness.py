@@ -50,7 +50,7 @@ def exactness(config: Config) -> dict[str, str]:
     """
     tables = config.tables()
     tables["train"] = {key: value for key, value in tables["train"].items() if key != "steps"}
-    tables["policies"] = {  # their models: by content
+    tables["policies"] = {  # model folders are compared by their content
         name: policy.model_dump(exclude={"model"}) for name, policy in config.policies.items()
     }
     del tables["trackers"]
@@ -65,7 +65,11 @@ def exactness(config: Config) -> dict[str, str]:
 
 
 def circumstances(config: Config, exact: Mapping[str, str]) -> dict[str, Any]:
-    """What about.json says of a new run. Args: exact: what it rests on, by name."""
+    """What about.json says of a new run.
+
+    Args:
+        exact: what it rests on, by name.
+    """
     packages = ("coterie", "torch", "transformers", "tokenizers", "pydantic", "numpy")
     try:
         git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
@@ -96,7 +100,7 @@ def _source(settings: Settings, made: type | None = None, base: type = Settings)
         files.add(file)
         waiting |= {name: origin for name, origin in _imported(module, file).items() if origin not in files}
     digest = hashlib.sha256()
-    for _, content in sorted((Path(file).name, _content(file)) for file in files):  # wherever they lie
+    for _, content in sorted((Path(file).name, _content(file)) for file in files):  # whatever path they lie at
         digest.update(content)
     for file in itertools.chain.from_iterable(map(_named, _strings(settings.model_dump(mode="json")))):
         digest.update(file.read_bytes())
@@ -132,17 +136,17 @@ def _named(text: str) -> list[Path]:
 
 def _imported(module: str, file: str) -> dict[str, str]:
     """Files of one's own that a module of one's own imports, wherever in it, by name: nothing that is installed."""
-    if _installed(file) or not file.endswith(".py"):  # what is compiled is read whole, and imports unseen
+    if _installed(file) or not file.endswith(".py"):  # a compiled module is read whole; what it imports cannot be seen
         return {}
     package = module if Path(file).name == "__init__.py" else module.rpartition(".")[0]
     names: set[str] = set()
-    if (tree := tree_of(_content(file))) is None:  # nobody has imported it yet, and who does is told
+    if (tree := tree_of(_content(file))) is None:  # it does not parse, and whoever imports it gets the error
         return {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            with contextlib.suppress(ImportError):  # a relative one that the file tried, and could not
+            with contextlib.suppress(ImportError):  # a relative import beyond its package fails when it runs, too
                 home = resolve_name("." * node.level + (node.module or ""), package)
                 names |= {f"{home}.{alias.name}" for alias in node.names}  # a name may be a module
     whole = {".".join(parts[:end]) for parts in (name.split(".") for name in names) for end in range(1, len(parts) + 1)}

@@ -31,7 +31,11 @@ def identity(file: int | Path) -> tuple[int, int, int]:
 def write_whole(path: Path, content: str | bytes, advice: str) -> None:
     """Writes a file aside and renames it, so that it is whole or not there.
 
-    Args: advice: what to do where it cannot be written. Raises: CheckpointError: it cannot.
+    Args:
+        advice: what to do where it cannot be written.
+
+    Raises:
+        CheckpointError: it cannot.
     """
     aside = path.with_name(f".{path.name}")
     with whole(path, advice, aside):
@@ -48,7 +52,7 @@ def whole(path: Path, advice: str, aside: Path | None = None) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:  # what torch and safetensors raise on a full disk
-        with contextlib.suppress(OSError):  # its folder may be gone, or no folder
+        with contextlib.suppress(OSError):  # the folder may be gone, or a file may stand in its place
             _remove(aside)
         reason = (isinstance(error, OSError) and error.strerror) or str(error).splitlines()[0]
         raise CheckpointError(
@@ -73,6 +77,11 @@ def _is_full(error: Exception) -> bool:
     return not isinstance(error, OSError) or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+def resuming(folder: Path) -> str:
+    """The command by which a run goes on."""
+    return command("train", "--resume", folder)
+
+
 def check_free(folder: Path) -> None:
     """Raises CheckpointError: a run is to be made where something is."""
     try:
@@ -80,7 +89,7 @@ def check_free(folder: Path) -> None:
     except OSError as error:
         raise CheckpointError(f"{one_line(str(folder)):.80} cannot be a folder's name: {error.strerror}") from error
     if there:
-        go_on = f", or go on with: {command('train', '--resume', folder)}" if (folder / "config.toml").exists() else ""
+        go_on = f", or go on with: {resuming(folder)}" if (folder / "config.toml").exists() else ""
         raise CheckpointError(f"{folder} exists; choose another folder with --out{go_on}")
 
 
@@ -95,7 +104,8 @@ def files_in(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
+    """Has a file, or a folder's list of names, written to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

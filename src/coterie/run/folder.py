@@ -1,7 +1,6 @@
 """Run folders: what a run leaves on disk, and how it goes on as if it had never stopped.
 
 Everything is written aside and renamed whole, so a partial file is never taken for a whole one.
-A checkpoint lists its files with size and hash; one that does not match is refused by name.
 There is no random state to save: every seed is derived (`seeds.py`).
 """
 
@@ -12,13 +11,11 @@ import fcntl
 import gzip
 import json
 import os
-import shlex
-import shutil
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -31,29 +28,12 @@ from coterie.kernel.episode import Log
 from coterie.kernel.loops import drive
 from coterie.kernel.mistakes import task_of
 from coterie.kernel.safe import command, one_line
+from coterie.run.checkpoints import Checkpoints
 from coterie.run.exactness import MENDS, circumstances
-from coterie.run.files import (
-    MANIFEST,
-    _flush,
-    check_free,
-    files_in,
-    fingerprint_of,
-    identity,
-    steps_in,
-    unread,
-    whole,
-    write_whole,
-)
-from coterie.run.records import METRICS, PLAYED, PROGRESS, About, Played, Progress
+from coterie.run.files import check_free, identity, resuming, steps_in, unread, whole, write_whole
+from coterie.run.records import METRICS, PLAYED, About, Played
 
-REPLACED = ".replaced-"
-"""How a checkpoint is called while another of the same step takes its place."""
-PRUNED = ".pruned-"
-"""How it is called while it is being removed."""
-RETRIES = 20
-"""How often a reader looks again for a checkpoint that the run has just replaced."""
 BUGS: TypeAdapter[tuple[Split, int, Log]] = TypeAdapter(tuple[Split, int, Log])
-MANIFESTS: TypeAdapter[dict[str, list[int | str]]] = TypeAdapter(dict[str, list[int | str]])
 
 
 class Run:
@@ -61,6 +41,7 @@ class Run:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.checkpoints = Checkpoints(folder / "checkpoints", self._check_there)
         self._held: tuple[int, int, int] | None = None
         """This process and the lock's file, while it holds the lock."""
 
@@ -71,8 +52,11 @@ class Run:
     def create(cls, folder: Path, config: Config, exact: Mapping[str, str] | None = None) -> Run:
         """Makes the folder of a new run, whole: one that has a folder can go on.
 
-        Args: exact: what exactness rests on beside the versions, by name.
-        Raises: CheckpointError: it exists, or cannot be written.
+        Args:
+            exact: what exactness rests on beside the versions, by name.
+
+        Raises:
+            CheckpointError: it exists, or cannot be written.
         """
         check_free(folder)
         aside = folder.with_name(f".{folder.name}-{os.getpid()}")
@@ -86,7 +70,11 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path) -> Run:
-        """An existing run. Raises: CheckpointError: this is not one."""
+        """An existing run.
+
+        Raises:
+            CheckpointError: this is not one.
+        """
         if folder.is_file():
             raise CheckpointError(f"{folder} is a file; name the folder of a run")
         if not (folder / "config.toml").is_file():
@@ -101,9 +89,14 @@ class Run:
     def check_exact(self, exact: Mapping[str, str], step: int, *, lines: int = 0, anyway: bool = False) -> None:
         """Compares what this run was computed with so far with what is here now.
 
-        Args: exact: what is here, by name. step: where the run goes on. lines: of metrics, that there are up to
-            there. anyway: a difference is written to about.json instead of refused.
-        Raises: CheckpointError: something differs, or about.json is damaged.
+        Args:
+            exact: what is here, by name.
+            step: where the run goes on.
+            lines: of metrics, that there are up to there.
+            anyway: a difference is written to about.json instead of refused.
+
+        Raises:
+            CheckpointError: something differs, or about.json is damaged.
         """
         about = self.about()
         differs = self.differences(exact)
@@ -123,7 +116,11 @@ class Run:
             self._write("about.json", json.dumps(about, indent=1))
 
     def differences(self, exact: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-        """What is not as it was when this run was computed: before and now, by name. Args: exact: what is here."""
+        """What is not as it was when this run was computed: before and now, by name.
+
+        Args:
+            exact: what is here.
+        """
         before = self.about()["exact"]
         told = {name: (before.get(name, "unknown"), exact.get(name, "unknown")) for name in {**before, **exact}}
         return {name: (was, now) for name, (was, now) in told.items() if was != now}
@@ -138,7 +135,11 @@ class Run:
         self._write("config.toml", _whole_config(config, self.folder))
 
     def about(self) -> dict[str, Any]:
-        """What about.json says. Raises: CheckpointError: it is missing or damaged."""
+        """What about.json says.
+
+        Raises:
+            CheckpointError: it is missing or damaged.
+        """
         file = self.folder / "about.json"
         try:
             return About.model_validate_json(file.read_bytes()).model_dump(exclude_unset=True)
@@ -150,7 +151,11 @@ class Run:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the run for this process. Raises: CheckpointError: another one has it, or it is read-only."""
+        """Holds the run for this process.
+
+        Raises:
+            CheckpointError: another one has it, or it is read-only.
+        """
         with contextlib.ExitStack() as stack:
             try:
                 lock = stack.enter_context((self.folder / "lock").open("a"))
@@ -176,7 +181,11 @@ class Run:
             os.fsync(file.fileno())
 
     def metrics(self) -> list[dict[str, float]]:
-        """Every whole line of metrics.jsonl. Raises: CheckpointError: one of them is damaged."""
+        """Every whole line of metrics.jsonl.
+
+        Raises:
+            CheckpointError: one of them is damaged.
+        """
         file = self.folder / "metrics.jsonl"
         try:
             lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
@@ -184,7 +193,7 @@ class Run:
             raise CheckpointError(f"{file} {unread(error)}; put it back") from error
         kept: list[dict[str, float]] = []
         for number, line in enumerate(lines, 1):
-            if line.endswith(b"\n"):  # the last may be half written
+            if line.endswith(b"\n"):  # the last line may be half written
                 try:
                     kept.append(METRICS.validate_json(line))
                     if kept[-1]["step"] % 1 != 0:  # NaN and infinity too
@@ -201,7 +210,11 @@ class Run:
         self._write(f"episodes/step-{step:05d}.jsonl.gz", gzip.compress(lines, mtime=0))
 
     def episodes(self, step: int) -> list[Played]:
-        """A saved rollout. Raises: CheckpointError: this step was not saved, or cannot be read."""
+        """A saved rollout.
+
+        Raises:
+            CheckpointError: this step was not saved, or cannot be read.
+        """
         file = self.folder / f"episodes/step-{step:05d}.jsonl.gz"
         saved = self.saved_episodes()
         if step not in saved:
@@ -220,7 +233,7 @@ class Run:
     def check_begun(self) -> None:
         """Raises CheckpointError: steps were made, and no checkpoint of them is left to go on from."""
         made = int(max((line["step"] for line in self.metrics()), default=0))
-        if made and not self.checkpoints():
+        if made and not self.checkpoints.steps():
             raise CheckpointError(
                 f"{self.folder} has made {made} steps, and its checkpoints are gone; put them back, or start a new run"
             )
@@ -236,7 +249,7 @@ class Run:
                         f"{self.folder} was run with {table}.{key} = {was!r}, not {now!r}; a run goes on with its own "
                         "config, but for train.steps and trackers: leave the setting out, or start a new run"
                     )
-        made = max(self.checkpoints(), default=0)
+        made = max(self.checkpoints.steps(), default=0)
         if config.train.steps < made:
             raise CheckpointError(
                 f"train.steps = {config.train.steps}, but {self.folder} has made {made} already; set it higher"
@@ -247,7 +260,11 @@ class Run:
         self._write("bug.json", BUGS.dump_json((split, index, log)))
 
     def replay_bug(self) -> None:
-        """Plays the episode that raised again, up to there, and raises. Raises: CheckpointError: there is none."""
+        """Plays the episode that raised again, up to there, and raises.
+
+        Raises:
+            CheckpointError: there is none.
+        """
         file = self.folder / "bug.json"
         if not file.exists():
             raise CheckpointError(f"{self.folder} has met no bug in play (bug.json is missing)")
@@ -259,133 +276,11 @@ class Run:
         cursor = Cursor(environment, task_of(environment, split, index), log.seed, recorded=log.events)
         drive(cursor.advance())
 
-    def checkpoint(self, step: int) -> Path:
-        """The folder of a checkpoint, whether it exists or not."""
-        return self.folder / f"checkpoints/step-{step:05d}"
-
-    def checkpoints(self) -> list[int]:
-        """Steps that have a checkpoint, in order."""
-        return sorted(steps_in(self.folder / "checkpoints"))
-
-    def save_checkpoint(self, progress: Progress, write: Any, keep: int) -> None:
-        """Writes a checkpoint aside, renames it whole and removes those no longer kept.
-
-        Args: write: called with the folder to fill. keep: how many of the latest stay, beside the start and the best.
-        """
-        folder = self.checkpoint(progress.step)
-        aside = folder.with_name(f".{folder.name}")
-        shutil.rmtree(aside, ignore_errors=True)
-        self._check_there()
-        with whole(folder, self._go_on, aside):
-            aside.mkdir(parents=True)
-            write(aside)
-            (aside / "progress.json").write_bytes(PROGRESS.dump_json(progress))
-            manifest = {str(file.relative_to(aside)): fingerprint_of(file) for file in files_in(aside)}
-            (aside / MANIFEST).write_text(json.dumps(manifest, indent=1))
-            for file in (*files_in(aside), aside / MANIFEST, aside):
-                _flush(file)
-            if folder.exists():  # left before its validation: one of the two is there at any moment
-                folder.rename(folder.with_name(f"{REPLACED}{folder.name}"))
-            aside.rename(folder)
-            _flush(folder.parent)
-        for old in folder.parent.glob(f"{REPLACED}*"):
-            self._prune(old)
-        for step in self.checkpoints()[:-keep]:
-            if step not in (0, progress.best_step):
-                self._prune(self.checkpoint(step))
-
-    def recover(self) -> None:
-        """Puts a checkpoint back that was being replaced when the run was killed, and ends what was being removed."""
-        checkpoints = self.folder / "checkpoints"
-        for old in filter(Path.is_dir, checkpoints.glob(f"{PRUNED}*")):
-            shutil.rmtree(old)
-        for old in filter(Path.is_dir, checkpoints.glob(f"{REPLACED}*")):
-            home = old.with_name(old.name.removeprefix(REPLACED))
-            if home.exists():
-                shutil.rmtree(old)
-            else:
-                old.rename(home)
-
-    def _prune(self, folder: Path) -> None:
-        """Removes a checkpoint, unless somebody reads it just now: then the next save will."""
-        with contextlib.suppress(BlockingIOError, FileNotFoundError), (folder / MANIFEST).open() as manifest:
-            fcntl.flock(manifest, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            aside = folder.with_name(f"{PRUNED}{folder.name}")
-            shutil.rmtree(aside, ignore_errors=True)
-            folder.rename(aside)
-            shutil.rmtree(aside)
-
-    @contextlib.contextmanager
-    def reading(self, step: int | Literal["best", "latest"] = "latest") -> Iterator[tuple[Path, Progress]]:
-        """A checkpoint, verified file by file, which stays as long as this is entered: the run may be in training.
-
-        Args: step: its number, the latest, or what validation prefers so far.
-        Raises: CheckpointError: there is none, or a file is missing, cut or changed.
-        """
-        for again in reversed(range(RETRIES)):
-            wanted = step
-            if wanted == "best":
-                with self.reading() as (_, progress):
-                    wanted = progress.best_step if progress.best_step >= 0 else "latest"
-            steps = self.checkpoints()
-            if step == "best" and wanted != "latest" and wanted not in steps and again:
-                continue  # the best of a moment ago: there is a better one
-            folder = self.checkpoint(self._there(wanted, steps))
-            try:
-                manifest = (folder / MANIFEST).open("rb")
-            except OSError as error:
-                if folder.exists():
-                    raise CheckpointError(f"{folder / MANIFEST} {unread(error)}; {self._other(folder)}") from error
-                continue  # replaced between two looks
-            with manifest:
-                fcntl.flock(manifest, fcntl.LOCK_SH)
-                if folder.exists():
-                    yield folder, self._verified(folder, manifest.read())
-                    return
-        raise CheckpointError(f"{self.folder} is being written too fast to be read; try again, or name a --step")
-
-    def _there(self, step: int | str, steps: Sequence[int]) -> int:
-        """The number of a checkpoint that exists. Args: steps: of those that do."""
-        if step == "latest" and steps:
-            return steps[-1]
-        if step not in ("best", "latest") and not isinstance(step, int):
-            raise CheckpointError(f"step = {step!r:.80} is no whole number")
-        if step in steps:
-            return int(step)
-        there = f"there are {', '.join(map(str, steps))}" if steps else "it has none yet; wait for its first"
-        raise CheckpointError(
-            f"{self.folder} has no checkpoint{'' if step == 'latest' else f' of step {step}'}; {there}"
-        )
-
-    def _verified(self, folder: Path, manifest: bytes) -> Progress:
-        try:
-            listed = MANIFESTS.validate_json(manifest)
-            there = {str(file.relative_to(folder)) for file in files_in(folder)}
-            if "progress.json" not in listed or not there <= listed.keys():
-                raise CheckpointError(f"{folder / MANIFEST} does not list its files; {self._other(folder)}")
-            for name, fingerprint in listed.items():
-                if fingerprint_of(folder / name) != fingerprint:
-                    raise CheckpointError(f"{folder / name} is cut or changed; {self._other(folder)}")
-            return PROGRESS.validate_json((folder / "progress.json").read_bytes())
-        except CheckpointError:
-            raise
-        except OSError as error:
-            raise CheckpointError(f"{error.filename or folder} {unread(error)}; {self._other(folder)}") from error
-        except ValueError as error:
-            raise CheckpointError(f"{folder} is damaged; {self._other(folder)}") from error
-
-    def _other(self, folder: Path) -> str:
-        """What to do about a damaged checkpoint. Nothing is ever to be deleted: a run may be writing there."""
-        others = [step for step in self.checkpoints() if self.checkpoint(step) != folder]
-        if not others:
-            return "put it back from a copy, or start a new run"
-        away = shlex.join(["mv", str(folder), str(folder.with_name(f"damaged-{folder.name}"))])
-        return f"use --step {others[-1]} to look at another, or go on from step {others[-1]} after: {away}"
-
     def rewind(self, step: int, *, lines: int) -> None:
         """Forgets what was written after a step: its episodes, and metrics but for those of the first steps.
 
-        Args: lines: of metrics that stay, from step 0.
+        Args:
+            lines: of metrics that stay, from step 0.
         """
         kept = [json.dumps(line) for line in self.metrics() if line["step"] < lines]
         self._write("metrics.jsonl", "".join(f"{line}\n" for line in kept))
@@ -414,8 +309,8 @@ class Run:
 
     @property
     def resume_command(self) -> str:
-        """How the run goes on."""
-        return command("train", "--resume", self.folder)
+        """The command by which this run goes on."""
+        return resuming(self.folder)
 
     @property
     def _go_on(self) -> str:

@@ -47,7 +47,7 @@ class Interrupts:
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
-                if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN:  # started with nohup
                     self._before[number] = signal.signal(number, self._arrived)
         return self
 

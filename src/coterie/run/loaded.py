@@ -29,14 +29,18 @@ from coterie.run.weights import TeamModels
 class Loaded:
     """A run's team at one of its checkpoints.
 
-    Args: run: the folder. step: which checkpoint; None: the best by validation.
-    Raises: CheckpointError: no run, no such checkpoint, or a damaged one.
+    Args:
+        run: the folder.
+        step: which checkpoint; None: the best by validation.
+
+    Raises:
+        CheckpointError: no run, no such checkpoint, or a damaged one.
     """
 
     def __init__(self, run: Run, step: int | None = None) -> None:
         self.run = run
         self.config: Config = run.config
-        with run.reading("best" if step is None else step) as (folder, self.progress):
+        with run.checkpoints.reading("best" if step is None else step) as (folder, self.progress):
             self.models = TeamModels(self.config, folder)
         weakref.finalize(self, self.models.engine.shut)
         self.remember(self.config.memory.mode)
@@ -47,14 +51,15 @@ class Loaded:
     @property
     def changed(self) -> bool:
         """Whether the environment's files are no longer those that the run was trained in."""
-        with suppress(CheckpointError):  # about.json is missing: nobody knows
+        with suppress(CheckpointError):  # about.json is missing, so it is not known
             return "environment" in self.run.differences(exactness(self.config))
         return False
 
     def remember(self, mode: Mode) -> None:
         """Plays from now on with the run's memory, without it, or with the placebo.
 
-        Raises: ConfigError: the run remembers nothing.
+        Raises:
+            ConfigError: the run remembers nothing.
         """
         if mode != "off" and self.config.memory.mode == "off":
             raise ConfigError(f"{self.run.folder} remembers nothing: it was trained with memory.mode = 'off'")
@@ -64,7 +69,8 @@ class Loaded:
     def use(self, data: str) -> tuple[str, ...]:
         """Plays from now on the test problems of other data; returns what a person should know of it.
 
-        Raises: ConfigError: the environment plays none, or it cannot be read.
+        Raises:
+            ConfigError: the environment plays none, or it cannot be read.
         """
         environment, remarks = self.config.environment.tested_on(data)
         self.config = dataclasses.replace(self.config, environment=environment)
@@ -106,8 +112,9 @@ class Loaded:
     ) -> tuple[Evaluation, list[Evaluation]]:
         """The team as it is, and ablated in each way, on the same tasks.
 
-        Raises: ConfigError: an ablation names no role of the team, or changes nothing. CheckpointError: a
-            replacement is not there.
+        Raises:
+            ConfigError: an ablation names no role of the team, or changes nothing.
+            CheckpointError: a replacement is not there.
         """
         changed: list[tuple[Team, Hosted, Seats]] = []
         for ablation in ablations:
@@ -135,7 +142,7 @@ class Loaded:
             raise ConfigError(f"--{ablation}: the team of {run.folder} has no role '{role}'")
         policy = theirs.team.roles[role]
         name = f"{policy} of {ablation.source}"
-        with run.reading(0 if ablation.source == BASE else "best") as (folder, _):
+        with run.checkpoints.reading(0 if ablation.source == BASE else "best") as (folder, _):
             engine = self.models.engine_with(name, theirs.policies[policy], folder / "policies" / policy)
         return ablation.team(self.config.team, name), engine
 
@@ -178,8 +185,12 @@ class Loaded:
     ) -> Log:
         """One plain episode; its log has the prompts as roles saw them, notes included.
 
-        Args: temperature: 0 is greedy. seats: roles played by a function of the prompt, a person's say.
-        Raises: ConfigError: a seat is no role, or the split has no such task.
+        Args:
+            temperature: 0 is greedy.
+            seats: roles played by a function of the prompt, a person's say.
+
+        Raises:
+            ConfigError: a seat is no role, or the split has no such task.
         """
         check_split(split)
         count = self.config.environment.count(split)

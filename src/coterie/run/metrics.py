@@ -120,7 +120,7 @@ def update_metrics(experience: Mapping[str, Sequence[Graded]], learned: Mapping[
         line |= {f"role/{role}/{name}": size / total for role, size in sorted(sizes.items()) if total}
     for name, policy in learned.items():
         total = sum(part.gradient for part in policy.roles.values())
-        roles = {member.sample.role for member in experience[name]}  # those without a live group have nothing
+        roles = {member.sample.role for member in experience[name]}  # a role without a live group has no gradient
         if total and len(roles) > 1:
             line |= {f"role/{role}/policy_share": part.gradient / total for role, part in policy.roles.items()}
     for role, part in sorted((role, part) for policy in learned.values() for role, part in policy.roles.items()):

@@ -54,9 +54,14 @@ def sft(
 ) -> Model:
     """Trains a starter on demonstrations and saves it.
 
-    Args: out: a folder that does not exist. source: a model to go on from; None: a new one. memory: roles are
-        shown notes from the demonstrations that succeeded before. progress: called with (step, loss) after each step.
-    Raises: ConfigError: the folder exists, or the environment has no demonstrations.
+    Args:
+        out: a folder that does not exist.
+        source: a model to go on from; None: a new one.
+        memory: roles are shown notes from the demonstrations that succeeded before.
+        progress: called with (step, loss) after each step.
+
+    Raises:
+        ConfigError: the folder exists, or the environment has no demonstrations.
     """
     if out.exists():
         raise ConfigError(f"{out} exists; choose another folder, or remove it")
@@ -95,8 +100,12 @@ def lessons(
 ) -> Iterator[Lesson]:
     """The demonstrations of one train task.
 
-    Args: recall: notes that prompts show. episodes: takes what the episode says to memory.
-    Raises: ConfigError: the environment has neither `lessons` nor `demonstrate`.
+    Args:
+        recall: notes that prompts show.
+        episodes: takes what the episode says to memory.
+
+    Raises:
+        ConfigError: the environment has neither `lessons` nor `demonstrate`.
     """
     rng = Random(seed_of("sft", seed, index))
     task = task_of(environment, "train", (seed << 32) + index)

@@ -23,7 +23,11 @@ class JSONL(Tracker):
         self._run = run
 
     def log(self, line: Line) -> None:
-        """Appends a line, whole and flushed. Raises: CheckpointError: the folder cannot be written."""
+        """Appends a line, whole and flushed.
+
+        Raises:
+            CheckpointError: the folder cannot be written.
+        """
         self._run.log(line)
 
 
@@ -31,7 +35,7 @@ class Trackers:
     """All that are told of a run's metrics, as long as this is entered."""
 
     def __init__(self, run: Run, config: Config, more: Sequence[Tracker] | None) -> None:
-        """Args: more: beside those of the config; None: the display, where this is a notebook."""
+        """Those of the config and `more`; where that is None, the display too in a notebook."""
         if more is None:
             more = [find("tracker", "display", Tracker)()] if in_notebook() else []
         self._run = run
@@ -53,7 +57,7 @@ class Trackers:
             except CoterieError:
                 self.__exit__()
                 raise
-            except Exception as error:  # somebody's code, which may do anything
+            except Exception as error:  # a user's tracker may raise anything
                 self.__exit__()
                 raise ConfigError(
                     f"tracker '{name}' ({type(tracker).__name__}) did not begin: {said(error)}; mend it, or leave "

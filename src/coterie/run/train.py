@@ -57,12 +57,18 @@ def train(
 ) -> Run:
     """Trains a team; returns its run folder.
 
-    Args: config: settings, or what `load_config` takes; None: the config of the run that goes on. out: a folder that
-        does not exist; None: under runs/. resume: a run folder to go on with, in place of out; its config must be this
-        one, but for the number of steps. anyway: go on though it cannot be exact, and write so into the run.
+    Args:
+        config: settings, or what `load_config` takes; None: the config of the run that goes on.
+        out: a folder that does not exist; None: under runs/.
+        resume: a run folder to go on with, in place of out; its config must be this one, but for the number of
+            steps.
+        anyway: go on though it cannot be exact, and write so into the run.
         trackers: what is told of its metrics, beside metrics.jsonl and those of its config; None: in a notebook the
-        display, elsewhere nothing.
-    Raises: CoterieError: one line that says what to do. KeyboardInterrupt: stopped by a signal, after saving.
+            display, elsewhere nothing.
+
+    Raises:
+        CoterieError: one line that says what to do.
+        KeyboardInterrupt: stopped by a signal, after saving.
     """
     if resume and out:
         raise ConfigError("a run goes on in its own folder; give resume or out, not both")
@@ -77,11 +83,11 @@ def train(
             try:
                 _steps(run, models, progress, interrupts, told)
             except Stop as stop:
-                with suppress(Stop):  # a scheduler that says it again
+                with suppress(Stop):  # a scheduler may send the signal again
                     _save_whole(run, models, progress, interrupts, wanted=stop.save)
                 raise Stop(f"{stop}; {_how_to_go_on(run)}", stop.number, save=False) from None
             except BaseException:  # the step that failed is lost, and none before it
-                with suppress(CheckpointError):  # what failed may have been a write
+                with suppress(CheckpointError):  # what failed may have been writing itself
                     _save_whole(run, models, progress, interrupts, wanted=progress.step > 0)
                 raise
     return run
@@ -89,14 +95,14 @@ def train(
 
 def _save_whole(run: Run, models: TeamModels, progress: Progress, interrupts: Interrupts, *, wanted: bool) -> None:
     """Saves the run as of its last step, unless an update or a write was cut: then the weights are of no step."""
-    there = run.checkpoints()[-1:] == [progress.step] and progress.pending is None
+    there = run.checkpoints.steps()[-1:] == [progress.step] and progress.pending is None
     if wanted and interrupts.whole and not there:
         with interrupts.shielded():
             _save(run, models, progress)
 
 
 def _how_to_go_on(run: Run) -> str:
-    saved = run.checkpoints()
+    saved = run.checkpoints.steps()
     there = f"saved as of step {saved[-1]}" if saved else "nothing was trained yet"
     return f"{there}; go on with: {run.resume_command}"
 
@@ -105,7 +111,7 @@ def _steps(run: Run, models: TeamModels, progress: Progress, interrupts: Interru
     """Steps until the last, or until a signal asks to stop; where one was left before its validation, that first."""
     while progress.pending is not None or progress.step < models.config.train.steps:
         if interrupts.number:
-            if run.checkpoints()[-1:] != [progress.step]:
+            if run.checkpoints.steps()[-1:] != [progress.step]:
                 _save(run, models, progress)
             raise Stop(f"stopped after step {progress.step}", interrupts.number, save=False)
         if progress.pending is None:
@@ -135,7 +141,7 @@ def _learn(run: Run, models: TeamModels, progress: Progress, interrupts: Interru
         interrupts.whole = False
         try:
             learned = models.learner.update(experience, step)
-        except UpdateError as error:  # what spoilt it is kept, and a resume would meet it again
+        except UpdateError as error:  # the episodes that spoilt it stay saved; a resume would meet them again
             interrupts.whole = error.untouched
             run.save_episodes(step + 1, trained)
             look = command("play", run.folder, "--step", step + 1, "--tree")
@@ -220,7 +226,7 @@ def _begin(out: str | Path | None, config: Config) -> Iterator[tuple[Run, TeamMo
     except (ConfigError, EnvError, EngineError):  # a mistake that shows in the first rollout leaves nothing behind
         if progress.step == 0:
             shutil.rmtree(folder)
-            with suppress(OSError):  # somebody else has put something there
+            with suppress(OSError):  # another process has put something there
                 for parent in made[1:]:
                     parent.rmdir()
         raise
@@ -231,9 +237,11 @@ def _continue(folder: Path, config: Config, anyway: bool) -> Iterator[tuple[Run,
     run = Run.open(folder)
     run.check_goes_on(config)
     with run.locked(), ExitStack() as reading:
-        run.recover()
+        run.checkpoints.recover()
         run.check_begun()
-        checkpoint, progress = reading.enter_context(run.reading()) if run.checkpoints() else (None, Progress())
+        checkpoint, progress = (
+            reading.enter_context(run.checkpoints.reading()) if run.checkpoints.steps() else (None, Progress())
+        )
         models = TeamModels(config, checkpoint, training=True)
         lines = progress.step + (progress.pending is None)
         run.check_exact(exactness(config) | models.exactness(), progress.step, lines=lines, anyway=anyway)
@@ -355,7 +363,7 @@ def _remember(config: Config, progress: Progress, recall: Recall, collected: Seq
 
 
 def _save(run: Run, models: TeamModels, progress: Progress) -> None:
-    run.save_checkpoint(progress, models.write, models.config.train.keep_checkpoints)
+    run.checkpoints.save(progress, models.write, models.config.train.keep_checkpoints)
 
 
 def _times(began: float, sampled: float, updated: float, play: Play) -> dict[str, float]:

@@ -48,22 +48,26 @@ class Updated:
 def update(run: Run | str | Path, step: int, out: Path | None = None) -> Updated:
     """Makes one update of a run again: weights of the step before, experience of the saved rollout.
 
-    Args: out: a folder to write weights and optimizers to, as in a checkpoint; None: they are dropped.
-    Raises: CheckpointError: the step's episodes or the checkpoint before it were not kept, or what they rest on is no
-        longer here. UpdateError: it is not finite.
+    Args:
+        out: a folder to write weights and optimizers to, as in a checkpoint; None: they are dropped.
+
+    Raises:
+        CheckpointError: the step's episodes or the checkpoint before it were not kept, or what they rest on is no
+            longer here.
+        UpdateError: it is not finite.
     """
     run = run if isinstance(run, Run) else Run.open(Path(run))
     if out is not None:
         check_free(out)
     played = run.episodes(step)
-    if step - 1 not in run.checkpoints():
-        there = ", ".join(str(begun + 1) for begun in run.checkpoints() if begun + 1 in run.saved_episodes())
+    if step - 1 not in run.checkpoints.steps():
+        there = ", ".join(str(begun + 1) for begun in run.checkpoints.steps() if begun + 1 in run.saved_episodes())
         raise CheckpointError(
             f"{run.folder} has no checkpoint of step {step - 1}, where step {step} began; what can be made again: "
             f"{there or 'nothing'} (train.checkpoint_every, train.keep_checkpoints and train.episodes_every say which)"
         )
     config = _as_of(run, step)
-    with run.reading(step - 1) as (checkpoint, _):
+    with run.checkpoints.reading(step - 1) as (checkpoint, _):
         models = TeamModels(config, checkpoint, training=True)
     here = exactness(config) | models.exactness()
     rests = {name: pair for name, pair in run.differences(here).items() if name not in ("environment", "config")}
@@ -118,9 +122,9 @@ def _compared(run: Run, step: int, models: TeamModels, metrics: Mapping[str, flo
     """What this was compared with, and what of it is another."""
     lines = {int(line["step"]): line for line in run.metrics()}
     differs = [name for name, value in metrics.items() if lines.get(step, {}).get(name) != value]
-    if step not in run.checkpoints():
+    if step not in run.checkpoints.steps():
         return "metrics", tuple(differs)
-    with run.reading(step) as (folder, _):
+    with run.checkpoints.reading(step) as (folder, _):
         for name in models.policies:
             theirs = load_model(str(folder / "policies" / name), where=f"policy {name}").net.state_dict()
             mine = models.learner.weights(name)

@@ -29,8 +29,12 @@ class TeamModels:
     def __init__(self, config: Config, checkpoint: Path | None = None, *, training: bool = False) -> None:
         """Loads every policy's model.
 
-        Args: checkpoint: its weights are taken. training: its optimizers too, to train on.
-        Raises: ConfigError: a model, device or engine is not there, or this machine cannot play the environment.
+        Args:
+            checkpoint: its weights are taken.
+            training: its optimizers too, to train on.
+
+        Raises:
+            ConfigError: a model, device or engine is not there, or this machine cannot play the environment.
             CheckpointError: shapes differ.
         """
         self.config = config
@@ -51,7 +55,10 @@ class TeamModels:
         self.engine = self._engine(self.policies)
 
     def _policy(self, name: str, policy: PolicyConfig, folder: Path | None = None) -> Policy:
-        """Args: folder: to play, a checkpoint is enough: what the run began with may have gone."""
+        """The policy of a checkpoint's folder, or else of the model that the config names.
+
+        To play, a checkpoint is enough: the model that the run began with may have gone.
+        """
         device = pick_device(policy.device or self.config.train.device)
         if device.startswith("cuda") and self.config.train.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the first kernel is
@@ -127,7 +134,11 @@ def _named(device: torch.device) -> str:
 
 
 def pick_device(wanted: str) -> str:
-    """The device a setting stands for. Raises: ConfigError: it is not there."""
+    """The device a setting stands for.
+
+    Raises:
+        ConfigError: it is not there.
+    """
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if wanted == "auto":
         return next(name for name, available in there.items() if available)
@@ -140,7 +151,8 @@ def pick_device(wanted: str) -> str:
 def preview(config: Config) -> str:
     """A resolved config as a file, with remarks and what its models take; nothing is trained.
 
-    Raises: CoterieError: what would stop the run at its beginning.
+    Raises:
+        CoterieError: what would stop the run at its beginning.
     """
     pick_device(config.train.device)
     rehearse(config.environment, play_timeout_s=config.engine.play_timeout_s)

@@ -40,11 +40,14 @@ async def episodes(
 
     The return is team_weight x (team rewards) + (all local rewards of every role).
 
-    Args: by: one group of everybody's samples, or one for each role, which is compared with itself in the
-        other episodes. count: in a role's group an episode is a member once, or once for each of its replies.
-        own: of local rewards a role's return has its own alone. lone: keep groups of one, for a method whose
-        baseline comes from elsewhere. step_weight: of groups of equal prompts within and between the episodes,
-        whose returns are what came after, a decision later times `discount`; 0: there are none.
+    Args:
+        by: one group of everybody's samples, or one for each role, which is compared with itself in the other
+            episodes.
+        count: in a role's group an episode is a member once, or once for each of its replies.
+        own: of local rewards a role's return has its own alone.
+        lone: keep groups of one, for a method whose baseline comes from elsewhere.
+        step_weight: of groups of equal prompts within and between the episodes, whose returns are what came after,
+            a decision later times `discount`; 0: there are none.
     """
     played = await play.together(*(_episode(play, task, episode) for episode in range(num_generations)))
     kept = [outcome for outcome in played if not isinstance(outcome, Unavailable)]
@@ -119,7 +122,8 @@ def to_go(
     What a decision earned is team_weight x (team rewards) + (its own local rewards), given before the role's next
     point; where it said several things at once, a point came to its team rewards and the local ones of all of them.
 
-    Args: decisions: the point and speaker of each, in order.
+    Args:
+        decisions: the point and speaker of each, in order.
     """
     points = sorted({point for point, _ in decisions})
     team, local = [0.0] * len(points), dict.fromkeys(decisions, 0.0)

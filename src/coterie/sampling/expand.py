@@ -122,7 +122,9 @@ async def _node(play: Play, cursor: Cursor, point: Point, plan: Plan, weight: fl
             groups += (await _node(play, cursor, following, plan, weight * plan.discount))[0]
     for outcome in played:
         groups += [] if isinstance(outcome, Unavailable) else outcome.groups
-    return tuple(groups), fmean(returns.values()) if returns else 0.0  # nothing is above a spine that acts
+    return tuple(groups), fmean(
+        returns.values()
+    ) if returns else 0.0  # a spine that has acted has no branching point above it
 
 
 def _nodes(depth: int, joints: int) -> int:

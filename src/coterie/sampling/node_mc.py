@@ -99,7 +99,7 @@ async def _base(play: Play, task: Task, number: int, plan: Plan) -> Collected:
                 _Decision(point, speaker, sample, replies) for speaker, (sample,) in drawn.items() if not sample.silent
             ]
         base.answer(replies)
-    if plan.reuse_base and base.acted:  # as for an alternative that would
+    if plan.reuse_base and base.acted:  # dropped, as an alternative would be
         play.budget.dropped["external_effect"] += len(decisions)
         decisions = []
     nodes = chosen(decisions, plan, Random(seed_of("nodes", base.seed)))

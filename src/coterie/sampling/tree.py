@@ -50,11 +50,14 @@ async def tree(
 ) -> Collected:
     """Groups of `num_generations` replies at every point of one episode, and its committed log.
 
-    Args: horizon, team_weight: how a candidate is valued, see `episode.value`. commit: the story
-        goes on with the best valid candidate, or with any. joint: where roles speak at once,
-        branch k answers with every role's k-th draw ("aligned"), or role i's candidates are tried
-        against the partners' draw 0 ("per_role").
-    Returns: one group a point and role; candidates lost to faults are missing from their group.
+    Args:
+        horizon, team_weight: how a candidate is valued, see `episode.value`.
+        commit: the story goes on with the best valid candidate, or with any.
+        joint: where roles speak at once, branch k answers with every role's k-th draw ("aligned"), or role i's
+            candidates are tried against the partners' draw 0 ("per_role").
+
+    Returns:
+        one group a point and role; candidates lost to faults are missing from their group.
     """
     spine = play.start(task)
     groups: list[Group] = []
@@ -80,7 +83,9 @@ async def tree(
         )
         for number, outcome in zip(tried, outcomes, strict=True):
             if isinstance(outcome, Unavailable):
-                play.budget.dropped[outcome.stage] += alike.count(number) - 1  # those the one fork stood for
+                play.budget.dropped[outcome.stage] += (
+                    alike.count(number) - 1
+                )  # the decisions that this one fork stood for
         values = [outcomes[tried.index(number)] for number in alike]
         valid = [index for index, outcome in enumerate(values) if not isinstance(outcome, Unavailable)]
         if any(isinstance(outcome, ExternalEffect) for outcome in values):

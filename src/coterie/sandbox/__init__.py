@@ -59,7 +59,11 @@ def pool(box: Box) -> Pool:
 
 
 def check(box: Box) -> None:
-    """Runs one small program. Raises: ConfigError: this machine cannot isolate it, and what to do."""
+    """Runs one small program.
+
+    Raises:
+        ConfigError: this machine cannot isolate it, and what to do.
+    """
     wrong = missing(box.backend)
     if not wrong:
         try:
@@ -78,8 +82,11 @@ def calls(box: dict[str, Any], program: str, asked: list[list[Any]]) -> list[Ans
 
     One that ends the process, or its time, is loaded again for the next call.
 
-    Args: asked: pairs of a name and its arguments, plain data as `encode` writes it.
-    Returns: an answer each, with the `value` a call returned; a program that does not load answers for all.
+    Args:
+        asked: pairs of a name and its arguments, plain data as `encode` writes it.
+
+    Returns:
+        an answer each, with the `value` a call returned; a program that does not load answers for all.
     """
 
     def answers(worker: Worker) -> list[Answer]:
@@ -95,8 +102,11 @@ def calls(box: dict[str, Any], program: str, asked: list[list[Any]]) -> list[Ans
 def runs(box: dict[str, Any], program: str, stdins: list[str]) -> list[Answer]:
     """Runs a whole program once for each standard input, each time in a new process and an empty folder.
 
-    Returns: an answer each, with the `output` it wrote.
-    Raises: ConfigError: a standard input is longer than the box allows.
+    Returns:
+        an answer each, with the `output` it wrote.
+
+    Raises:
+        ConfigError: a standard input is longer than the box allows.
     """
     most = Box.of(box).stdin_kb << 10
     if any(len(text) > most for text in stdins):
@@ -152,10 +162,14 @@ def judged(box: dict[str, Any], tests: str, program: str, name: str, told: int =
     and iterators as something to call, exceptions by the name of Python's own, and what a call changed in its
     arguments is changed in the tests' too. So a program cannot touch what judges it.
 
-    Args: tests: with every assert a call of `__record__`, see `formats.py`. name: the function. told: how
-        many calls of it are told.
-    Returns: an answer with `passed` and `total` asserts, calls `asked`, `answered` and out of time (`late`), and
-        the first `calls` that could be made again, as pairs of JSON: their arguments, and what was answered, "" if the
+    Args:
+        tests: with every assert a call of `__record__`, see `formats.py`.
+        name: the function.
+        told: how many calls of it are told.
+
+    Returns:
+        an answer with `passed` and `total` asserts, calls `asked`, `answered` and out of time (`late`), and the
+        first `calls` that could be made again, as pairs of JSON: their arguments, and what was answered, "" if the
         assert that they were part of did not hold; not ok when the program or the tests do not load.
     """
     if refused := _refused(program):

@@ -113,7 +113,8 @@ class Started:
 def start(box: Box) -> Started:
     """Starts an interpreter that will serve; it says `ready` when it can.
 
-    Raises: Unavailable: it could not be started.
+    Raises:
+        Unavailable: it could not be started.
     """
     try:
         return _bubblewrap(box) if box.backend == "bubblewrap" else _process(box)
@@ -139,7 +140,7 @@ def missing(backend: Backend) -> str:
 def _bubblewrap(box: Box) -> Started:
     root = os.geteuid() == 0
     names = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
-    names += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN"]  # to mount /tmp: the keeper gives it up at once
+    names += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN"]  # to mount /tmp; the keeper gives it up at once
     if root:
         names += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
@@ -170,9 +171,7 @@ def _bubblewrap(box: Box) -> Started:
 
 
 def _process(box: Box) -> Started:
-    folder = (
-        f"{tempfile.gettempdir()}/coterie-{secrets.token_hex(8)}"  # made by the keeper, which outlives this process
-    )
+    folder = f"{tempfile.gettempdir()}/coterie-{secrets.token_hex(8)}"  # the keeper makes it and outlives this process
     libraries = [str(_package(name).parent) for name in box.libraries]
     return Started(_popen([sys.executable, *_keeper(box, folder, None, libraries)]), folder=folder)
 
@@ -220,7 +219,7 @@ def _keeper(box: Box, folder: str, user: int | None, libraries: list[str] | None
         },
     }
     if not alone:
-        del settings["limits"]["RLIMIT_NPROC"]  # it would count all of the user's own processes
+        del settings["limits"]["RLIMIT_NPROC"]  # the limit would count all processes of this user
     return ["-s", "-P", "-S", "-B", "-c", _code(), json.dumps(settings)]
 
 
@@ -269,7 +268,7 @@ def _files(libraries: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     executable = str(Path(sys.executable).resolve())
     standard = sysconfig.get_path("stdlib")
     shown = [(executable, f"{PYTHON}/bin/python3"), (standard, f"{PYTHON}/lib/{_VERSION}")]
-    # tkinter has no screen here, and a third of all shared objects are its own
+    # tkinter has no screen here, and a third of all shared objects belong to it
     objects = [
         executable,
         *(str(library) for library in Path(standard).glob("lib-dynload/*.so") if "_tkinter" not in library.name),

@@ -66,7 +66,7 @@ def read(line: str | bytes, accepted: Collection[str]) -> Message:
     """A program's line as a message of an accepted status, or a failure; what it holds besides is dropped."""
     try:
         return _read(parsed(line), accepted)
-    except (ValueError, ArithmeticError, RecursionError):  # of a value that nobody thought of
+    except (ValueError, ArithmeticError, RecursionError):  # a value of a form that nobody thought of may raise anything
         return MALFORMED
 
 

@@ -68,8 +68,12 @@ class Duet:
 
     Where the partner hands back what the caller has just told it, in answer to a callback, it has answered nothing.
 
-    Args: caller, partner: unused sandboxes. text, other: their programs. name: the caller's function. called: the
-    partner's, which the caller may call. eye: see `Worker.look`.
+    Args:
+        caller, partner: unused sandboxes.
+        text, other: their programs.
+        name: the caller's function.
+        called: the partner's, which the caller may call.
+        eye: see `Worker.look`.
     """
 
     def __init__(self, caller: Worker, partner: Worker, *, text: str, other: str, name: str, called: str, eye: str):
@@ -93,7 +97,8 @@ class Duet:
     def begin(self, swap: Swap | None = None) -> bool:
         """Loads both programs anew, with no memory of what was played before; whether they load.
 
-        Args: swap: of what the caller asks for while it is loaded, as a table, or a decorator.
+        Args:
+            swap: of what the caller asks for while it is loaded, as a table, or a decorator.
         """
         self._late = 0
         self._swap, self._told, self._said, self._left = swap, [], [], MOST_CALLS
@@ -128,8 +133,9 @@ class Duet:
     def directly(self, args: Sequence[Any]) -> list[Any]:
         """What the partner alone makes of some arguments; it may call nothing.
 
-        Returns: what it gives, or what comes of a function or an iterator that it gives, and what the arguments are
-        afterwards.
+        Returns:
+            what it gives, or what comes of a function or an iterator that it gives, and what the arguments are
+            afterwards.
         """
         message = self.partner.call(name=self.called, args=args, kwargs={})
         if message["status"] != "returned":

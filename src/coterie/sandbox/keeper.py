@@ -55,8 +55,9 @@ class Become(BaseException):
 class Keeper:
     """Forks programs, one at a time.
 
-    Args: settings: cpu_s and wall_s of a request, total_s of CPU time of all, output_bytes, folder that programs write
-        in, limits, filter.
+    Args:
+        settings: cpu_s and wall_s of a request, total_s of CPU time of all, output_bytes, folder that programs
+            write in, limits, filter.
     """
 
     def __init__(self, settings: dict[str, Any]) -> None:
@@ -104,7 +105,9 @@ class Keeper:
 
     def watched(self) -> Watch:
         """The program's time, from now: of one test, and no more than is left of all."""
-        ended = resource.getrusage(resource.RUSAGE_CHILDREN)  # programs that have ended are all there are
+        ended = resource.getrusage(
+            resource.RUSAGE_CHILDREN
+        )  # these are programs that have ended; the keeper has no other children
         left = self.settings["total_s"] - ended.ru_utime - ended.ru_stime - cpu_of(self.pid)
         return Watch(self.pid, min(self.settings["cpu_s"], left), self.settings["wall_s"])
 
@@ -148,11 +151,15 @@ class Keeper:
 
     def ended(self, why: dict[str, Any] | None = None) -> None:
         """Says how the program ended: as told, or by itself."""
-        code = self.end(0.0 if why else 0.2)  # one that has closed its pipe is about to end by itself
+        code = self.end(0.0 if why else 0.2)  # a program that has closed its pipe is about to end by itself
         self.say({"ended": why or {"status": "error", "code": code}})
 
     def end(self, patience_s: float = 0.0) -> int:
-        """Ends the program, if there is one. Returns: its exit status, or minus the signal."""
+        """Ends the program, if there is one.
+
+        Returns:
+            its exit status, or minus the signal.
+        """
         if not self.pid:
             return 0
         for number in (self.to, self.of):
@@ -276,9 +283,13 @@ def cpu_of(pid: int) -> float:
 
 
 def reaped(pid: int, watch: Watch) -> tuple[bool, int]:
-    """Waits for a process, and ends it when its time is over. Returns: whether it was late, and its status."""
+    """Waits for a process, and ends it when its time is over.
+
+    Returns:
+        whether it was late, and its status.
+    """
     pause, late = PAUSE_S, False
-    ends = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else -1  # elsewhere it is looked at again and again
+    ends = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else -1  # without it the process is polled
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
@@ -317,7 +328,11 @@ def limit(limits: dict[str, int]) -> None:
 
 
 def forbid(code: bytes) -> None:
-    """Puts a filter of system calls on this process for good. Raises: OSError: the kernel does not take it."""
+    """Puts a filter of system calls on this process for good.
+
+    Raises:
+        OSError: the kernel does not take it.
+    """
     held = ctypes.create_string_buffer(code, len(code))
     made = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(held))
     called(ctypes.CDLL(None, use_errno=True).prctl(22, 2, made, 0, 0), "prctl")  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
@@ -366,7 +381,7 @@ def main() -> None:
     except Become as new:
         begin = new.begin
     else:
-        if not settings["tmp"]:  # the host is gone, and has not removed it
+        if not settings["tmp"]:  # the host has died without removing the folder
             os.chdir("/")
             os.rmdir(settings["folder"])  # noqa: PTH106
         return

@@ -31,8 +31,11 @@ class NotPlain(ValueError):
 def encode(value: Any, hold: Hold | None = None, depth: int = 0) -> Any:
     """A plain value as JSON.
 
-    Args: hold: of what is no data, which crosses as a number; None: it does not cross.
-    Raises: NotPlain: nothing that can cross, or nested too deep.
+    Args:
+        hold: of what is no data, which crosses as a number; None: it does not cross.
+
+    Raises:
+        NotPlain: nothing that can cross, or nested too deep.
     """
     kind = type(value)
     if depth > DEEPEST:
@@ -56,8 +59,11 @@ def encode(value: Any, hold: Hold | None = None, depth: int = 0) -> Any:
 def decode(value: Any, proxy: Callable[[str, int], Any] | None = None, depth: int = 0) -> Any:
     """The plain value of some JSON.
 
-    Args: proxy: makes what stands for something of the other side, of its kind and number.
-    Raises: NotPlain: nothing that `encode` writes.
+    Args:
+        proxy: makes what stands for something of the other side, of its kind and number.
+
+    Raises:
+        NotPlain: nothing that `encode` writes.
     """
     if depth > DEEPEST + 2:
         raise NotPlain(f"nested more than {DEEPEST} deep")

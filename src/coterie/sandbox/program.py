@@ -63,7 +63,7 @@ def run(source: str) -> NoReturn:
                 stream.flush()
 
     def clear() -> None:
-        names.clear()  # what is open is closed, and what has a last word says it
+        names.clear()  # finalises what is left: its files close, its __del__ methods run
         gc.collect()
 
     for last in (wait, exits, lambda: flush(sys.stdout, sys.stderr), clear, flush):
@@ -124,9 +124,11 @@ class Side:
     ) -> None:
         """Runs a program's top level under the name "program", then answers calls.
 
-        Args: crossing: functions and iterators may cross, and what a call changed is sent back. objects: so may
-            objects. partner: the name of a function that lives on the other side. eye: the name under which it tells
-            what its expressions are.
+        Args:
+            crossing: functions and iterators may cross, and what a call changed is sent back.
+            objects: so may objects.
+            partner: the name of a function that lives on the other side.
+            eye: the name under which it tells what its expressions are.
         """
         self.crossing = crossing
         self.things.objects = objects
@@ -175,7 +177,7 @@ class Side:
         self.hear()
 
     def ask(self, target: int | None, args: Any, kwargs: dict[str, Any], verb: str = "call") -> Any:
-        """Has the other side call something, and gives what comes of it. Raises: what was raised there."""
+        """Has the other side call something, and gives what comes of it. Raises what was raised there."""
         self.say({
             "status": "asked", "target": target, "verb": verb,
             "args": [encode(arg, self.things.hold) for arg in args],
@@ -223,7 +225,11 @@ class Side:
         return {"status": "returned", "value": encode(value, hold)}
 
     def hear(self) -> dict[str, Any]:
-        """The next message. Raises: Over: there are no more."""
+        """The next message.
+
+        Raises:
+            Over: there are no more.
+        """
         line = self.incoming.readline()
         if not line:
             raise Over

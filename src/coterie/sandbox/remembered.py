@@ -77,13 +77,23 @@ ASIDE = frozenset(
 """Names by which a program may look elsewhere."""
 REACHING = frozenset(
     [
-        *("now", "today", "utcnow", "fromtimestamp", "astimezone", "timestamp"),  # a clock, or where it stands
+        *(
+            "now",
+            "today",
+            "utcnow",
+            "fromtimestamp",
+            "astimezone",
+            "timestamp",
+        ),  # these read the clock or the time zone
         *("attrgetter", "methodcaller", "Formatter", "format_map", "get_type_hints", "ForwardRef", "singledispatch"),
-        *("singledispatchmethod", "make_dataclass", "update_wrapper"),  # what reads a name out of a text
-        *("register", "runtime_checkable"),  # what says that anything is of a class, whose fields a pattern then reads
+        *("singledispatchmethod", "make_dataclass", "update_wrapper"),  # these read attributes that a string names
+        *(
+            "register",
+            "runtime_checkable",
+        ),  # these let a class claim any object, whose fields a match pattern then reads
         *("__instancecheck__", "__subclasscheck__", "__subclasshook__"),
-        *("buffer_info", "chdir"),  # an address, and the place where it runs
-        *("bltns", "samples"),  # of enum, and of statistics.NormalDist: Python's own names, and chance
+        *("buffer_info", "chdir"),  # these show an address in memory, or change the working folder
+        *("bltns", "samples"),  # enum shows Python's own names, and statistics.NormalDist draws by chance
         *("gi_frame", "gi_code", "gi_yieldfrom", "cr_frame", "cr_code", "cr_await", "ag_frame", "ag_code", "ag_await"),
         *("f_back", "f_builtins", "f_code", "f_globals", "f_locals", "tb_frame", "tb_next"),
     ]
@@ -127,7 +137,7 @@ class Remembered:
 
     @staticmethod
     def _size(key: str, text: str | None) -> int:
-        return 0 if text is None else 4 * (len(key) + len(text))  # as many as Python takes at most
+        return 0 if text is None else 4 * (len(key) + len(text))  # a character takes four bytes at most
 
 
 def decided(program: str, answers: Iterable[Message]) -> bool:
@@ -142,7 +152,7 @@ def by_itself(program: str) -> bool:
         return False
     tree = tree_of(program)
     if tree is None:
-        return True  # what is no program loads nowhere
+        return True  # a text that does not parse fails to load everywhere alike
     nodes = list(ast.walk(tree))
     modules = {name for node in nodes for name in _modules(node)}
     # Private attributes are an object's own, unless a module might stand where the object does.
@@ -163,7 +173,7 @@ def _name(node: ast.AST) -> str:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name
         case ast.alias(name=name, asname=str()):
-            return name  # as another name it would not be seen
+            return name  # an import under another name is judged by the module's own
         case _:
             return ""
 
@@ -187,7 +197,7 @@ def _looks_aside(node: ast.AST, modules: set[str], passed_on: bool) -> bool:
             aside = aside or any(name.startswith("_") for name in given)
         case ast.Name(id=name):
             aside = name in ASIDE or name.startswith("__")
-        case ast.Attribute(value=value, attr="format"):  # it reads attributes, of whatever its text names
+        case ast.Attribute(value=value, attr="format"):  # a format string reads whatever attributes it names
             aside = not (isinstance(value, ast.Constant) and isinstance(value.value, str)) or bool(
                 READS.search(value.value)
             )

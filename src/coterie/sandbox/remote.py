@@ -94,7 +94,9 @@ class Iterator:
 class Things:
     """What one side has given, by number, and what stands for the other's.
 
-    Args: ask: has the other side do something. objects: objects cross too.
+    Args:
+        ask: has the other side do something.
+        objects: objects cross too.
     """
 
     def __init__(self, ask: Ask, *, objects: bool) -> None:
@@ -135,7 +137,11 @@ class Things:
         return self.strangers.setdefault(number, Thing(self.ask, number))
 
     def used(self, target: int, verb: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """What comes of using something that was given. Raises: LookupError: nothing that may be done with it."""
+        """What comes of using something that was given.
+
+        Raises:
+            LookupError: nothing that may be done with it.
+        """
         operations = OPERATIONS if self.objects else PASSED
         return operations[verb](self.given[target], *args, **kwargs)
 

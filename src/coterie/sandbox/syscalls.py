@@ -46,7 +46,11 @@ OF_KEEPERS = "clone fork vfork execve kill wait4 mount capset seccomp memfd_crea
 
 @lru_cache
 def of_programs() -> bytes:
-    """The filter of what runs a program, compiled for this machine. Raises: OSError: libseccomp is missing."""
+    """The filter of what runs a program, compiled for this machine.
+
+    Raises:
+        OSError: libseccomp is missing.
+    """
     import pyseccomp as s
 
     rules = [
@@ -61,7 +65,11 @@ def of_programs() -> bytes:
 
 @lru_cache
 def of_keepers() -> bytes:
-    """The filter of a whole sandbox, in which programs get their own. Raises: OSError: libseccomp is missing."""
+    """The filter of a whole sandbox, in which programs get their own.
+
+    Raises:
+        OSError: libseccomp is missing.
+    """
     return _compiled(f"{ALLOWED} {OF_KEEPERS} socketpair".split(), [])
 
 

@@ -23,8 +23,11 @@ TOO_MUCH: Message = {"status": "error", "kind": "RecursionError", "message": "th
 class Trial:
     """One program under test code that defines `check(candidate)`.
 
-    Args: judge: an unused sandbox. worker: one that has loaded the program. name: the function. calls: how many
-        calls of it are noted.
+    Args:
+        judge: an unused sandbox.
+        worker: one that has loaded the program.
+        name: the function.
+        calls: how many calls of it are noted.
     """
 
     def __init__(self, judge: Worker, worker: Worker, name: str, calls: int) -> None:
@@ -92,7 +95,8 @@ def call_of(asked: Message, name: str = "") -> dict[str, Any]:
 def outcome(trial: Trial, last: Message, untried: int) -> dict[str, Any] | None:
     """Asserts passed of all, and how the calls went; None where the tests could not begin.
 
-    Args: untried: asserts in the tests' text: at least so many there are where not all could be tried.
+    Args:
+        untried: asserts in the tests' text: at least so many there are where not all could be tried.
     """
     held = trial.held
     if last["status"] in FAILURES and not held:
@@ -100,7 +104,7 @@ def outcome(trial: Trial, last: Message, untried: int) -> dict[str, Any] | None:
     if last["status"] in FAILURES or last["left"]:
         total = len(held) + max(1, untried - len(held))
     else:
-        total = max(1, len(held))  # tests without an assert hold when they end
+        total = max(1, len(held))  # tests without an assert pass when they run to their end
         held = held or [True]
     return {
         "status": "ok",

@@ -36,7 +36,11 @@ def dumps(value: Any) -> str:
 
 
 def loads(line: str) -> Any:
-    """The value of some JSON. Raises: ValueError: it is none."""
+    """The value of some JSON.
+
+    Raises:
+        ValueError: it is none.
+    """
     try:
         return _scan(line.strip(), 0)[0]
     except StopIteration:

@@ -35,7 +35,11 @@ class Worker:
     """One sandbox. Once its keeper has failed to answer it is dead, and every further answer says why."""
 
     def __init__(self, box: Box) -> None:
-        """Starts it. Raises: Unavailable: it could not be started."""
+        """Starts it.
+
+        Raises:
+            Unavailable: it could not be started.
+        """
         self.box = box
         self._started: Started = start(box)
         self._process = self._started.process
@@ -52,7 +56,11 @@ class Worker:
         self._said = 0
 
     def begin(self) -> None:
-        """Waits until it can serve; its total time runs from here. Raises: Unavailable: it never could."""
+        """Waits until it can serve; its total time runs from here.
+
+        Raises:
+            Unavailable: it never could.
+        """
         ready = self._line(time.monotonic() + START_S)
         if ready is None or parsed(ready) is None:
             assert self._process.stderr is not None
@@ -64,10 +72,16 @@ class Worker:
     def load(
         self, source: str, *, crossing: bool = False, objects: bool = False, partner: str = "", eye: str = ""
     ) -> Message:
-        """Loads a program. Returns: loaded, or a failure; or what it asks for, if it has a partner.
+        """Loads a program.
 
-        Args: crossing: functions and iterators may cross, and what a call changed is told. objects: so may objects,
-            see `remote.py`. partner: the name of a function that lives elsewhere. eye: see `look`.
+        Returns:
+            loaded, or a failure; or what it asks for, if it has a partner.
+
+        Args:
+            crossing: functions and iterators may cross, and what a call changed is told.
+            objects: so may objects, see `remote.py`.
+            partner: the name of a function that lives elsewhere.
+            eye: see `look`.
         """
         self._program = {
             "do": "begin", "what": "load", "source": source, "crossing": crossing, "objects": objects,
@@ -77,7 +91,11 @@ class Worker:
         return self._spoken(self._program, ("loaded", "asked") if partner else ("loaded",))
 
     def check(self, source: str, name: str) -> Message:
-        """Begins test code. Returns: its first message."""
+        """Begins test code.
+
+        Returns:
+            its first message.
+        """
         self._program = {"do": "begin", "what": "check", "source": source, "name": name}
         return self._spoken(self._program, ("asked", "held", "done"))
 
@@ -90,7 +108,8 @@ class Worker:
     def look(self, forced: Mapping[int, Any]) -> list[list[Any]]:
         """What a watched program's expressions were since the last look, by site: varied, first and last value.
 
-        Args: forced: what sites shall be from here on. A program that has ended has seen nothing.
+        Args:
+            forced: what sites shall be from here on. A program that has ended has seen nothing.
         """
         if not self._lives and self._spoken(self._program, ("loaded",))["status"] != "loaded":
             return []
@@ -99,12 +118,17 @@ class Worker:
     def tell(self, message: dict[str, Any], accepted: Collection[str], *, fresh: bool = True) -> Message:
         """Hands the program a message and gives its next.
 
-        Args: fresh: its time begins anew; else what it has asked in between is part of the same call.
+        Args:
+            fresh: its time begins anew; else what it has asked in between is part of the same call.
         """
         return self._spoken({"do": "tell", "line": json.dumps(message), "fresh": fresh}, accepted)
 
     def run(self, source: str, stdin: str) -> Message:
-        """A whole program on a standard input. Returns: ran, with its output; or a failure."""
+        """A whole program on a standard input.
+
+        Returns:
+            ran, with its output; or a failure.
+        """
         answer = self._asked({"do": "run", "source": source, "stdin": stdin})
         count = answer.get("ran")
         if self._dead is None and type(count) is int and 0 <= count <= self.box.output_kb << 10:
@@ -131,7 +155,7 @@ class Worker:
                 if self.box.backend == "process":
                     os.killpg(self._process.pid, signal.SIGKILL)
                 else:
-                    self._process.kill()  # its process namespace dies with it
+                    self._process.kill()  # when it dies, its process namespace and all within it die too
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             assert pipe is not None
@@ -190,7 +214,7 @@ class Worker:
 
     def _line(self, deadline: float) -> bytes | None:
         """The keeper's next line; None when it is dead."""
-        longest = (self.box.output_kb << 10) * 6 + (1 << 16)  # JSON writes a character as six at most
+        longest = (self.box.output_kb << 10) * 6 + (1 << 16)  # JSON writes a character as at most six
         seen = 0
         while (end := self._unread.find(b"\n", seen)) < 0:
             seen = len(self._unread)
@@ -238,7 +262,7 @@ class Pool:
     """Sandboxes that have been started and wait, each for the one program it will ever see."""
 
     def __init__(self, box: Box, size: int | None = None) -> None:
-        """Args: size: how many wait; None: one a core."""
+        """Keeps `size` sandboxes waiting; without a size, one a core."""
         self.box = box
         self._ready: queue.Queue[Worker | Exception] = queue.Queue(size or os.cpu_count() or 1)
         self._closed = threading.Event()
@@ -248,7 +272,11 @@ class Pool:
 
     @contextlib.contextmanager
     def worker(self) -> Iterator[Worker]:
-        """A fresh sandbox, closed afterwards. Raises: Unavailable: none could be started."""
+        """A fresh sandbox, closed afterwards.
+
+        Raises:
+            Unavailable: none could be started.
+        """
         ready = self._ready.get()
         if isinstance(ready, Exception):
             raise ready
@@ -271,6 +299,6 @@ class Pool:
         while not self._closed.is_set():
             try:
                 worker: Worker | Exception = Worker(self.box)
-            except Exception as error:  # handed over to who waits for it
+            except Exception as error:  # raised in the thread that waits for the worker
                 worker = error
             self._ready.put(worker)

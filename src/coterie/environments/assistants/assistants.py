@@ -234,7 +234,7 @@ class Assistants(Environment):
                 told.append(f"{quoted(reply.text)} -> {MALFORMED}")
                 continue
             count.well_formed += 1
-            if action.kind == "final":  # an answer is judged whole, and told in part
+            if action.kind == "final":  # the whole answer is judged, but only its beginning is passed on
                 return action.text if role == MASTER else cut(action.text)
             if action.kind == "tool":
                 seen = tools[role].call(action.name, action.arguments).text

@@ -23,7 +23,11 @@ MOST = 10**9
 
 @lru_cache(maxsize=4)
 def queries(data: str) -> dict[Split, tuple[Query, ...]]:
-    """The queries of a file, split by content. Raises: ConfigError: names the file and the row."""
+    """The queries of a file, split by content.
+
+    Raises:
+        ConfigError: names the file and the row.
+    """
     by_split: dict[Split, list[Query]] = {split: [] for split in SPLITS}
     for number, row in _rows("data", data, {"query": str, "answer": str}):
         split = split_of(plain(row["query"]))
@@ -38,7 +42,11 @@ def queries(data: str) -> dict[Split, tuple[Query, ...]]:
 
 @lru_cache(maxsize=4)
 def sentences(data: str) -> tuple[str, ...]:
-    """The knowledge base. Raises: ConfigError: names the file and the row."""
+    """The knowledge base.
+
+    Raises:
+        ConfigError: names the file and the row.
+    """
     if not data:
         return assistance.sentences()
     return tuple(row["text"] for _, row in _rows("knowledge", data, {"text": str}))
@@ -46,7 +54,11 @@ def sentences(data: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4)
 def catalogue(data: str) -> tuple[tuple[str, int, int], ...]:
-    """The shop. Raises: ConfigError: names the file and the row."""
+    """The shop.
+
+    Raises:
+        ConfigError: names the file and the row.
+    """
     if not data:
         return assistance.catalogue()
     rows = [row for _, row in _rows("catalogue", data, {"item": str, "price": int, "stock": int})]

@@ -25,7 +25,13 @@ def strategy(text: str) -> str:
 
 
 def master_says(asked: str, seen: list[str], told: list[str], habit: bool) -> str:
-    """A master's reply. Args: seen: what its specialists answered. told: lines of the prompt. habit: as a beginner."""
+    """A master's reply.
+
+    Args:
+        seen: what its specialists answered.
+        told: lines of the prompt.
+        habit: as a beginner.
+    """
     errands = plan(asked)
     done = len(seen)
     failed = done > 0 and (seen[-1] == NO_ANSWER or seen[-1].startswith("error"))
@@ -63,7 +69,11 @@ def math_says(asked: str, habit: bool) -> str:
 
 
 def caller_says(role: str, asked: str, seen: list[str], habit: bool) -> str:
-    """A reply of a specialist with tools. Args: seen: what they returned."""
+    """A reply of a specialist with tools.
+
+    Args:
+        seen: what they returned.
+    """
     call = tool_call(asked)
     if call is None or assistance.TASKS[call[0]][0] != role:
         return _final(NO_ANSWER)

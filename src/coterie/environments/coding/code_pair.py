@@ -329,7 +329,8 @@ def _lines(begin: Sequence[str], rest: Sequence[embedded.Step]) -> str:
 def expert_edits(url: str, model: str, text: str, written: dict[str, str]) -> dict[str, str]:
     """An edit for each role, by a model behind an OpenAI-compatible server.
 
-    Raises: Unavailable: it cannot be reached, or does not answer with an edit for every role.
+    Raises:
+        Unavailable: it cannot be reached, or does not answer with an edit for every role.
     """
     asked = (
         f"Task:\n{text}\n\n" + "\n\n".join(f"{role} wrote:\n{code}" for role, code in written.items()) + "\n\n"

@@ -65,9 +65,13 @@ class InThread(Generic[P, R]):
 async def run(function: Callable[..., Any], args: tuple[Any, ...], limit_s: float) -> Any:
     """A call's result.
 
-    Args: limit_s: seconds that the function may take; its worker's start does not count, and one in a thread has
-        limits of its own.
-    Raises: CallError: it raised; TimedOut, Crashed. Unavailable: it raised that, or no worker could be had.
+    Args:
+        limit_s: seconds that the function may take; its worker's start does not count, and one in a thread has
+            limits of its own.
+
+    Raises:
+        CallError: it raised; TimedOut, Crashed.
+        Unavailable: it raised that, or no worker could be had.
         EnvError: no worker can import it, or its result is not JSON.
     """
     if isinstance(function, InThread):
@@ -85,7 +89,11 @@ class Place:
 
 
 def named(function: Callable[..., Any]) -> str:
-    """A function's `module:name`, under which a log knows it. Raises: EnvError: it is not what has that name."""
+    """A function's `module:name`, under which a log knows it.
+
+    Raises:
+        EnvError: it is not what has that name.
+    """
     if not callable(function):
         raise EnvError(f"scene.call was given {function!r:.80}; give it the function and then its arguments, uncalled")
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "<object>")
@@ -100,7 +108,11 @@ def named(function: Callable[..., Any]) -> str:
 
 
 def place_of(function: Callable[..., Any]) -> Place:
-    """Where a worker finds a function. Raises: EnvError: it cannot be found from another process."""
+    """Where a worker finds a function.
+
+    Raises:
+        EnvError: it cannot be found from another process.
+    """
     module, _, name = named(function).partition(":")
     home = sys.modules[module]
     file = home.__file__ and str(Path(home.__file__).absolute()) if "__file__" in vars(home) else None
@@ -137,7 +149,11 @@ class Worker:
         """The number of the latest call; an answer to another is a forgery, or a child's that never ended."""
 
     async def ask(self, request: bytes, limit_s: float) -> dict[str, Any] | None:
-        """Its answer; None where there is none in time. Raises: Unavailable: it was lost without a word."""
+        """Its answer; None where there is none in time.
+
+        Raises:
+            Unavailable: it was lost without a word.
+        """
         exchange = asyncio.ensure_future(self._exchange(request))
         try:
             await asyncio.wait({exchange}, timeout=limit_s)
@@ -147,7 +163,7 @@ class Worker:
                 await asyncio.wait({exchange})
         if not exchange.cancelled():
             return exchange.result()
-        with contextlib.suppress(OSError):  # what came while this process was busy is in time
+        with contextlib.suppress(OSError):  # an answer that came while this process was busy counts as in time
             while chunk := self.socket.recv(CHUNK):
                 self._unread += chunk
         return self._answer()
@@ -165,7 +181,7 @@ class Worker:
 
     async def _exchange(self, request: bytes) -> dict[str, Any]:
         loop = asyncio.get_running_loop()
-        with contextlib.suppress(OSError):  # it has ended, and how is still to be read
+        with contextlib.suppress(OSError):  # the worker has ended, and its exit status is still to be read
             await loop.sock_sendall(self.socket, request)
         while (answer := self._answer()) is None:
             try:
@@ -209,7 +225,14 @@ class Template:
             theirs.close()
 
     def start(self, number: int, place: Place) -> socket.socket:
-        """Asks for a worker. Returns: its socket. Raises: OSError: the template has gone."""
+        """Asks for a worker.
+
+        Returns:
+            its socket.
+
+        Raises:
+            OSError: the template has gone.
+        """
         ours, theirs = socket.socketpair()
         with theirs:
             request = {"start": number, "module": place.module, "file": place.file}
@@ -223,7 +246,7 @@ class Template:
 
     def kill(self, number: int) -> None:
         """Ends a worker, whatever it does."""
-        with contextlib.suppress(OSError):  # then its workers have gone with it
+        with contextlib.suppress(OSError):  # the template is gone, and its workers with it
             self._end.sendall(json.dumps({"kill": number}).encode() + b"\n")
 
     def close(self) -> None:
@@ -245,7 +268,7 @@ class Pool:
     """The workers of this process: started when needed, used again, one call at a time each."""
 
     def __init__(self, most: int = AT_ONCE) -> None:
-        """Args: most: workers that are kept."""
+        """Keeps `most` workers."""
         self._most = most
         self._idle: list[Worker] = []
         self._template: Template | None = None
@@ -326,7 +349,7 @@ class Pool:
             if self._template:
                 with contextlib.suppress(OSError):
                     return Worker(number, place.module, self._template.start(number, place))
-                self._template.close()  # somebody has ended it
+                self._template.close()  # somebody has killed the worker
             self._template = Template()
             try:
                 return Worker(number, place.module, self._template.start(number, place))
@@ -392,9 +415,9 @@ async def _in_thread(function: Callable[..., Any], args: tuple[Any, ...]) -> Any
         result, failure = None, None
         try:
             result = function(*args)
-        except BaseException as error:  # handed over, not swallowed
+        except BaseException as error:  # passed to the waiting coroutine, not swallowed
             failure = error
-        with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop has ended, so the waiting side has left
             loop.call_soon_threadsafe(settle, result, failure)
 
     threading.Thread(target=work, daemon=True).start()

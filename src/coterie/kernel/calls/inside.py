@@ -110,7 +110,9 @@ class Template:
         pid = os.fork()
         if not pid:
             self._become(worker, template, module)
-        with suppress(PermissionError, ProcessLookupError):  # the worker does the same: whoever comes first
+        with suppress(
+            PermissionError, ProcessLookupError
+        ):  # the worker does the same, whichever of the two comes first
             os.setpgid(pid, pid)
         self._workers[pid] = (number, worker)
 
@@ -128,9 +130,9 @@ class Template:
             for _, other in self._workers.values():
                 other.close()
             work(worker, module)
-        except ConnectionError:  # nobody waits any more
+        except ConnectionError:  # the waiting side has left
             os._exit(0)
-        except BaseException:  # never back into the template's loop
+        except BaseException:  # a worker must never return into the template's loop
             traceback.print_exc()
             os._exit(1)
         os._exit(0)
@@ -143,7 +145,7 @@ class Template:
                 kill(pid)  # what it started: a group's number is not given again while somebody is in it
                 del self._workers[pid]
                 worker.setblocking(False)
-                with suppress(OSError):  # nobody listens
+                with suppress(OSError):  # the other side has closed the socket
                     say(worker, {"ended": ending(os.waitstatus_to_exitcode(status))})
                 worker.close()
 
@@ -210,9 +212,12 @@ def answer(module: str, name: str, args: list[Any]) -> dict[str, Any]:
                 "error": ["unusable", f"{len(written):,} characters of JSON, and a log takes {LARGEST_RESULT:,}", ""]
             }
         return {"result": json.loads(written)}
-    except TypeError as error:  # no data at all: a mistake of the tool
+    except TypeError as error:  # not JSON data: a mistake in the tool
         return {"not_json": str(error)}
-    except (ValueError, RecursionError) as error:  # data beyond all bounds, which depends on what it was given
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # JSON data beyond the bounds, which may depend on the tool's arguments
         return {"error": ["unusable", str(error), ""]}
 
 

@@ -21,7 +21,11 @@ def echoes(args: Sequence[Sequence[Any]], answers: Column) -> bool:
     """Whether answers are nothing, or the same argument in every call, alone or packed.
 
     Packed is what lies at one place of every answer, beside what never varies and the argument's length; or stands in a
-    text that is the same around it, or in JSON. Args: args: of each call, as plain JSON. answers: of each, likewise.
+    text that is the same around it, or in JSON.
+
+    Args:
+        args: of each call, as plain JSON.
+        answers: of each, likewise.
     """
     if not answers:
         return False

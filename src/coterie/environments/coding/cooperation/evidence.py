@@ -65,10 +65,15 @@ def used(
 ) -> dict[str, Any]:
     """What aux's answers are to main's results.
 
-    Args: helper, function: the programs of aux and main. name: main's function. preamble: stands before both. cases:
-        pairs of JSON: arguments as `encode` writes them, and the value that is right; "" where the two as one program
-        did not give it.
-    Returns: used: aux decides enough of the passed tests. handed_on: main only hands on what aux answers. needed: some
+    Args:
+        helper, function: the programs of aux and main.
+        name: main's function.
+        preamble: stands before both.
+        cases: pairs of JSON: arguments as `encode` writes them, and the value that is right; "" where the two as
+            one program did not give it.
+
+    Returns:
+        used: aux decides enough of the passed tests. handed_on: main only hands on what aux answers. needed: some
         passed test fails where aux raises.
     """
     if not (by_itself(helper) and by_itself(function)):
@@ -114,7 +119,12 @@ class Run:
 
 
 class Evidence:
-    """What is found by playing. Args: as of `used`; sites: what may be held, by site, as `watched` gives them."""
+    """What playing the pair of programs shows.
+
+    Args:
+        duet, cases: as of `used`.
+        sites: what may be held, by site, as `watched` gives them.
+    """
 
     def __init__(self, duet: Duet, sites: Sites, cases: Sequence[tuple[list[Any], str]]) -> None:
         self.duet = duet
@@ -187,7 +197,9 @@ class Evidence:
     def run(self, swap: Callable[..., Message] | None = None, held: Mapping[int, Any] | None = None) -> Run:
         """Plays every input.
 
-        Args: swap: called with the input's place besides. held: what sites are, in inputs that came by them in truth.
+        Args:
+            swap: called with the input's place besides.
+            held: what sites are, in inputs that came by them in truth.
         """
         holding = [{site: value for site, value in (held or {}).items() if site in seen} for seen in self.true.seen]
         played: list[Played] = []

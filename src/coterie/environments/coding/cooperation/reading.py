@@ -37,7 +37,8 @@ def parsed(source: str, mode: str = "exec") -> Any:
 def extracted(source: str, name: str, without: str = "") -> str:
     """A function and the top-level definitions and imports it needs, in order; "" where it is not defined.
 
-    Args: without: a name that is not taken even where it is needed.
+    Args:
+        without: a name that is not taken even where it is needed.
     """
     tree = parsed(source)
     if tree is None:
@@ -75,8 +76,9 @@ def returns(source: str, name: str) -> bool:
 def read(helper: str, function: str, name: str) -> dict[str, Any]:
     """What two replies' programs hold.
 
-    Returns: helper, function: what is taken of each, or "". returns: whether aux is defined and returns something,
-        and whether main does. names_aux: main names it. schemes: how it uses it, if it does.
+    Returns:
+        helper, function: what is taken of each, or "". returns: whether aux is defined and returns something, and
+        whether main does. names_aux: main names it. schemes: how it uses it, if it does.
     """
     aux, main = extracted(helper, AUX), extracted(function, name, without=AUX)
     return {

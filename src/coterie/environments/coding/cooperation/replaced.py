@@ -101,7 +101,7 @@ def other(value: Any, salt: int) -> Any:
             ((kind, content),) = value.items()
             if kind in TABLES:
                 content = [[key, other(item, salt + at)] for at, (key, item) in enumerate(content)]
-            elif kind in (*SEQUENCES, *SETS, *BYTES):  # a set's items all alike: else two of them might be exchanged
+            elif kind in (*SEQUENCES, *SETS, *BYTES):  # a set's items change alike, or two of them might be exchanged
                 content = [other(item, salt + at * (kind in SEQUENCES)) for at, item in enumerate(content)]
             changed = {kind: content}
         case _:

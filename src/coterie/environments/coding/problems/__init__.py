@@ -167,8 +167,12 @@ def question(problem: Problem, program: str) -> tuple[Callable[..., JSON], *tupl
 def tried(box: dict[str, Any], name: str, program: str, cases: list[list[str]]) -> list[Answer]:
     """What becomes of a program on some cases. An episode's log keeps this, and not all that a program can write.
 
-    Args: name: of its function; "" of a whole program. cases: as a problem's.
-    Returns: each one's status, whether it is `right`, the `message` of a failure, and of a wrong answer as much as is
+    Args:
+        name: of its function; "" of a whole program.
+        cases: as a problem's.
+
+    Returns:
+        each one's status, whether it is `right`, the `message` of a failure, and of a wrong answer as much as is
         `shown`: as Python writes it, or as it was written.
     """
     given = [json.loads(one) for one, _ in cases]
@@ -196,7 +200,8 @@ LONGEST_SHOWN = 600
 async def boxed(scene: Scene, function: Callable[..., JSON], *args: JSON) -> JSON:
     """A call into the sandbox, which answers whatever a program does; what fails besides is infrastructure.
 
-    Raises: Unavailable: no sandbox could be had.
+    Raises:
+        Unavailable: no sandbox could be had.
     """
     try:
         return await scene.call(function, *args)

@@ -73,7 +73,11 @@ class ProgrammingTask(Environment):
         return " ".join(map(data.digest, data.splits)) if data else ""
 
     def problems(self) -> published.Data:
-        """What `data` stands for. Raises: ConfigError: it cannot be read or scored."""
+        """What `data` stands for.
+
+        Raises:
+            ConfigError: it cannot be read or scored.
+        """
         return published.load(
             self.data,
             functions=self.functions,
@@ -84,7 +88,8 @@ class ProgrammingTask(Environment):
     def tested_on(self, data: str) -> tuple[Self, tuple[str, ...]]:
         """The same with the test problems of other data: all of a single source, those behind an arrow, a benchmark's.
 
-        Raises: ConfigError: it cannot be read or scored.
+        Raises:
+            ConfigError: it cannot be read or scored.
         """
         other = self.model_copy(update={"data": published.held_out(data)})
         test = other.problems().splits["test"]
@@ -112,8 +117,10 @@ class ProgrammingTask(Environment):
 def chat(role: str, task: str, history: str) -> list[Message]:
     """What a model that was never taught these tasks is asked.
 
-    Args: role: who it is, what it writes and in which form. task: the problem. history: what it is shown of the turns
-        before, or nothing.
+    Args:
+        role: who it is, what it writes and in which form.
+        task: the problem.
+        history: what it is shown of the turns before, or nothing.
     """
     user = "\n\n".join(part for part in (task, history) if part)
     return [{"role": "system", "content": role}, {"role": "user", "content": user}]

@@ -164,9 +164,13 @@ def problems(data: str, split: Split, *, functions: bool = False) -> tuple[Probl
 def load(data: str, *, functions: bool = False, libraries: tuple[str, ...] = (), box: Box | None = None) -> Data:
     """What a setting `environment.data` stands for.
 
-    Args: functions: problems alone that ask for a function, not for a whole program. libraries: packages that programs
-        may import. box: where each row's own solution is tried; None: none is tried.
-    Raises: ConfigError: nothing of that name, no such file, or too many rows that cannot be scored; names the row.
+    Args:
+        functions: problems alone that ask for a function, not for a whole program.
+        libraries: packages that programs may import.
+        box: where each row's own solution is tried; None: none is tried.
+
+    Raises:
+        ConfigError: nothing of that name, no such file, or too many rows that cannot be scored; names the row.
     """
     rows: dict[str, int] = {}
     lost: dict[str, list[tuple[str, str]]] = {}
@@ -270,7 +274,7 @@ def _problem(build: Callable[[Row], Problem], row: Row, functions: bool, librari
 
 
 def _refuse_many(lost: Sequence[tuple[str, str]], total: int) -> None:
-    """Raises: ConfigError: more rows cannot be scored than may be passed over."""
+    """Raises ConfigError where more rows cannot be scored than may be passed over."""
     if len(lost) > MOST_PASSED_OVER * total:
         where, reason = min(lost, key=lambda row: len(row[0]))
         advice = ": leave them out" if len(lost) < total else ""

@@ -231,7 +231,11 @@ def remembered(task: Problem, naive: float, rng: Random) -> Chain:
 
 
 def chain_at(task: Problem) -> Chain:
-    """The chain of an embedded problem. Raises: NotImplementedError: it is one of somebody's own."""
+    """The chain of an embedded problem.
+
+    Raises:
+        NotImplementedError: it is one of somebody's own.
+    """
     if not task.id.startswith(f"{task.split}-"):
         raise NotImplementedError("problems of one's own come without demonstrations")
     return chain_of(task.split, int(task.id.rpartition("-")[2]))

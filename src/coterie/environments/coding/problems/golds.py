@@ -31,7 +31,8 @@ SOON_S = 3.0
 def failing(problems: Sequence[Problem], box: Box) -> tuple[str, dict[int, str]]:
     """Which problems' solutions fail, and how.
 
-    Returns: why none was tried, or nothing; and what came of those that fail, by place.
+    Returns:
+        why none was tried, or nothing; and what came of those that fail, by place.
     """
     asked = {at: _key(problem, box) for at, problem in enumerate(problems) if problem.solution}
     if not asked:
@@ -90,7 +91,7 @@ def _known() -> dict[str, str]:
         return {}
     known: dict[str, str] = {}
     for line in lines:
-        with suppress(ValueError):  # another version's, or cut
+        with suppress(ValueError):  # a file of another version, or one cut short
             key, reason = json.loads(line)
             known[str(key)] = str(reason)
     return known

@@ -52,12 +52,13 @@ class Source:
     def rows(self) -> Iterator[tuple[str, int, Row]]:
         """Every row, with the name of its published split, or "", and its number there, from 1.
 
-        Raises: ConfigError: it cannot be read, and why.
+        Raises:
+            ConfigError: it cannot be read, and why.
         """
         if self.name:
             yield from _of_hub(self)
         else:
-            if Path(self.text).exists() and not Path(self.text).is_file():  # a pipe would be waited for
+            if Path(self.text).exists() and not Path(self.text).is_file():  # reading a pipe would wait forever
                 raise ConfigError(f"environment.data: {self.text} cannot be read: it is no ordinary file")
             rows = _parquet(self.text) if self.text.endswith(".parquet") else _lines(self.text)
             yield from (("", number, row) for number, row in rows)
@@ -68,7 +69,11 @@ class Source:
 
 
 def source_of(text: str) -> Source:
-    """The source of that name. Raises: ConfigError: it is none."""
+    """The source of that name.
+
+    Raises:
+        ConfigError: it is none.
+    """
     if "://" in text:
         raise ConfigError(f"environment.data: '{text}' is an address; download it first, and name the file")
     if text.endswith((".jsonl", ".json", ".parquet")) and not text.startswith("hub:"):
@@ -153,7 +158,7 @@ def _of_hub(source: Source) -> Iterator[tuple[str, int, Row]]:
         import datasets  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise ConfigError(f"environment.data: {source.text} needs datasets: pip install coterie[data]") from error
-    if not hub.answers():  # else each of its files is asked for, five times; what was kept here needs no answer
+    if not hub.answers():  # otherwise the library tries each file five times; a dataset cached here needs no network
         datasets.config.HF_HUB_OFFLINE = True  # pyright: ignore[reportAttributeAccessIssue]
     try:
         loaded = datasets.load_dataset(

@@ -1,0 +1,164 @@
+"""A run's checkpoints: written aside and renamed whole, read while the run goes on, and verified.
+
+A checkpoint lists its files with size and hash; one that does not match is refused by name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import shlex
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+
+from coterie.errors import CheckpointError
+from coterie.run.files import MANIFEST, files_in, fingerprint_of, flush, resuming, steps_in, unread, whole
+from coterie.run.records import PROGRESS, Progress
+
+REPLACED = ".replaced-"
+"""How a checkpoint is called while another of the same step takes its place."""
+PRUNED = ".pruned-"
+"""How it is called while it is being removed."""
+RETRIES = 20
+"""How often a reader looks again for a checkpoint that the run has just replaced."""
+MANIFESTS: TypeAdapter[dict[str, list[int | str]]] = TypeAdapter(dict[str, list[int | str]])
+
+
+class Checkpoints:
+    """Those of one run, in its folder `checkpoints`; `check` raises where that run's folder is no longer its own."""
+
+    def __init__(self, folder: Path, check: Callable[[], None]) -> None:
+        self.folder = folder
+        self._check = check
+
+    def path(self, step: int) -> Path:
+        """The folder of a checkpoint, whether it exists or not."""
+        return self.folder / f"step-{step:05d}"
+
+    def steps(self) -> list[int]:
+        """Steps that have a checkpoint, in order."""
+        return sorted(steps_in(self.folder))
+
+    def save(self, progress: Progress, write: Any, keep: int) -> None:
+        """Writes a checkpoint aside, renames it whole and removes those no longer kept.
+
+        Args:
+            write: called with the folder to fill.
+            keep: how many of the latest stay, beside the start and the best.
+        """
+        folder = self.path(progress.step)
+        aside = folder.with_name(f".{folder.name}")
+        shutil.rmtree(aside, ignore_errors=True)
+        self._check()
+        with whole(folder, f"go on with: {resuming(self.folder.parent)}", aside):
+            aside.mkdir(parents=True)
+            write(aside)
+            (aside / "progress.json").write_bytes(PROGRESS.dump_json(progress))
+            manifest = {str(file.relative_to(aside)): fingerprint_of(file) for file in files_in(aside)}
+            (aside / MANIFEST).write_text(json.dumps(manifest, indent=1))
+            for file in (*files_in(aside), aside / MANIFEST, aside):
+                flush(file)
+            if folder.exists():  # one saved before its validation; one of the two exists at any moment
+                folder.rename(folder.with_name(f"{REPLACED}{folder.name}"))
+            aside.rename(folder)
+            flush(folder.parent)
+        for old in folder.parent.glob(f"{REPLACED}*"):
+            self._prune(old)
+        for step in self.steps()[:-keep]:
+            if step not in (0, progress.best_step):
+                self._prune(self.path(step))
+
+    def recover(self) -> None:
+        """Puts a checkpoint back that was being replaced when the run was killed, and ends what was being removed."""
+        for old in filter(Path.is_dir, self.folder.glob(f"{PRUNED}*")):
+            shutil.rmtree(old)
+        for old in filter(Path.is_dir, self.folder.glob(f"{REPLACED}*")):
+            home = old.with_name(old.name.removeprefix(REPLACED))
+            if home.exists():
+                shutil.rmtree(old)
+            else:
+                old.rename(home)
+
+    def _prune(self, folder: Path) -> None:
+        """Removes a checkpoint, unless somebody reads it just now: then the next save will."""
+        with contextlib.suppress(BlockingIOError, FileNotFoundError), (folder / MANIFEST).open() as manifest:
+            fcntl.flock(manifest, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            aside = folder.with_name(f"{PRUNED}{folder.name}")
+            shutil.rmtree(aside, ignore_errors=True)
+            folder.rename(aside)
+            shutil.rmtree(aside)
+
+    @contextlib.contextmanager
+    def reading(self, step: int | Literal["best", "latest"] = "latest") -> Iterator[tuple[Path, Progress]]:
+        """A checkpoint, verified file by file, which stays as long as this is entered: the run may be in training.
+
+        Args:
+            step: its number, the latest, or what validation prefers so far.
+
+        Raises:
+            CheckpointError: there is none, or a file is missing, cut or changed.
+        """
+        for again in reversed(range(RETRIES)):
+            wanted = step
+            if wanted == "best":
+                with self.reading() as (_, progress):
+                    wanted = progress.best_step if progress.best_step >= 0 else "latest"
+            steps = self.steps()
+            if step == "best" and wanted != "latest" and wanted not in steps and again:
+                continue  # the best of a moment ago: there is a better one
+            folder = self.path(self._there(wanted, steps))
+            try:
+                manifest = (folder / MANIFEST).open("rb")
+            except OSError as error:
+                if folder.exists():
+                    raise CheckpointError(f"{folder / MANIFEST} {unread(error)}; {self._other(folder)}") from error
+                continue  # replaced between two looks
+            with manifest:
+                fcntl.flock(manifest, fcntl.LOCK_SH)
+                if folder.exists():
+                    yield folder, self._verified(folder, manifest.read())
+                    return
+        raise CheckpointError(f"{self.folder.parent} is being written too fast to be read; try again, or name a --step")
+
+    def _there(self, step: int | str, steps: Sequence[int]) -> int:
+        """The number of a checkpoint that exists. Args: steps: of those that do."""
+        if step == "latest" and steps:
+            return steps[-1]
+        if step not in ("best", "latest") and not isinstance(step, int):
+            raise CheckpointError(f"step = {step!r:.80} is no whole number")
+        if step in steps:
+            return int(step)
+        there = f"there are {', '.join(map(str, steps))}" if steps else "it has none yet; wait for its first"
+        raise CheckpointError(
+            f"{self.folder.parent} has no checkpoint{'' if step == 'latest' else f' of step {step}'}; {there}"
+        )
+
+    def _verified(self, folder: Path, manifest: bytes) -> Progress:
+        try:
+            listed = MANIFESTS.validate_json(manifest)
+            there = {str(file.relative_to(folder)) for file in files_in(folder)}
+            if "progress.json" not in listed or not there <= listed.keys():
+                raise CheckpointError(f"{folder / MANIFEST} does not list its files; {self._other(folder)}")
+            for name, fingerprint in listed.items():
+                if fingerprint_of(folder / name) != fingerprint:
+                    raise CheckpointError(f"{folder / name} is cut or changed; {self._other(folder)}")
+            return PROGRESS.validate_json((folder / "progress.json").read_bytes())
+        except CheckpointError:
+            raise
+        except OSError as error:
+            raise CheckpointError(f"{error.filename or folder} {unread(error)}; {self._other(folder)}") from error
+        except ValueError as error:
+            raise CheckpointError(f"{folder} is damaged; {self._other(folder)}") from error
+
+    def _other(self, folder: Path) -> str:
+        """What to do about a damaged checkpoint. Nothing is ever to be deleted: a run may be writing there."""
+        others = [step for step in self.steps() if self.path(step) != folder]
+        if not others:
+            return "put it back from a copy, or start a new run"
+        away = shlex.join(["mv", str(folder), str(folder.with_name(f"damaged-{folder.name}"))])
+        return f"use --step {others[-1]} to look at another, or go on from step {others[-1]} after: {away}"
