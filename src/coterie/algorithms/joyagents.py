@@ -56,14 +56,14 @@ class JoyAgents(NodeWise):
 
     def inert(self) -> dict[str, str]:
         """What a rule does not look at."""
-        idle: dict[str, str] = {}
+        inert: dict[str, str] = {}
         if self.selection not in RANKED:
-            idle |= dict.fromkeys(("top_k", "among", "floor"), f"selection = '{self.selection}' does not rank")
+            inert |= dict.fromkeys(("top_k", "among", "floor"), f"selection = '{self.selection}' does not rank")
         elif self.selection == "sample":
-            idle["floor"] = "selection = 'sample' gives every live group a probability"
+            inert["floor"] = "selection = 'sample' gives every live group a probability"
         if self.selection not in BY_SIGNAL:
-            idle["noise"] = f"selection = '{self.selection}' does not ask for it"
-        return super().inert() | idle
+            inert["noise"] = f"selection = '{self.selection}' does not ask for it"
+        return super().inert() | inert
 
     def check(self, environment: Environment, team: Team) -> None:
         """Raises ConfigError: noise cannot be told, or top_k is too small for every policy's floor."""

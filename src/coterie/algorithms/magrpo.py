@@ -58,12 +58,12 @@ class MAGRPO(Algorithm):
 
     def inert(self) -> dict[str, str]:
         """Bounds have no effect on joint actions that are aligned, or a tree that is a spine."""
-        idle: dict[str, str] = {}
+        inert: dict[str, str] = {}
         if self.joint == "aligned":
-            idle["max_joint_actions"] = "joint = 'aligned' makes num_generations joint actions"
+            inert["max_joint_actions"] = "joint = 'aligned' makes num_generations joint actions"
         if self.expansion == "greedy":
-            idle["max_nodes"] = "expansion = 'greedy' makes one node a point"
-        return super().inert() | idle
+            inert["max_nodes"] = "expansion = 'greedy' makes one node a point"
+        return super().inert() | inert
 
     def check(self, environment: Environment, team: Team) -> None:
         """Raises ConfigError: cross would make more joint actions than `max_joint_actions`."""

@@ -29,8 +29,8 @@ class NodeWise(GroupBaseline):
 
     def inert(self) -> dict[str, str]:
         """A number of nodes has no effect where all are taken."""
-        idle = {"num_nodes": "nodes = 'all' takes every decision"}
-        return super().inert() | (idle if self.nodes == "all" else {})
+        inert = {"num_nodes": "nodes = 'all' takes every decision"}
+        return super().inert() | (inert if self.nodes == "all" else {})
 
     async def collect(self, play: Play, task: Task) -> Collected:
         """The groups of a task's nodes."""

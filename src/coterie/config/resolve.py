@@ -207,9 +207,10 @@ def resolve(source: Source) -> Config:
         algorithm.check(environment, team)
     except ConfigError as error:
         raise ConfigError(f"{source.place('algorithm.name')}{error}") from error
-    for key, reason in config.idle_bounds().items():
-        if source.person_wrote("loss", key):
-            raise ConfigError(f"{source.place(f'loss.{key}')}loss.{key} has no effect: {reason}")
+    for table, reasons in config.inert().items():
+        for key, reason in reasons.items():
+            if source.person_wrote(table, key) and getattr(getattr(config, table), key):
+                raise ConfigError(f"{source.place(f'{table}.{key}')}{table}.{key} has no effect: {reason}")
     updates = max(config.optimizer_of(name).updates_per_step for name in policies)
     if not config.loss.corrects and updates > 1:
         raise ConfigError(
@@ -217,9 +218,6 @@ def resolve(source: Source) -> Config:
             f"older weights, which loss.name = '{names['loss']}' does not correct; set loss.name = \"clip\", or "
             "updates_per_step = 1"
         )
-    hindrance = config.mute_hindrance()
-    if hindrance and config.train.mute_every and "mute_every" in config.train.model_fields_set:
-        raise ConfigError(f"{source.place('train.mute_every')}train.mute_every has no effect: {hindrance}; set it to 0")
     config = _sized(config, source)
     try:
         Watch(config.engine.play_timeout_s).task(partial(task_of, environment), "train", 0)

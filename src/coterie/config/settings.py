@@ -136,16 +136,17 @@ class Config:
 
     def tables(self) -> dict[str, dict[str, Any]]:
         """Everything resolved as plain data, without settings that have no effect."""
+        inert = self.inert()
         return {
             "environment": {"name": self.names["environment"], **_effective(self.environment)},
             "algorithm": {"name": self.names["algorithm"], **_effective(self.algorithm)},
-            "loss": {"name": self.names["loss"], **_effective(self.loss, self.idle_bounds())},
+            "loss": {"name": self.names["loss"], **_effective(self.loss, inert["loss"])},
             "memory": _effective(self.memory),
             "team": dict(self.team.roles),
             "policies": {name: _effective(policy) for name, policy in self.policies.items()},
             "optimizer": _effective(self.optimizer),
             "engine": {"name": self.names["engine"], **_effective(self.engine)},
-            "train": _effective(self.train, {"mute_every": why} if (why := self.mute_hindrance()) else {}),
+            "train": _effective(self.train, inert["train"]),
             "trackers": {
                 name: {"name": self.names[f"trackers.{name}"], **_effective(settings)}
                 for name, settings in self.trackers.items()
@@ -157,15 +158,6 @@ class Config:
         """The resolved config as a TOML file that gives the same run."""
         return to_toml(self.tables())
 
-    def mute_hindrance(self) -> str:
-        """Why no role can be muted in this run, or nothing."""
-        if len(self.team.roles) < 2:
-            return "a team of one has nobody to do without"
-        count = self.environment.count("validation")
-        if count is not None and count < MUTE_TASKS:
-            return f"the validation split has {count} tasks, and {MUTE_TASKS} are needed"
-        return ""
-
     def optimizer_of(self, policy: str) -> OptimizerConfig:
         """How a policy is moved: what `[optimizer]` says, and what it says itself."""
         own = self.policies[policy].optimizer
@@ -175,15 +167,23 @@ class Config:
             else self.optimizer
         )
 
-    def idle_bounds(self) -> dict[str, str]:
-        """Bounds of the loss that cannot matter, with why."""
-        repeated = any(self.optimizer_of(name).updates_per_step > 1 for name in self.policies)
-        if repeated or self.train.dtype != "float32":
-            return {}
-        reason = "optimizer.updates_per_step = 1 keeps the ratio at 1, which is never clipped"
-        return dict.fromkeys(self.loss.bounds, reason)
+    def inert(self) -> dict[str, dict[str, str]]:
+        """Settings of `[loss]` and `[train]` that other tables leave without effect, each with why."""
+        bounds: dict[str, str] = {}
+        if self.train.dtype == "float32" and all(
+            self.optimizer_of(name).updates_per_step == 1 for name in self.policies
+        ):
+            reason = "optimizer.updates_per_step = 1 keeps the ratio at 1, which is never clipped"
+            bounds = dict.fromkeys(self.loss.bounds, reason)
+        mute: dict[str, str] = {}
+        count = self.environment.count("validation")
+        if len(self.team.roles) < 2:
+            mute["mute_every"] = "a team of one has nobody to do without; set it to 0"
+        elif count is not None and count < MUTE_TASKS:
+            mute["mute_every"] = f"the validation split has {count} tasks, and {MUTE_TASKS} are needed; set it to 0"
+        return {"loss": bounds, "train": mute}
 
 
-def _effective(settings: Settings, idle: Mapping[str, str] | None = None) -> dict[str, Any]:
-    left_out = {**settings.inert(), **(idle or {})}
+def _effective(settings: Settings, inert: Mapping[str, str] | None = None) -> dict[str, Any]:
+    left_out = {**settings.inert(), **(inert or {})}
     return {key: value for key, value in settings.model_dump(mode="json").items() if key not in left_out}

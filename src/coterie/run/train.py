@@ -327,7 +327,7 @@ def _validate(run: Run, models: TeamModels, progress: Progress) -> dict[str, flo
 def _mute(run: Run, models: TeamModels, progress: Progress) -> dict[str, float]:
     """What muting each role costs now, paired over validation tasks; nothing where that cannot be asked."""
     config = models.config
-    if config.mute_hindrance():
+    if config.inert()["train"]:
         return {}
     line: dict[str, float] = {}
     with _bugs_kept(run, config.environment, "validation", range(MUTE_TASKS)):

@@ -148,12 +148,12 @@ class Assistants(Environment):
 
     def inert(self) -> dict[str, str]:
         """Weights have no effect where the published ones are taken, nor kinds where queries are one's own."""
-        idle: dict[str, str] = {}
+        inert: dict[str, str] = {}
         if self.published_weights:
-            idle |= dict.fromkeys(("format_weight", "cost_weight"), "published_weights = true sets both to 1")
+            inert |= dict.fromkeys(("format_weight", "cost_weight"), "published_weights = true sets both to 1")
         if self.data:
-            idle["kinds"] = "data holds the queries"
-        return idle
+            inert["kinds"] = "data holds the queries"
+        return inert
 
     @model_validator(mode="after")
     def _one_world(self) -> Assistants:

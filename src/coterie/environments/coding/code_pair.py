@@ -164,11 +164,11 @@ class CodePair(ProgrammingTask):
     def inert(self) -> dict[str, str]:
         """What only a second turn would see has no effect without one, nor an expert's address without the expert."""
         alone = "max_turns = 1 leaves no turn after it"
-        idle = super().inert()
-        idle |= dict.fromkeys(("feedback", "stop_at"), alone) if self.max_turns == 1 else {}
+        inert = super().inert()
+        inert |= dict.fromkeys(("feedback", "stop_at"), alone) if self.max_turns == 1 else {}
         if self.max_turns == 1 or self.feedback != "expert":
-            idle |= dict.fromkeys(("expert_url", "expert_model"), "only feedback = 'expert' asks one")
-        return idle
+            inert |= dict.fromkeys(("expert_url", "expert_model"), "only feedback = 'expert' asks one")
+        return inert
 
     @field_validator("stop_at")
     @classmethod
