@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie import Tracker, load_config, train, update
+from coterie import Engine, Tracker, load_config, train, update
 from coterie.errors import CheckpointError, ConfigError, CoterieError
 from coterie.models.load import save_model
 from coterie.registry import find, summary
@@ -105,7 +105,7 @@ def test_it_is_evaluated_twice_and_one_update_is_made_again(whole):
 
 
 def test_each_is_short(tables):
-    engine = find("engine", tables["engine"]["name"], object)
+    engine = find("engine", tables["engine"]["name"], Engine)
     assert len(inspect.getsource(engine).splitlines()) < 60
 
 
@@ -169,6 +169,19 @@ def test_a_mistake_is_one_line(model, table, content, message):
     with pytest.raises(ConfigError) as told:
         load_config({**base, table: content})
     assert message in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("table", "base", "method"),
+    [("algorithm", "Algorithm", "collect"), ("loss", "Loss", "tokens"), ("engine", "Engine", "generate"),
+     ("trackers", "Tracker", "log")],
+)  # fmt: skip
+def test_a_class_without_its_own_method_is_one_line(model, tmp_path, table, base, method):
+    (tmp_path / "half.py").write_text(f"from coterie import {base}\n\n\nclass Half({base}):\n    pass\n")
+    named = {"name": f"{tmp_path}/half.py:Half"}
+    tables = {"environment": {"name": "tests/toys.py:Agree"}, "policies": {"team": {"model": str(model)}}}
+    with pytest.raises(ConfigError, match=f"Half has no method {method}, which every"):
+        load_config({**tables, table: {"mine": named} if table == "trackers" else named})
 
 
 def test_a_tracker_that_cannot_begin_is_one_line_and_leaves_nothing(tables, tmp_path):

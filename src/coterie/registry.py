@@ -61,6 +61,8 @@ TABLES = {
 }
 PLURALS = {kind: "losses" if kind == "loss" else f"{kind}s" for kind in TABLES}
 """How lists of a kind are called: on the command line, and as groups of entry points."""
+OWN = {"algorithm": "collect", "loss": "tokens", "engine": "generate", "tracker": "log"}
+"""The method that every class of a kind writes itself; an environment's are looked at when it is made."""
 
 USER_MODULE = "coterie_user_"
 """How modules loaded from a user's file are named, with a hash of its path."""
@@ -125,6 +127,8 @@ def find(kind: str, name: str, base: type[C]) -> type[C]:
         has = f"; it has {', '.join(there)}{nearest(attribute, there)}" if there else ""
         advice = f"; name one as {file}:{next(iter(there))}" if there and not attribute else ""
         raise ConfigError(f"{kind} '{name}': {file} has no {wanted} a coterie.{base.__name__}{has}{advice}")
+    if (method := OWN.get(kind)) and getattr(cls, method) is getattr(base, method):
+        raise ConfigError(f"{kind} '{name}': {cls.__name__} has no method {method}, which every {kind} writes itself")
     return cls
 
 
@@ -197,8 +201,6 @@ def _module(file: Path) -> ModuleType:
             spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:  # a user's file may raise anything
             del sys.modules[name]
-            where = (
-                "" if isinstance(error, SyntaxError) else f" ({raised_at(error, str(whole))})"
-            )  # it has a docstring of its own
+            where = "" if isinstance(error, SyntaxError) else f" ({raised_at(error, str(whole))})"  # it tells its line
             raise ConfigError(f"{file} does not import: {said(error)}{where}") from error
     return sys.modules[name]

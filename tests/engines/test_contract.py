@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -204,12 +207,21 @@ def test_one_that_does_not_start_is_one_line():
     assert threading.active_count() == threads
 
 
+def changed(**fields: Any):
+    """Spoils every sample alike."""
+    return lambda given: [tuple(replace(sample, **fields) for sample in samples) for samples in given]
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
         (lambda given: given[:-1], "answered 4 of 5 requests"),
         (lambda given: [samples[:-1] for samples in given], "a request for 3 samples with 2"),
         (lambda given: list(reversed(given)), "another role, policy or prompt"),
+        (changed(completion_ids=(1,) * 999, logprobs=(0.0,) * 999), "gave 999 tokens where 1 were allowed"),
+        (changed(completion_ids=(1,), logprobs=(0.5,)), "not finite, or above 0"),
+        (changed(completion_ids=(1,), logprobs=(math.nan,)), "not finite, or above 0"),
+        (changed(completion_ids=(1,), logprobs=(-math.inf,)), "not finite, or above 0"),
     ],
 )
 def test_what_is_no_answer_is_one_line(spoil, message):
@@ -220,6 +232,44 @@ def test_what_is_no_answer_is_one_line(spoil, message):
     engine = Spoilt(lambda role, prompt, rng: rng.choice("ab"))
     with pytest.raises(EngineError, match=message):
         rollout(engine)
+
+
+def test_one_that_raises_while_it_starts_says_what_and_where_and_closing_half_of_it_hides_nothing():
+    class Half(ScriptedEngine):
+        async def start(self) -> None:
+            raise RuntimeError("no memory")
+
+        async def close(self) -> None:
+            raise AttributeError("nothing is up")
+
+    hosted, threads = Hosted(Half(lambda role, prompt, rng: "")), threading.active_count()
+    with pytest.raises(
+        EngineError, match=r"engine Half did not start: RuntimeError: no memory \(.*test_contract.py:\d+"
+    ):
+        hosted.open()
+    assert threading.active_count() == threads
+
+
+@pytest.mark.parametrize("where", ["generate", "beside"])
+def test_an_exit_in_an_engine_is_an_error_and_leaves_nobody_waiting(where):
+    class Exits(ScriptedEngine):
+        async def generate(self, requests):
+            if where == "generate":
+                raise SystemExit(3)
+            task = asyncio.get_running_loop().create_task(self.leave())
+            await asyncio.wait([task])
+            return await super().generate(requests)
+
+        async def leave(self):
+            raise SystemExit(3)
+
+    with Hosted(Exits(lambda role, prompt, rng: rng.choice("ab"))) as hosted:
+        if where == "generate":
+            with pytest.raises(RuntimeError, match="SystemExit"):
+                rollout(hosted)
+        else:
+            found, _ = rollout(hosted)
+            assert not any(isinstance(one, Exception) for one in found)
 
 
 class Late(ScriptedEngine):
@@ -289,7 +339,9 @@ def test_an_engine_that_does_not_come_up_leaves_no_run_behind(tmp_path):
         "from coterie import Engine, Unavailable\n\n\n"
         "class Down(Engine):\n"
         "    async def start(self):\n"
-        "        raise Unavailable('engine', 'no port 8000')\n"
+        "        raise Unavailable('engine', 'no port 8000')\n\n"
+        "    async def generate(self, requests):\n"
+        "        return []\n"
     )
     sets = [f"engine.name={tmp_path / 'mine.py'}", f"policies.team.model={tmp_path / 'tiny'}"]
     with pytest.raises(EngineError, match="engine Down did not start: no port 8000"):

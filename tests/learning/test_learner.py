@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.errors import UpdateError
+from coterie.errors import EngineError, UpdateError
 from coterie.kernel.episode import Sample
 from coterie.kernel.team import Graded
 from coterie.learning import forward
@@ -681,3 +681,14 @@ def test_a_reply_without_advantage_is_trained_where_its_length_is_charged():
     assert rows_of(graded, Clip()) == []
     charged = rows_of(graded, Clip(overlong_from=0, overlong_buffer=1))
     assert [row.advantage for row in charged] == [-1.0] * len(graded)
+
+
+@pytest.mark.parametrize("odd", [-1, 10**7])
+def test_a_token_that_the_policy_does_not_have_is_one_line_and_nothing_moves(odd):
+    model = tiny()
+    before = copy.deepcopy(model.net.state_dict())
+    learner = LocalLearner(policies({"p": model}), PolicyGradient(), 4)
+    wrong = Graded(sample([5, 6], [7, odd, END]), 1.0, 1.0, "wrong")
+    with pytest.raises(EngineError, match=f"the engine gave token {odd}, and policy 'p' has tokens 0 to "):
+        learner.update({"p": [*experience(), wrong]}, 0)
+    assert all(torch.equal(weight, before[name]) for name, weight in model.net.state_dict().items())

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from coterie.errors import ConfigError
 from coterie.learning.loss import GSPO, Clip, Loss, PolicyGradient, Tokens, kl_k3
 
 
@@ -45,6 +46,24 @@ def test_k3_is_unbiased_and_its_ratio_form_has_the_gradient_of_the_reverse_kl():
     zero = torch.zeros(3, dtype=torch.float64)
     (gradient,) = torch.autograd.grad((old.exp() * loss(tokens(policy, old, zero), reference)).sum(), logits)
     assert gradient.tolist() == pytest.approx(exact_gradient.tolist(), rel=0, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        (lambda batch: -batch.advantages[:-1] * batch.logprobs[:-1], r"Mine.tokens gives \(2,\) numbers for 3 tokens"),
+        (lambda batch: -(batch.advantages * batch.logprobs).mean(), r"gives \(\) numbers for 3 tokens; return one"),
+        (lambda batch: -batch.advantages[:, None] * batch.logprobs, r"gives \(3, 3\) numbers"),
+        (lambda batch: -batch.advantages, "does not depend on batch.logprobs"),
+    ],
+)
+def test_what_is_no_number_a_token_is_one_line(shape, message):
+    class Mine(Loss):
+        def tokens(self, batch):
+            return shape(batch)
+
+    with pytest.raises(ConfigError, match=message):
+        Mine()(tokens(logs(0.5, 0.25, 0.5), torch.zeros(3).double(), torch.ones(3).double()))
 
 
 def test_clip_share_counts_tokens_whose_gradient_is_cut():

@@ -8,6 +8,7 @@ leaves at once, for an engine that batches by itself; what is computed together 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import Coroutine, Iterator
@@ -24,6 +25,8 @@ T = TypeVar("T")
 Samples = tuple[Sample, ...]
 RETRIES = 2
 """How often a faulty wave or call is tried again before its branches are dropped."""
+ROUNDING = 1e-3
+"""How far above 0 an engine's arithmetic may put a log-probability."""
 
 
 @dataclass(slots=True)
@@ -235,3 +238,10 @@ def _check_answers(engine: Engine, requests: list[Request], given: list[Samples]
                 raise EngineError(f"engine {name} gave a sample of another role, policy or prompt than was asked for")
             if not sample.completion_ids:
                 raise EngineError(f"engine {name} gave a sample without tokens; its stop token is one")
+            if len(sample.completion_ids) > request.max_tokens:
+                raise EngineError(
+                    f"engine {name} gave {len(sample.completion_ids)} tokens where {request.max_tokens} were allowed; "
+                    "cut a reply there, with finish 'length'"
+                )
+            if not all(-math.inf < logprob <= ROUNDING for logprob in sample.logprobs):
+                raise EngineError(f"engine {name} gave a log-probability that is not finite, or above 0")

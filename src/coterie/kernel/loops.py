@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from coterie.errors import EngineError, Unavailable
+from coterie.errors import CoterieError, EngineError, Unavailable
 from coterie.kernel.engine import Engine, Request
 from coterie.kernel.episode import LoggedPrompt, Sample
+from coterie.kernel.mistakes import raised_at, said
 
 T = TypeVar("T")
 
@@ -61,7 +63,8 @@ class Thread:
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(_quietly)
-        self._thread = threading.Thread(target=self._loop.run_forever, name=f"coterie-{name}", daemon=True)
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name=f"coterie-{name}", daemon=True)
 
     def __enter__(self) -> Thread:
         self._thread.start()
@@ -70,13 +73,19 @@ class Thread:
     def __exit__(self, *_: object) -> None:
         """Cancels what is left, and waits until it has gone."""
         self.run(_cancelled())
+        self._stopped = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
+    def _run(self) -> None:
+        while not self._stopped:  # asyncio lets `exit()` in a task through, and would leave whoever waits waiting
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                self._loop.run_forever()
+
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begins a coroutine there."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        """Begins a coroutine there; an `exit()` in it is an error like another."""
+        return asyncio.run_coroutine_threadsafe(_without_exit(coroutine), self._loop)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """What a coroutine returns that runs there."""
@@ -86,6 +95,13 @@ class Thread:
         except BaseException:
             future.cancel()
             raise
+
+
+async def _without_exit(coroutine: Coroutine[Any, Any, T]) -> T:
+    try:
+        return await coroutine
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"{type(error).__name__} was raised in a thread of coterie's") from error
 
 
 async def _cancelled() -> None:
@@ -122,12 +138,14 @@ class Hosted(Engine):
         self.engine.closing = False
         try:
             self._thread.run(self.engine.start())
-        except Unavailable as fault:
-            self.shut()
-            raise EngineError(f"engine {self.title} did not start: {fault}") from fault
-        except BaseException:
-            self.shut()
-            raise
+        except BaseException as error:
+            with contextlib.suppress(Exception):  # half of it is up, and what stopped it is told
+                self.shut()
+            if isinstance(error, CoterieError) or not isinstance(error, Exception):
+                raise
+            where = raised_at(error, inspect.getfile(type(self.engine)))
+            told = str(error) if isinstance(error, Unavailable) else f"{said(error)} ({where})"
+            raise EngineError(f"engine {self.title} did not start: {told}") from error
 
     def shut(self) -> None:
         """Closes the engine and its loop, once what it computes just now is over."""

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
-from coterie.errors import UpdateError
+from coterie.errors import EngineError, UpdateError
 from coterie.kernel.team import Graded
 from coterie.learning.batch import Learned, Pack, RoleLearned, Row, microbatches, pack, rows_of
 from coterie.learning.forward import Layout, Scores, lay_out, score
@@ -111,7 +111,10 @@ class LocalLearner:
         Raises:
             UpdateError: a loss or gradient is not finite; the weights of this optimizer step are untouched, for all
                 policies.
+            EngineError: a reply has tokens that its policy does not have; no weight has moved.
         """
+        for name, graded in experience.items():
+            self._check_tokens(name, graded)
         totals: dict[str, _Totals] = {}
         parts = {name: self._parts(name, graded, step) for name, graded in experience.items() if graded}
         rates = {name: learning_rate(self.trainees[name].config, step, self.total_steps) for name in parts}
@@ -143,6 +146,15 @@ class LocalLearner:
     def weights(self, name: str) -> Mapping[str, torch.Tensor]:
         """A policy's weights, whole, under the names that its model gives them."""
         return self.trainees[name].model.net.state_dict()
+
+    def _check_tokens(self, name: str, graded: Sequence[Graded]) -> None:
+        """Raises EngineError: a reply has tokens that the policy does not have."""
+        count = self.trainees[name].model.vocabulary
+        for member in graded:
+            low, high = min(member.sample.completion_ids), max(member.sample.completion_ids)
+            if low < 0 or high >= count:
+                odd = low if low < 0 else high
+                raise EngineError(f"the engine gave token {odd}, and policy '{name}' has tokens 0 to {count - 1}")
 
     def _parts(self, name: str, graded: Sequence[Graded], step: int) -> list[list[Graded]]:
         """The step's groups, shuffled and dealt out to its optimizer steps; a group stays whole.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
+from coterie.errors import ConfigError
 from coterie.kernel.environment import Settings
 
 if TYPE_CHECKING:
@@ -107,8 +108,20 @@ class Loss(Settings):
 
         Returns:
             (N,).
+
+        Raises:
+            ConfigError: `tokens` gives something else than a number a token, made of `batch.logprobs`.
         """
         losses = self.tokens(batch)
+        if losses.shape != batch.logprobs.shape:
+            raise ConfigError(
+                f"{type(self).__name__}.tokens gives {tuple(losses.shape)} numbers for {len(batch.logprobs)} tokens; "
+                "return one a token, (N,)"
+            )
+        if batch.logprobs.requires_grad and not losses.requires_grad:
+            raise ConfigError(
+                f"{type(self).__name__}.tokens does not depend on batch.logprobs, so that nothing could be learned"
+            )
         if self.kl:
             assert reference is not None
             losses = losses + self.kl * (batch.logprobs - batch.old).exp() * kl_k3(batch.logprobs, reference)

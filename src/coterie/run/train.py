@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from coterie.algorithms.base import credited
 from coterie.checks.rehearsal import rehearse
 from coterie.config.resolve import load_config
 from coterie.config.settings import MUTE_TASKS, Config
@@ -134,7 +135,7 @@ def _learn(run: Run, models: TeamModels, progress: Progress, interrupts: Interru
     groups = algorithm.select(all_groups, Random(seed_of("select", settings.seed, step)))
     sampled = time.perf_counter()
     state = algorithm.start() if progress.credit is None else progress.credit
-    earned, state = algorithm.credit(groups, state)
+    earned, state = credited(algorithm, groups, state)
     experience = route(config.team, groups, earned, tasks=count_tasks(all_groups))
     trained = _as_trained(collected, groups, earned)
     with interrupts.shielded():
