@@ -179,6 +179,9 @@ def wrong(body: str) -> str:
         ("scene.ask_all([('boss', 'x')])", "the roles are ['lead', 'worker']"),
         ("scene.ask_all([('worker', 'x')] * 257)", "asked 257 prompts at once, more than 256"),
         ("scene.ask_all({})", "play asked []"),
+        ("scene.ask('worker#1', 'x')", "asked 'worker#1', which is no role"),
+        ("scene.ask_all({'worker#1': 'x'})", "asked 'worker#1', which is no role"),
+        ("scene.ask_all([('worker#1', 'x'), ('worker', 'y')])", "asked 'worker#1', which is no role"),
     ],
 )
 def test_what_is_no_list_of_prompts_is_one_line(body, message):

@@ -602,10 +602,18 @@ def test_what_a_tracker_raises_costs_no_step(model, tmp_path, capfd):
     settings = config(model, "train.checkpoint_every=50", "train.eval_every=50")
     train(settings, tmp_path / "told", trackers=[Hears(partial(hear, raised=ValueError))])
     assert "tracker '0' (Hears) failed, and hears no more of this run: ValueError: no more" in capfd.readouterr().err
+    train(settings, tmp_path / "left", trackers=[Hears(partial(hear, raised=SystemExit))])
+    assert "tracker '0' (Hears) failed, and hears no more of this run: SystemExit" in capfd.readouterr().err
     with pytest.raises(Panic):
         train(settings, tmp_path / "run", trackers=[Hears(partial(hear, raised=Panic))])
     assert Run(tmp_path / "run").checkpoints.steps() == [0, 2]
     assert [line["step"] for line in Run(tmp_path / "run").metrics()] == [0, 1, 2]
+
+
+def test_a_tracker_that_changes_its_line_changes_nobody_elses(model, tmp_path):
+    heard: list[int] = []
+    train(config(model), tmp_path / "run", trackers=[Hears(dict.clear), Hears(lambda line: heard.append(line["step"]))])
+    assert heard == [line["step"] for line in Run(tmp_path / "run").metrics()]
 
 
 def test_a_panic_in_play_is_a_bug_like_any_other(model, tmp_path):

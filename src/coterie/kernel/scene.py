@@ -204,13 +204,13 @@ class Scene:
         self, number: int, role: str, prompt: Prompt, max_tokens: int | None, stop: str | Sequence[str]
     ) -> Reply:
         del self._waiting[number]
-        return (await self._stage.ask({role: prompt}, max_tokens, _stops(stop)))[role]
+        return (await self._stage.ask(_by_role({role: prompt}), max_tokens, _stops(stop)))[role]
 
     async def _all(
         self, number: int, prompts: Mapping[str, Prompt], max_tokens: int | None, stop: str | Sequence[str]
     ) -> Mapping[str, Reply]:
         del self._waiting[number]
-        return await self._stage.ask(prompts, max_tokens, _stops(stop))
+        return await self._stage.ask(_by_role(prompts), max_tokens, _stops(stop))
 
     async def _list(
         self, number: int, prompts: Sequence[tuple[str, Prompt]], max_tokens: int | None, stop: str | Sequence[str]
@@ -235,15 +235,30 @@ def role_of(speaker: str) -> str:
     return speaker.partition("#")[0]
 
 
+def _by_role(prompts: Mapping[str, Prompt]) -> Mapping[str, Prompt]:
+    """Prompts as they are, one a role.
+
+    Raises:
+        EnvError: one is for a numbered speaker, which only a list makes.
+    """
+    numbered = [role for role in prompts if "#" in str(role)]
+    if numbered:
+        raise EnvError(
+            f"play asked {numbered[0]!r:.80}, which is no role; a list of (role, prompt) asks a role several times"
+        )
+    return prompts
+
+
 def _speakers(prompts: Sequence[tuple[str, Prompt]]) -> list[str]:
     """A name for each reply: the role, numbered where it is asked several times. Raises: EnvError: no such list."""
     if isinstance(prompts, str) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in prompts):
         raise EnvError(f"scene.ask_all takes {{role: prompt}}, or a list of (role, prompt), not {prompts!r:.80}")
-    roles = [role for role, _ in prompts]
+    counts = Counter(role for role, _ in prompts)
+    _by_role(dict.fromkeys(counts, ""))
     seen: Counter[str] = Counter()
     speakers: list[str] = []
-    for role in roles:
-        speakers.append(f"{role}#{seen[role]}" if roles.count(role) > 1 else role)
+    for role, _ in prompts:
+        speakers.append(f"{role}#{seen[role]}" if counts[role] > 1 else role)
         seen[role] += 1
     return speakers
 

@@ -57,7 +57,7 @@ class Trackers:
             except CoterieError:
                 self.__exit__()
                 raise
-            except Exception as error:  # a user's tracker may raise anything
+            except (Exception, SystemExit) as error:  # a user's tracker may raise anything
                 self.__exit__()
                 raise ConfigError(
                     f"tracker '{name}' ({type(tracker).__name__}) did not begin: {said(error)}; mend it, or leave "
@@ -73,13 +73,13 @@ class Trackers:
         """Tells them of a step."""
         self._first.log(line)
         for tracker in list(self._others):
-            self._safely(*tracker, "log", line)
+            self._safely(*tracker, "log", dict(line))  # its own: what one does to it, the others do not see
 
     def _safely(self, name: str, tracker: Tracker, method: str, *args: Line) -> None:
         """Calls a tracker; one that fails is told of once, and hears no more."""
         try:
             getattr(tracker, method)(*args)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._others.remove((name, tracker))
             text = f"tracker '{name}' ({type(tracker).__name__}) failed, and hears no more of this run: {said(error)}"
             tell(one_line(text))
