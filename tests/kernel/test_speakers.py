@@ -15,7 +15,7 @@ from coterie.algorithms.magrpo import MAGRPO
 from coterie.algorithms.mas_grpo import MASGRPO
 from coterie.checks.conformance import check
 from coterie.engines.scripted import ScriptedEngine
-from coterie.errors import ConfigError, EnvError
+from coterie.errors import EnvError
 from coterie.kernel.environment import SPLITS, Environment, Split, Task
 from coterie.kernel.episode import Answered, Asked, value
 from coterie.kernel.play import Play
@@ -206,11 +206,30 @@ def test_a_reward_says_whose_where_several_spoke():
             asyncio.run(one_branch(mine, mine.start(Crew().task("train", 0))))
 
 
-def test_cross_joint_actions_of_many_replies_are_bounded():
-    with pytest.raises(
-        ConfigError, match=r"makes 4\^3 joint actions of .*, more than algorithm.max_joint_actions = 20"
-    ):
-        collected(MAGRPO(num_generations=4, joint="cross", max_joint_actions=20), lambda role, prompt, rng: "3")
+def test_where_a_team_grows_beyond_the_bound_of_cross_its_joint_actions_are_aligned():
+    """4^2 = 16 joint actions of two workers, at most 20; 4^3 of three are too many, and no reply ends the run."""
+    for count, several in (("2", 16 // 4), ("3", 1)):
+        tasks = collected(
+            MAGRPO(num_generations=4, joint="cross", max_joint_actions=20, expansion="greedy"),
+            lambda role, prompt, rng, count=count: count if role == "lead" else rng.choice("xyz"),
+        )
+        workers = [group for task in tasks for group in task.groups if group.key.role.startswith("worker")]
+        assert workers
+        assert {len(member.returns) for group in workers for member in group.members} == {several}
+
+
+@pytest.mark.parametrize("make", [iter, tuple, lambda prompts: (prompt for prompt in prompts)])
+def test_prompts_may_be_whatever_can_be_gone_through(make):
+    class Lazy(Crew):
+        async def play(self, task: Task, scene: Scene) -> None:
+            prompts = [("worker", "one"), ("worker", "two")]
+            assert len(await scene.ask_all(make(prompts))) == 2
+            scene.succeed()
+
+    mine = Play(Lazy(), TEAM, ScriptedEngine(says), seed=0)
+    cursor = mine.start(Crew().task("train", 0))
+    asyncio.run(one_branch(mine, cursor))
+    assert len(list(cursor.log.replies())) == 2
 
 
 def test_speakers_names():

@@ -412,13 +412,6 @@ def test_a_schedule_needs_a_positive_total(total):
         learning_rate(OptimizerConfig(), 0, total)
 
 
-def test_only_a_constant_schedule_has_no_end():
-    (told,) = OptimizerConfig(schedule="constant").inert().items()
-    assert told[0] == "min_lr_share"
-    assert told[1].startswith("schedule = 'constant' ")
-    assert OptimizerConfig(schedule="linear").inert() == OptimizerConfig(schedule="cosine").inert() == {}
-
-
 def moved(trainer: LocalLearner, step: int, graded: list[Graded]) -> dict[str, torch.Tensor]:
     trainer.update({"p": graded}, step)
     return {name: weight.detach().clone() for name, weight in trainer.trainees["p"].model.net.named_parameters()}

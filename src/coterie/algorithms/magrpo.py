@@ -39,7 +39,10 @@ class MAGRPO(Algorithm):
     joint: JointActions = "aligned"
     """aligned: the k-th replies of all roles together; cross: every combination of their replies."""
     max_joint_actions: int = Field(default=64, ge=2)
-    """The most joint actions of a node that cross may make: num_generations to the power of the roles."""
+    """The most joint actions of a node that cross may make: num_generations to the power of the roles.
+
+    Where a team grows beyond it within an episode, joint actions of that node are aligned.
+    """
     max_nodes: int = Field(default=256, ge=1)
     """The most nodes of a task that `expansion = "all"` may make: the tree grows by its joint actions every point."""
     expansion: Expansion = "all"

@@ -209,7 +209,7 @@ def resolve(source: Source) -> Config:
         raise ConfigError(f"{source.place('algorithm.name')}{error}") from error
     for table, reasons in config.inert().items():
         for key, reason in reasons.items():
-            if source.person_wrote(table, key) and getattr(getattr(config, table), key):
+            if source.person_wrote(table, key) and source.table(table)[key]:
                 raise ConfigError(f"{source.place(f'{table}.{key}')}{table}.{key} has no effect: {reason}")
     updates = max(config.optimizer_of(name).updates_per_step for name in policies)
     if not config.loss.corrects and updates > 1:
@@ -253,6 +253,8 @@ def _trackers(source: Source, names: dict[str, str]) -> dict[str, Settings]:
         path = f"trackers.{label}"
         if not isinstance(content, dict):
             raise ConfigError(f"{source.place(path)}'{path}' is a table: [{path}]")
+        if not re.fullmatch(r"[A-Za-z0-9_-]+", label):
+            raise ConfigError(f"tracker '{label}': call it by letters, digits, _ and -")
         tracker, settings = _class(source, path, "tracker", Tracker, names, label)
         trackers[label] = _validated(source, path, tracker.options, settings)
     return trackers

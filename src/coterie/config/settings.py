@@ -144,7 +144,7 @@ class Config:
             "memory": _effective(self.memory),
             "team": dict(self.team.roles),
             "policies": {name: _effective(policy) for name, policy in self.policies.items()},
-            "optimizer": _effective(self.optimizer),
+            "optimizer": _effective(self.optimizer, inert["optimizer"]),
             "engine": {"name": self.names["engine"], **_effective(self.engine)},
             "train": _effective(self.train, inert["train"]),
             "trackers": {
@@ -168,11 +168,11 @@ class Config:
         )
 
     def inert(self) -> dict[str, dict[str, str]]:
-        """Settings of `[loss]` and `[train]` that other tables leave without effect, each with why."""
+        """Settings that other tables leave without effect, by table, each with why."""
+        optimizers = {name: self.optimizer_of(name) for name in self.policies}
         bounds: dict[str, str] = {}
-        if self.train.dtype == "float32" and all(
-            self.optimizer_of(name).updates_per_step == 1 for name in self.policies
-        ):
+        once = all(optimizer.updates_per_step == 1 for optimizer in optimizers.values())
+        if once and self.train.dtype == "float32" and self.engine.exact:
             reason = "optimizer.updates_per_step = 1 keeps the ratio at 1, which is never clipped"
             bounds = dict.fromkeys(self.loss.bounds, reason)
         mute: dict[str, str] = {}
@@ -181,7 +181,15 @@ class Config:
             mute["mute_every"] = "a team of one has nobody to do without; set it to 0"
         elif count is not None and count < MUTE_TASKS:
             mute["mute_every"] = f"the validation split has {count} tasks, and {MUTE_TASKS} are needed; set it to 0"
-        return {"loss": bounds, "train": mute}
+        ends = {
+            name: {"min_lr_share": "schedule = 'constant' never falls"} if optimizer.schedule == "constant" else {}
+            for name, optimizer in optimizers.items()
+        }
+        own = set.intersection(*(set(policy.optimizer) for policy in self.policies.values()))
+        shared = {"min_lr_share": "schedule = 'constant' never falls"} if all(ends.values()) else {}
+        shared |= dict.fromkeys(own, "every policy has one of its own")
+        mine = {f"policies.{name}.optimizer": inert for name, inert in ends.items()}
+        return {"loss": bounds, "train": mute, "optimizer": shared, **mine}
 
 
 def _effective(settings: Settings, inert: Mapping[str, str] | None = None) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class Source:
 
     def person_wrote(self, table: str, key: str) -> bool:
         """Whether a setting was written by a person, and is nobody's default."""
-        return key in self.data.get(table, {}) and (table, key) not in self._defaults
+        return key in self.table(table) and (table, key) not in self._defaults
 
     def with_defaults(self, tables: Mapping[str, Mapping[str, Any]], where: str) -> Source:
         """The same, with other settings where this one has none.

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 class TransformersConfig(EngineConfig):
     """How replies are sampled, by the embedded engine."""
 
+    exact: ClassVar[bool] = True
+
     rows: int = Field(default=1024, ge=1)
     """Samples decoded at once."""
 

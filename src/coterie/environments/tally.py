@@ -14,9 +14,9 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from random import Random
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from coterie.kernel.environment import Environment, Split, Task, split_of
 from coterie.kernel.scene import Prompt, Scene
@@ -40,14 +40,20 @@ class Tally(Environment):
     team_reward_range: ClassVar = (0.0, 1.0)
     starter: ClassVar[str] = "starter-tally"
 
-    shortest: int = Field(default=6, ge=1)
-    """Cells of a row, at least."""
-    longest: int = Field(default=24, ge=1, le=60)
+    shortest: int = Field(default=6, ge=4, le=60)
+    """Cells of a row, at least: so many that every split has some."""
+    longest: int = Field(default=24, ge=4, le=60)
     """Cells of a row, at most."""
     cost: float = Field(default=0.02, ge=0)
     """What each counter costs the lead."""
     naive: float = Field(default=0.7, ge=0, le=1)
     """How often a demonstrated counter looks at the first four cells of its piece alone."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.longest < self.shortest:
+            raise ValueError(f"longest = {self.longest} is below shortest = {self.shortest}")
+        return self
 
     def recommended(self) -> dict[str, dict[str, Any]]:
         """A policy a role: a minute on two cores."""
@@ -63,9 +69,7 @@ class Tally(Environment):
         """A row whose content belongs to the split."""
         rng = Random(seed_of("tally", split, index))
         while True:
-            cells = "".join(
-                rng.choice("x.") for _ in range(rng.randint(self.shortest, max(self.shortest, self.longest)))
-            )
+            cells = "".join(rng.choice("x.") for _ in range(rng.randint(self.shortest, self.longest)))
             if split_of(cells) == split:
                 return Row(f"{split}-{index}", split, cells=cells)
 

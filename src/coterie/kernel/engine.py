@@ -18,6 +18,8 @@ from coterie.kernel.watchdog import PLAY_TIMEOUT_S
 
 LONGEST_S = 1e6
 """Seconds of a limit: eleven days."""
+RETRIES = 2
+"""How often an engine, or a call, is tried again after a fault before what waits for it is given up."""
 FrontName = Literal["waves", "eager"]
 
 
@@ -44,6 +46,9 @@ class Request:
 
 class EngineConfig(Settings):
     """How replies are sampled, by any engine."""
+
+    exact: ClassVar[bool] = False
+    """Whether the log-probabilities are the learner's own, up to the rounding of one arithmetic."""
 
     front: FrontName = "waves"
     """waves: whatever waits is answered together, the same in every run; eager: a question leaves at once."""

@@ -17,14 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from coterie.errors import EngineError, EnvError, Unavailable
-from coterie.kernel.engine import Engine, FrontName, Request
+from coterie.kernel.engine import RETRIES, Engine, FrontName, Request
 from coterie.kernel.episode import Sample
 
 Key = tuple[str, int, str, str]
 T = TypeVar("T")
 Samples = tuple[Sample, ...]
-RETRIES = 2
-"""How often a faulty wave or call is tried again before its branches are dropped."""
 ROUNDING = 1e-3
 """How far above 0 an engine's arithmetic may put a log-probability."""
 
@@ -233,15 +231,44 @@ def _check_answers(engine: Engine, requests: list[Request], given: list[Samples]
                 f"engine {name} answered a request for {len(request.seeds)} samples with {len(samples)}; return one "
                 "for each of its seeds"
             )
-        for sample in samples:
-            if (sample.role, sample.policy, sample.prompt_ids) != (request.role, request.policy, request.prompt_ids):
-                raise EngineError(f"engine {name} gave a sample of another role, policy or prompt than was asked for")
-            if not sample.completion_ids:
-                raise EngineError(f"engine {name} gave a sample without tokens; its stop token is one")
-            if len(sample.completion_ids) > request.max_tokens:
-                raise EngineError(
-                    f"engine {name} gave {len(sample.completion_ids)} tokens where {request.max_tokens} were allowed; "
-                    "cut a reply there, with finish 'length'"
-                )
-            if not all(-math.inf < logprob <= ROUNDING for logprob in sample.logprobs):
-                raise EngineError(f"engine {name} gave a log-probability that is not finite, or above 0")
+        for sample, seed in zip(samples, request.seeds, strict=True):
+            for mistake in _mistakes(sample, request, seed):
+                raise EngineError(f"engine {name} gave {mistake}")
+
+
+def _mistakes(sample: Sample, request: Request, seed: int) -> Iterator[str]:
+    """What is wrong with a sample, and how it is mended."""
+    if not _is_plain(sample):
+        yield (
+            f"{sample!r:.80}; give a coterie.Sample whose ids are a tuple of int, whose log-probabilities are a tuple "
+            "of float and whose text is a string"
+        )
+    if (sample.role, sample.policy, sample.prompt_ids) != (request.role, request.policy, request.prompt_ids):
+        yield "a sample of another role, policy or prompt than was asked for"
+    if (sample.seed, sample.temperature) != (seed, request.temperature):
+        yield (
+            f"a sample of seed {sample.seed} and temperature {sample.temperature}; asked for were {seed} and "
+            f"{request.temperature}"
+        )
+    if sample.finish not in ("stop", "length", "string"):
+        yield f"finish {sample.finish!r:.80}; say 'stop', 'length' or 'string'"
+    if not sample.completion_ids:
+        yield "a sample without tokens; its stop token is one"
+    if len(sample.completion_ids) > request.max_tokens:
+        yield (
+            f"{len(sample.completion_ids)} tokens where {request.max_tokens} were allowed; cut a reply there, with "
+            "finish 'length'"
+        )
+    if not all(-math.inf < logprob <= ROUNDING for logprob in sample.logprobs):
+        yield "a log-probability that is not finite, or above 0"
+
+
+def _is_plain(sample: object) -> bool:
+    return (
+        isinstance(sample, Sample)
+        and isinstance(sample.text, str)
+        and isinstance(sample.completion_ids, tuple)
+        and isinstance(sample.logprobs, tuple)
+        and all(type(token) is int for token in sample.completion_ids)
+        and all(type(logprob) is float for logprob in sample.logprobs)
+    )

@@ -16,11 +16,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from coterie.errors import CoterieError, EngineError, Unavailable
-from coterie.kernel.engine import Engine, Request
+from coterie.kernel.engine import RETRIES, Engine, Request
 from coterie.kernel.episode import LoggedPrompt, Sample
 from coterie.kernel.mistakes import raised_at, said
 
 T = TypeVar("T")
+SHUT_S = 60.0
+"""Seconds that an engine has to close in."""
 
 
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -87,11 +89,15 @@ class Thread:
         """Begins a coroutine there; an `exit()` in it is an error like another."""
         return asyncio.run_coroutine_threadsafe(_without_exit(coroutine), self._loop)
 
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """What a coroutine returns that runs there."""
+    def run(self, coroutine: Coroutine[Any, Any, T], limit_s: float | None = None) -> T:
+        """What a coroutine returns that runs there.
+
+        Raises:
+            TimeoutError: it takes longer than the limit.
+        """
         future = self.submit(coroutine)
         try:
-            return future.result()
+            return future.result(limit_s)
         except BaseException:
             future.cancel()
             raise
@@ -154,9 +160,15 @@ class Hosted(Engine):
         thread, self._thread = self._thread, None
         self.engine.closing = True
         try:
-            thread.run(self.engine.close())
-        finally:
+            thread.run(self.engine.close(), SHUT_S)
+        except TimeoutError as error:  # its thread ends with the process
+            raise EngineError(
+                f"engine {self.title} has not closed within {SHUT_S:g} s: something in it waits without `await`"
+            ) from error
+        except BaseException:
             thread.__exit__()
+            raise
+        thread.__exit__()
 
     @property
     def title(self) -> str:
@@ -172,9 +184,21 @@ class Hosted(Engine):
         return self.engine.context(policy)
 
     def take_over(self, version: int) -> None:
-        """Has the engine take over every policy's weights, and waits until it has."""
+        """Has the engine take over every policy's weights, and waits until it has; after a fault it is started again.
+
+        Raises:
+            EngineError: the fault remains.
+        """
         for name in self.engine.policies:
-            self._there.run(self.engine.sync(name, version))
+            for again in reversed(range(RETRIES + 1)):
+                try:
+                    self._there.run(self.engine.sync(name, version))
+                    break
+                except Unavailable as fault:
+                    if not again:
+                        raise EngineError(f"engine {self.title} did not take over policy '{name}': {fault}") from fault
+                    with contextlib.suppress(Unavailable):  # the next try says so
+                        self._there.run(self.engine.start())
 
     async def start(self) -> None:
         """The engine's, on its loop."""

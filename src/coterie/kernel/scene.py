@@ -8,7 +8,7 @@ nothing of policies, groups or training. How it is driven, forked and replayed: 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import currentframe
 from random import Random
@@ -117,7 +117,7 @@ class Scene:
         """
         if isinstance(prompts, Mapping):
             return self._noted(self._all(self._made, prompts, max_tokens, stop))
-        return self._noted(self._list(self._made, prompts, max_tokens, stop))
+        return self._noted(self._list(self._made, _listed(prompts), max_tokens, stop))
 
     def call(self, function: Callable[..., JSON], *args: JSON, effect: Effect = "none") -> Coroutine[Any, Any, JSON]:
         """Runs something outside: a sandbox, a retrieval, a service. `await` it for the result.
@@ -235,6 +235,19 @@ def role_of(speaker: str) -> str:
     return speaker.partition("#")[0]
 
 
+def _listed(prompts: Iterable[tuple[str, Prompt]]) -> list[tuple[str, Prompt]]:
+    """Prompts with their roles, of whatever can be gone through once.
+
+    Raises:
+        EnvError: these are none.
+    """
+    given: Any = prompts
+    listed: list[Any] = list(given) if isinstance(given, Iterable) else [given]
+    if isinstance(given, str) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in listed):
+        raise EnvError(f"scene.ask_all takes {{role: prompt}}, or a list of (role, prompt), not {prompts!r:.80}")
+    return listed
+
+
 def _by_role(prompts: Mapping[str, Prompt]) -> Mapping[str, Prompt]:
     """Prompts as they are, one a role.
 
@@ -250,9 +263,7 @@ def _by_role(prompts: Mapping[str, Prompt]) -> Mapping[str, Prompt]:
 
 
 def _speakers(prompts: Sequence[tuple[str, Prompt]]) -> list[str]:
-    """A name for each reply: the role, numbered where it is asked several times. Raises: EnvError: no such list."""
-    if isinstance(prompts, str) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in prompts):
-        raise EnvError(f"scene.ask_all takes {{role: prompt}}, or a list of (role, prompt), not {prompts!r:.80}")
+    """A name for each reply: the role, numbered where it is asked several times."""
     counts = Counter(role for role, _ in prompts)
     _by_role(dict.fromkeys(counts, ""))
     seen: Counter[str] = Counter()

@@ -34,10 +34,6 @@ class OptimizerConfig(Settings):
     checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about 1.4 times the time."""
 
-    def inert(self) -> dict[str, str]:
-        """A constant schedule has no end."""
-        return {"min_lr_share": "schedule = 'constant' never falls"} if self.schedule == "constant" else {}
-
 
 def learning_rate(config: OptimizerConfig, step: int, total: int) -> float:
     """The rate of a step, 0 <= step < total.

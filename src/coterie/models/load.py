@@ -102,8 +102,8 @@ def load_model(source: str, *, device: str = "cpu", where: str = "model") -> Mod
     try:
         if not folder.exists() and not hub.answers():  # otherwise the library tries each of its files five times
             name = snapshot_download(source, local_files_only=True)
-        net = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
-        tokenizer = AutoTokenizer.from_pretrained(name)
+        net = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         reason = shorten(str(error).strip().split("\n")[0].split(". ")[0], 160, placeholder=" …")
         raise ConfigError(

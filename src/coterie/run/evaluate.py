@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from coterie.errors import ConfigError, Unavailable
+from coterie.errors import ConfigError, RolloutError, Unavailable
 from coterie.kernel.engine import Engine
 from coterie.kernel.environment import Environment, Split
 from coterie.kernel.episode import Log, Noted
@@ -107,6 +107,7 @@ def evaluate_team(
     seats: Seats | None = None,
     recall: Recall | None = None,
     votes: int = 1,
+    max_dropped_share: float = 0.2,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """Plays the first `tasks` tasks of a split.
@@ -117,10 +118,12 @@ def evaluate_team(
         seats: roles that no policy plays.
         recall: memory, which playing does not change.
         votes: replies drawn at every question, at the sampling's temperature; what most of them say is the answer.
+        max_dropped_share: of the episodes, that may be lost to faults; those that are count as not solved.
         progress: called with (tasks done, tasks).
 
     Raises:
         ConfigError: the split has fewer tasks, or none are asked for.
+        RolloutError: more were lost: it would measure the engine, not the team.
     """
     for name, value, least in (("tasks", tasks, 1), ("votes", votes, 1), ("sampled", sampled, 0)):
         if value < least:
@@ -145,6 +148,12 @@ def evaluate_team(
         return logs
 
     logs = drive(parts())
+    lost = logs.count(None)
+    if lost > max_dropped_share * len(logs):
+        raise RolloutError(
+            f"{lost} of {len(logs)} {split} episodes were lost to faults ({dict(play.budget.dropped)}), more than "
+            f"train.max_dropped_share = {max_dropped_share:g}"
+        )
     kinds = tuple(task_of(environment, split, index).kind for index in range(tasks))
     return _summary(split, kinds, sampled, logs, play)
 

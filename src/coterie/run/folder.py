@@ -282,6 +282,11 @@ class Run:
         Args:
             lines: of metrics that stay, from step 0.
         """
+        about = self.about()
+        if any(change["step"] > step for change in about.get("steps_changed", ())):
+            for change in about["steps_changed"]:
+                change["step"] = min(change["step"], step)  # what comes now is made under the new number
+            self._write("about.json", json.dumps(about, indent=1))
         kept = [json.dumps(line) for line in self.metrics() if line["step"] < lines]
         self._write("metrics.jsonl", "".join(f"{line}\n" for line in kept))
         for number, file in steps_in(self.folder / "episodes", ".jsonl.gz").items():

@@ -172,6 +172,7 @@ class Loaded:
             seats=seats,
             recall=self.recall,
             votes=votes,
+            max_dropped_share=self.config.train.max_dropped_share,
             progress=progress,
         )
 

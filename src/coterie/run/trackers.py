@@ -48,11 +48,10 @@ class Trackers:
         self._others = [*named.items(), *((f"{number}", tracker) for number, tracker in enumerate(more))]
 
     def __enter__(self) -> Trackers:
-        tables, lines = self._config.tables(), self._run.metrics()
         waiting, self._others = self._others, []
         for name, tracker in waiting:
             try:
-                tracker.begin(self._run.folder, tables, lines)
+                tracker.begin(self._run.folder, self._config.tables(), self._run.metrics())
                 self._others.append((name, tracker))
             except CoterieError:
                 self.__exit__()

@@ -148,7 +148,11 @@ def _learn(run: Run, models: TeamModels, progress: Progress, interrupts: Interru
             look = command("play", run.folder, "--step", step + 1, "--tree")
             advice = f"start a new run with a lower optimizer.lr; look at what spoilt it with: {look}"
             raise UpdateError(f"step {step + 1}: {error}; {advice}", untouched=error.untouched) from error
-        models.sync(step + 1)
+        fault: Exception | None = None
+        try:
+            models.sync(step + 1)
+        except Exception as error:  # the weights have moved all the same, and what they cost is kept
+            fault = error
         add_budget(progress.budget, play.budget, learned)
         updated = time.perf_counter()
         line = {"step": step + 1, **rollout_metrics(trained, play.budget)}
@@ -161,6 +165,8 @@ def _learn(run: Run, models: TeamModels, progress: Progress, interrupts: Interru
         progress.credit = state
         progress.step, progress.pending = step + 1, line | _times(began, sampled, updated, play)
         interrupts.whole = True
+        if fault:
+            raise fault
 
 
 def _conclude(run: Run, models: TeamModels, progress: Progress, interrupts: Interrupts, told: Trackers) -> None:
@@ -198,9 +204,9 @@ def task_index(environment: Environment, seed: int, position: int, tasks_per_ste
 
 @contextmanager
 def light_collection() -> Iterator[None]:
-    """Garbage is looked for seldom, and not among what the libraries loaded.
+    """Collects garbage rarely, and not among what the libraries have loaded.
 
-    An episode's many small events set the collector off, and most of what it walks is torch's.
+    An episode's many small events trigger the collector, and most of what it walks is torch's.
     """
     threshold = gc.get_threshold()
     gc.collect()
@@ -318,7 +324,7 @@ def _validate(run: Run, models: TeamModels, progress: Progress) -> dict[str, flo
     with _bugs_kept(run, config.environment, "validation", range(tasks)):
         evaluation = evaluate_team(
             config.environment, config.team, models.engine, tasks=tasks, sampling=models.sampling(1.0),
-            recall=_recall(config, progress),
+            recall=_recall(config, progress), max_dropped_share=config.train.max_dropped_share,
         )  # fmt: skip
     if evaluation.success > progress.best_success:
         progress.best_step, progress.best_success = progress.step, evaluation.success
@@ -336,6 +342,7 @@ def _mute(run: Run, models: TeamModels, progress: Progress) -> dict[str, float]:
             evaluate_team(
                 config.environment, config.team, models.engine, tasks=MUTE_TASKS, sampling=models.sampling(1.0),
                 seats=ablation.seats() if ablation else None, recall=_recall(config, progress),
+                max_dropped_share=config.train.max_dropped_share,
             )
             for ablation in (None, *(Ablation("mute", (role,)) for role in config.team.roles))
         ]  # fmt: skip

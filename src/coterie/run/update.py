@@ -38,7 +38,9 @@ class Updated:
     def __str__(self) -> str:
         lines = [f"step {self.step} once more, from its episodes:"]
         lines += [f"  {name}: {value:g}" for name, value in self.metrics.items() if name.startswith("policy/")]
-        if self.differs:
+        if not self.metrics and not self.differs:
+            lines.append("nothing was trained in this step, then and now")
+        elif self.differs:
             lines.append(f"not what the run did: {', '.join(self.differs)} ({self.compared} compared)")
         else:
             lines.append(f"equal to the bit to what the run did ({self.compared} compared)")
@@ -120,8 +122,9 @@ def _as_of(run: Run, step: int) -> Config:
 
 def _compared(run: Run, step: int, models: TeamModels, metrics: Mapping[str, float]) -> tuple[str, tuple[str, ...]]:
     """What this was compared with, and what of it is another."""
-    lines = {int(line["step"]): line for line in run.metrics()}
-    differs = [name for name, value in metrics.items() if lines.get(step, {}).get(name) != value]
+    line = next((line for line in run.metrics() if line["step"] == step), {})
+    told = dict.fromkeys([*metrics, *(name for name in line if name.startswith("policy/"))])
+    differs = [name for name in told if line.get(name) != metrics.get(name)]
     if step not in run.checkpoints.steps():
         return "metrics", tuple(differs)
     with run.checkpoints.reading(step) as (folder, _):

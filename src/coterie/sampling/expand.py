@@ -159,16 +159,13 @@ async def _play_on(
 
 
 def _joints(roles: Sequence[str], plan: Plan) -> list[dict[str, int]]:
-    """Which of its draws each role plays, for every joint action. Raises: ConfigError: there are too many."""
+    """Which of its draws each role plays, for every joint action.
+
+    A team that has grown beyond the bound, as its replies decide, is aligned there: no reply may end a run.
+    """
     draws = range(plan.num_generations)
-    if plan.joint == "aligned":
+    if plan.joint == "aligned" or plan.num_generations ** len(roles) > plan.max_joint_actions:
         return [dict.fromkeys(roles, draw) for draw in draws]
-    if plan.num_generations ** len(roles) > plan.max_joint_actions:
-        raise ConfigError(
-            f"joint = 'cross' makes {plan.num_generations}^{len(roles)} joint actions of {', '.join(roles)}, more than "
-            f"algorithm.max_joint_actions = {plan.max_joint_actions}; raise it, lower num_generations, or use "
-            "joint = 'aligned'"
-        )
     return [dict(zip(roles, chosen, strict=True)) for chosen in itertools.product(draws, repeat=len(roles))]
 
 
