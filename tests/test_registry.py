@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from coterie import load_config, train
+from coterie import Environment, load_config, train
 from coterie.errors import ConfigError
 from coterie.models.load import save_model
-from coterie.registry import summary
+from coterie.registry import find, summary, whole_name
 from coterie.run.folder import Run
 from tests.toys import tiny
 
@@ -122,3 +122,27 @@ def test_both_train_and_go_on_exactly(package, tmp_path):
         for name in ("whole", "cut")
     ]
     assert weights[0] == weights[1]
+
+
+def test_a_file_beside_the_config_goes_before_one_of_the_same_name_here(tmp_path, monkeypatch):
+    (tmp_path / "configs").mkdir()
+    for folder in (tmp_path, tmp_path / "configs"):
+        (folder / "mine.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert whole_name("mine.py", tmp_path / "configs") == str(tmp_path / "configs/mine.py")
+
+
+def test_a_users_folder_hides_nothing_that_is_installed(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "mine.py").write_text(
+        "from coterie import Environment\n\n\nclass Mine(Environment):\n    roles = ('a',)\n"
+    )
+    find("environment", str(tmp_path / "mine.py"), Environment)
+    assert sys.path.index(str(tmp_path)) == len(sys.path) - 1
+
+
+def test_a_file_that_does_not_import_is_told_every_time(tmp_path):
+    (tmp_path / "bad.py").write_text("1 / 0\n")
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="does not import: ZeroDivisionError"):
+            find("environment", str(tmp_path / "bad.py"), Environment)

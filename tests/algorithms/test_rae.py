@@ -57,3 +57,10 @@ def test_one_episode_a_task_teaches_each_role_its_own():
     routed = route(TEAM, found.groups, earned)
     assert {one.advantage for one in routed["pa"]} == {found.groups[0].values[0]}
     assert not play.budget.dropped
+
+
+# 1 - 0; then b = 0.05: 1 - 0.05 = 0.95; then b = 0.95 x 0.05 + 0.05 = 0.0975: -1 - 0.0975; then 0.95 x 0.0975 - 0.05
+def test_the_baseline_moves_after_every_episode_not_once_a_group():
+    earned, state = RAE().credit([group(1.0, 1.0, -1.0)], {})
+    assert earned[0] == pytest.approx((1.0, 0.95, -1.0975))
+    assert state == pytest.approx({"a": 0.042625})

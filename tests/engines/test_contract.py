@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from coterie import load_config, train
+from coterie import Environment, load_config, train
 from coterie.algorithms.at_grpo import ATGRPO
 from coterie.engines.scripted import ScriptedEngine
 from coterie.engines.transformers import TransformersConfig, TransformersEngine
@@ -378,3 +379,129 @@ def test_shutting_tells_the_engine_before_it_waits():
     with Hosted(Asked(lambda role, prompt, rng: "")):
         pass
     assert seen == [True]
+
+
+class Apart(ScriptedEngine):
+    """Of its policies one may be down; it does not come back at once."""
+
+    def __init__(self, down: str = "") -> None:
+        super().__init__(counting())
+        self.down, self.starts = down, 0
+
+    async def start(self) -> None:
+        self.starts += 1
+        if self.starts == 2:
+            raise Unavailable("start", "not yet")
+
+    async def generate(self, requests):
+        if requests[0].policy == self.down:
+            raise Unavailable("engine", "it has gone")
+        return await super().generate(requests)
+
+
+class Either(Agree):
+    """Odd tasks ask the one, even ones the other."""
+
+    async def play(self, task, scene):
+        await scene.ask("a" if task.number % 2 else "b", "pick")
+
+
+def episodes(engine: Engine, indices: Sequence[int], environment: Environment):
+    play = Play(environment, TEAM, engine, seed=0)
+
+    async def go():
+        return await play.together(*(play.run(play.start(play.task("train", index))) for index in indices))
+
+    return drive(go()), play.budget
+
+
+@pytest.mark.parametrize("down", [TEAM.roles["a"], TEAM.roles["b"]])
+def test_one_policys_fault_is_its_own(down):
+    engine = Apart(down)
+    with Hosted(engine) as hosted:
+        found, budget = episodes(hosted, (0, 1), Either())
+    assert sum(isinstance(one, Unavailable) for one in found) == 1
+    assert budget.retried["start"] == 1
+
+
+def test_a_wave_is_in_the_order_of_keys_whoever_came_first():
+    engine = ScriptedEngine(counting())
+    episodes(engine, (3, 1, 2, 0), Agree())
+    keys = [request.key for request in engine.waves[0]]
+    assert keys == sorted(keys)
+    assert len(keys) == 4
+
+
+def test_time_with_several_waves_under_way_counts_once(monkeypatch):
+    clock = iter([0.0, 5.0])
+    monkeypatch.setattr("coterie.kernel.front.time.perf_counter", lambda: next(clock))
+    front = Eager(ScriptedEngine(counting()))
+    with front._timed(), front._timed():
+        pass
+    assert front.budget.engine_s == 5.0
+
+
+def test_a_prompt_counts_once_however_often_it_is_answered():
+    engine = ScriptedEngine(counting())
+    request = replace(asked(engine, 1, 1), seeds=(1, 2, 3))
+    front = Eager(engine)
+    drive(front.ask((request,)))
+    assert front.budget.prompt_tokens == len(request.prompt_ids)
+    assert front.budget.replies[request.role] == 3
+
+
+def test_every_policys_weights_are_taken_over_and_a_fault_of_it_is_tried_again():
+    class Once(ScriptedEngine):
+        def __init__(self, faults: int) -> None:
+            super().__init__(counting())
+            self.versions = {"x": 0, "y": 0}
+            self.policies = {"x": None, "y": None}
+            self.faults = faults
+
+        async def sync(self, policy, version):
+            if policy == "y" and self.faults:
+                self.faults -= 1
+                raise Unavailable("engine", "not now")
+            await super().sync(policy, version)
+
+    with Hosted(Once(RETRIES)) as hosted:
+        hosted.take_over(3)
+        assert hosted.engine.versions == {"x": 3, "y": 3}
+    with Hosted(Once(RETRIES + 1)) as hosted, pytest.raises(EngineError, match="did not take over policy 'y': not now"):
+        hosted.take_over(3)
+
+
+def test_what_an_engine_has_in_the_background_ends_before_its_loop():
+    ended: list[bool] = []
+
+    class Beats(ScriptedEngine):
+        async def start(self) -> None:
+            self.heart = asyncio.get_running_loop().create_task(self.beat())
+            await asyncio.sleep(0)
+
+        async def beat(self) -> None:
+            try:
+                await asyncio.sleep(1e6)
+            finally:
+                ended.append(True)
+
+    with Hosted(Beats(counting())):
+        assert ended == []
+    assert ended == [True]
+
+
+def test_one_that_blocks_its_loop_is_given_up_on(monkeypatch):
+    free = threading.Event()
+
+    class Blocks(ScriptedEngine):
+        async def generate(self, requests):
+            free.wait(60)
+            return await super().generate(requests)
+
+    monkeypatch.setattr("coterie.kernel.loops.SHUT_S", 0.2)
+    hosted = Hosted(Blocks(counting()))
+    hosted.open()
+    hosted._there.submit(hosted.engine.generate([]))
+    with pytest.raises(EngineError, match=r"engine Blocks has not closed within .* something in it waits without"):
+        hosted.shut()
+    free.set()

@@ -17,8 +17,8 @@ from coterie.checks.conformance import check
 from coterie.engines.scripted import ScriptedEngine
 from coterie.errors import EnvError
 from coterie.kernel.environment import SPLITS, Environment, Split, Task
-from coterie.kernel.episode import Answered, Asked, value
-from coterie.kernel.play import Play
+from coterie.kernel.episode import Answered, Asked, Rewarded, value
+from coterie.kernel.play import Play, Sampling
 from coterie.kernel.scene import Scene, role_of
 from coterie.kernel.team import Team, route
 from coterie.run.evaluate import evaluate_team
@@ -234,3 +234,33 @@ def test_prompts_may_be_whatever_can_be_gone_through(make):
 
 def test_speakers_names():
     assert [role_of(one) for one in ("worker", "worker#0", "worker#12")] == ["worker"] * 3
+
+
+# the worker's first reply: what both replies of the next point earned, at half: 0.5 x (1 + 2)
+def test_what_a_role_does_pays_in_all_its_later_replies_side_by_side():
+    events = [
+        Asked({"worker": "s"}),
+        Asked({"worker#0": "x", "worker#1": "y"}),
+        Rewarded("worker#0", 1, 1.0, "local"),
+        Rewarded("worker#1", 1, 2.0, "local"),
+    ]
+    points = [(0, "worker"), (1, "worker#0"), (1, "worker#1")]
+    assert to_go(events, points, "worker", 1.0, 0.5) == [1.5, 1.0, 2.0]
+
+
+def test_one_of_several_prompts_that_outgrew_the_context_is_counted_by_role_and_is_no_success():
+    class Long(Crew):
+        async def play(self, task: Task, scene: Scene) -> None:
+            await scene.ask("lead", "begin")
+            await scene.ask_all([("worker", "y"), ("worker", "y" * 999)])
+            scene.succeed()
+
+    class Small(ScriptedEngine):
+        def context(self, policy: str) -> int:
+            return 600
+
+    mine = Play(Long(), TEAM, Small(says), seed=0, sampling=Sampling(max_tokens=8))
+    cursor = mine.start(Crew().task("train", 0))
+    asyncio.run(one_branch(mine, cursor))
+    assert dict(mine.budget.overlong) == {"worker": 1}
+    assert not cursor.log.solved

@@ -21,6 +21,7 @@ from coterie.learning.forward import attention_mask, lay_out, score
 from coterie.learning.learner import LocalLearner
 from coterie.learning.loss import Clip, Loss, PolicyGradient
 from coterie.learning.optimizer import OptimizerConfig, learning_rate
+from coterie.learning.policy import Policy
 from coterie.run.metrics import update_metrics
 from tests.toys import policies, tiny
 
@@ -685,3 +686,21 @@ def test_a_token_that_the_policy_does_not_have_is_one_line_and_nothing_moves(odd
     with pytest.raises(EngineError, match=f"the engine gave token {odd}, and policy 'p' has tokens 0 to "):
         learner.update({"p": [*experience(), wrong]}, 0)
     assert all(torch.equal(weight, before[name]) for name, weight in model.net.state_dict().items())
+
+
+def test_each_policys_gradient_is_cut_at_its_own_norm():
+    chosen = {"x": OptimizerConfig(clip_norm=1e9, lr=1e-9), "y": OptimizerConfig(clip_norm=1e-12, lr=1e-9)}
+    both = {name: Policy(name, tiny(), optimizer=config) for name, config in chosen.items()}
+    seen = {name: float("nan") for name in both}
+    trainer = LocalLearner(both, PolicyGradient(), 3)
+    for name, trainee in trainer.trainees.items():
+        weights = list(trainee.model.net.parameters())
+
+        def look(*_: object, name: str = name, weights: list[torch.Tensor] = weights) -> None:
+            seen[name] = float(torch.cat([one.grad.flatten() for one in weights if one.grad is not None]).norm())
+
+        trainee.optimizer.register_step_pre_hook(look)
+    graded = {name: [replace(one, sample=replace(one.sample, policy=name)) for one in experience()] for name in both}
+    trainer.update(graded, 0)
+    assert seen["x"] > 1e-3
+    assert seen["y"] < 1e-11

@@ -13,6 +13,7 @@ from coterie import load_config, train, update
 from coterie.cli import app
 from coterie.errors import CheckpointError
 from coterie.models.load import load_model, save_model
+from coterie.run.files import fingerprint_of
 from coterie.run.folder import Run
 from tests.runs import weights
 from tests.toys import tiny
@@ -128,3 +129,38 @@ def test_the_command_says_what_it_found(model, tmp_path):
     assert load_model(str(tmp_path / "out/policies/x")).size == load_model(str(model)).size
     done = CliRunner().invoke(app, ["update", str(run.folder), "--step", "1", "--json"])
     assert json.loads(done.output)["differs"] == []
+
+
+def test_it_is_compared_with_the_weights_of_every_policy_and_with_all_that_the_run_logged(model, tmp_path):
+    run = made(model, tmp_path / "run", *WAYS["at_grpo"])
+    file = run.checkpoints.path(2) / "policies/y/model.safetensors"
+    shutil.copy(run.checkpoints.path(1) / "policies/y/model.safetensors", file)
+    manifest = run.checkpoints.path(2) / "manifest.json"
+    listed = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**listed, "policies/y/model.safetensors": fingerprint_of(file)}))
+    assert update(run, 2).differs == ("weights of y",)
+    shutil.rmtree(run.checkpoints.path(2))
+    run.save_episodes(2, [])
+    found = update(run, 2)
+    assert "policy/x/loss" in found.differs
+    assert not found.metrics
+
+
+def test_another_number_of_threads_is_refused_by_name(model, tmp_path):
+    run = made(model, tmp_path / "run", *WAYS["at_grpo"])
+    about = json.loads((run.folder / "about.json").read_text())
+    name = next(name for name in about["exact"] if "threads" in name)
+    about["exact"][name] = "99"
+    (run.folder / "about.json").write_text(json.dumps(about))
+    with pytest.raises(CheckpointError, match=f"it was run with {name} 99"):
+        update(run, 2)
+
+
+def test_steps_made_again_after_a_run_was_prolonged_are_updated_with_their_own_rate(model, tmp_path):
+    run = made(model, tmp_path / "run", *WAYS["at_grpo"])
+    longer = replace(run.config, train=run.config.train.model_copy(update={"steps": 4}))
+    train(longer, resume=run.folder)
+    for step in (2, 3, 4):
+        shutil.rmtree(run.checkpoints.path(step))
+    train(longer, resume=run.folder)
+    assert [update(run, step).differs for step in (1, 2, 3, 4)] == [()] * 4

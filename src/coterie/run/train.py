@@ -12,7 +12,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from coterie.algorithms.base import credited
 from coterie.checks.rehearsal import rehearse
 from coterie.config.resolve import load_config
 from coterie.config.settings import MUTE_TASKS, Config
@@ -29,6 +28,7 @@ from coterie.kernel.tracker import Tracker
 from coterie.memory.evolve import evolve, told_by
 from coterie.memory.recall import Recall
 from coterie.run.ablation import Ablation, Change
+from coterie.run.credit import credited
 from coterie.run.evaluate import evaluate_team
 from coterie.run.exactness import exactness
 from coterie.run.files import check_free

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from coterie import Algorithm
-from coterie.algorithms.base import credited
 from coterie.errors import GroupError
+from coterie.run.credit import credited
 from tests.algorithms.made import group
 
 GROUPS = [group(1.0, 0.0, task="0"), group(1.0, task="1")]
