@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
 import threading
@@ -103,8 +105,21 @@ def test_ctrl_c_at_the_terminal_ends_no_program(backend):
     try:
         assert os.getsid(process.pid) == process.pid
     finally:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "process"])
+def test_one_that_is_closed_while_it_starts_leaves_no_process(backend):
+    for number in range(20):
+        worker = Worker(Box(backend))
+        held = os.dup(worker._process.stdout.fileno())
+        time.sleep(number * 0.0002)
+        worker.close()
+        ended = select.poll()
+        ended.register(held, 0)  # hung up once nobody holds the other end
+        assert ended.poll(5000)
+        os.close(held)
 
 
 def test_a_program_that_ends_itself_is_loaded_again_for_the_next_call():

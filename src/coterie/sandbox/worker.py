@@ -64,7 +64,7 @@ class Worker:
         ready = self._line(time.monotonic() + START_S)
         if ready is None or parsed(ready) is None:
             assert self._process.stderr is not None
-            self._process.kill()
+            self._kill()
             reason = self._process.stderr.read(1 << 16).decode("utf-8", "replace").strip()[-LONGEST_MESSAGE:]
             raise Unavailable("sandbox", f"{self.box.backend} did not start: {reason or self._dead}")
         self._ends = time.monotonic() + self.box.total_wall_s
@@ -150,12 +150,7 @@ class Worker:
 
     def close(self) -> None:
         """Kills it as a tree, and leaves nothing behind."""
-        if self._process.poll() is None or self.box.backend == "process":
-            with contextlib.suppress(ProcessLookupError):
-                if self.box.backend == "process":
-                    os.killpg(self._process.pid, signal.SIGKILL)
-                else:
-                    self._process.kill()  # when it dies, its process namespace and all within it die too
+        self._kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             assert pipe is not None
@@ -255,7 +250,13 @@ class Worker:
     def _die(self, why: Message) -> None:
         self._dead = why
         self._lives = False
-        self._process.kill()
+        self._kill()
+
+    def _kill(self) -> None:
+        """Its group: of a program with no namespace all, of bwrap the child that asks to die with it once it runs."""
+        if self._process.poll() is None or self.box.backend == "process":
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
 
 class Pool:
