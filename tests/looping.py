@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from typing import Any
 
 from coterie.kernel.scene import Scene
 from tests.toys import Agree, Number, Toy
@@ -41,6 +42,13 @@ class Stubborn(Toy):
                 count_for_ever()
             except Exception:
                 continue
+
+
+class LoopsAtOnce(Toy):
+    """Its `play` is no coroutine, and never comes back."""
+
+    def play(self, task: Number, scene: Scene) -> Any:
+        count_for_ever()
 
 
 class Backtracking(Toy):

@@ -18,6 +18,7 @@ from coterie.models.load import save_model
 from coterie.registry import find, summary
 from coterie.run.folder import Run
 from coterie.run.loaded import load
+from coterie.run.weights import TeamModels
 from tests.runs import cut_back, untimed, weights
 from tests.test_docs import ROOT, blocks
 from tests.toys import tiny
@@ -219,3 +220,36 @@ def test_a_policy_has_what_the_table_of_all_says_and_its_own(model):
     config = load_config("tests/toys.py:Agree", sets)
     found = {name: config.optimizer_of(name) for name in "xy"}
     assert {name: (one.lr, one.clip_norm) for name, one in found.items()} == {"x": (1e-4, 0.5), "y": (2e-4, 0.5)}
+
+
+def test_a_policy_has_its_own_template_and_device(model):
+    sets = [f"policies.{name}.model={model}" for name in "xy"]
+    sets += ["team.a=x", "team.b=y", "policies.y.template.enable_thinking=false", "train.device=cpu"]
+    made = TeamModels(load_config("tests/toys.py:Agree", sets)).policies
+    assert [dict(made[name].template) for name in "xy"] == [{}, {"enable_thinking": False}]
+    with pytest.raises(ConfigError, match="cuda:7"):
+        TeamModels(load_config("tests/toys.py:Agree", [*sets, "policies.y.device=cuda:7"]))
+
+
+def test_an_optimizers_settings_are_judged_as_a_policy_has_them(model):
+    sets = [f"policies.{name}.model={model}" for name in "xy"]
+    sets += ["team.a=x", "team.b=y", "optimizer.schedule=constant"]
+    with pytest.raises(ConfigError, match=r"policies.x.optimizer.min_lr_share has no effect: schedule = 'constant'"):
+        load_config("tests/toys.py:Agree", [*sets, "policies.x.optimizer.min_lr_share=0.5"])
+    with pytest.raises(ConfigError, match=r"optimizer.min_lr_share has no effect: schedule = 'constant'"):
+        load_config("tests/toys.py:Agree", [*sets, "optimizer.min_lr_share=0.5"])
+    own = [f"policies.{name}.optimizer.lr=1e-4" for name in "xy"]
+    with pytest.raises(ConfigError, match=r"optimizer.lr has no effect: every policy has one of its own"):
+        load_config("tests/toys.py:Agree", [*sets, *own, "optimizer.lr=1e-3"])
+    mixed = [*sets, "optimizer.min_lr_share=0.5", "policies.y.optimizer.schedule=linear"]
+    config = load_config("tests/toys.py:Agree", mixed)
+    again = load_config(config.tables())
+    assert again.optimizer_of("y") == config.optimizer_of("y")
+    assert config.optimizer_of("y").min_lr_share == 0.5
+
+
+def test_bounds_of_a_loss_have_an_effect_where_the_engine_is_not_the_learners_own_arithmetic(model, tables):
+    alone = {**tables, "loss": {"name": "gspo", "epsilon": 0.2}}
+    assert load_config(alone).loss.model_dump()["epsilon"] == 0.2
+    with pytest.raises(ConfigError, match=r"loss.epsilon has no effect"):
+        load_config({**alone, "engine": {}})

@@ -141,6 +141,15 @@ def test_a_users_folder_hides_nothing_that_is_installed(tmp_path, monkeypatch):
     assert sys.path.index(str(tmp_path)) == len(sys.path) - 1
 
 
+def test_a_file_that_has_changed_is_loaded_anew(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("from coterie import Environment\n\n\nclass Mine(Environment):\n    roles = ('a',)\n")
+    first = find("environment", str(file), Environment)
+    assert find("environment", str(file), Environment) is first
+    file.write_text(file.read_text().replace("'a'", "'b'"))
+    assert find("environment", str(file), Environment).roles == ("b",)
+
+
 def test_a_file_that_does_not_import_is_told_every_time(tmp_path):
     (tmp_path / "bad.py").write_text("1 / 0\n")
     for _ in range(2):

@@ -67,6 +67,9 @@ OWN = {"algorithm": "collect", "loss": "tokens", "engine": "generate", "tracker"
 USER_MODULE = "coterie_user_"
 """How modules loaded from a user's file are named, with a hash of its path."""
 
+LOADED: dict[str, bytes] = {}
+"""What those files said when they were loaded: one that has changed is loaded anew, as in a notebook."""
+
 C = TypeVar("C")
 
 
@@ -189,7 +192,8 @@ def _module(file: Path) -> ModuleType:
         raise ConfigError(f"{file} does not exist; name your own class as FILE.py:Class")
     whole = file.resolve()
     name = f"{USER_MODULE}{seed_of(str(whole)):x}"
-    if name not in sys.modules:
+    content = whole.read_bytes()
+    if name not in sys.modules or LOADED.get(name) != content:
         spec = importlib.util.spec_from_file_location(name, whole)
         assert spec is not None
         assert spec.loader is not None
@@ -203,4 +207,5 @@ def _module(file: Path) -> ModuleType:
             del sys.modules[name]
             where = "" if isinstance(error, SyntaxError) else f" ({raised_at(error, str(whole))})"  # it tells its line
             raise ConfigError(f"{file} does not import: {said(error)}{where}") from error
+        LOADED[name] = content
     return sys.modules[name]

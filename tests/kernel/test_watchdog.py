@@ -66,6 +66,8 @@ def test_a_loop_in_a_thread_of_its_own_is_found_too():
 def test_play_cannot_catch_it_and_a_regular_expression_cannot_hold_it_off():
     with pytest.raises(Stuck, match="from its beginning"):
         played(looping.Stubborn())
+    with pytest.raises(Stuck, match="from its beginning"):
+        played(looping.LoopsAtOnce())
     with pytest.raises(Stuck, match=r"after the answer of role 'a'.*in match at "):
         played(looping.Backtracking())
 
@@ -240,3 +242,21 @@ def test_a_thread_that_nothing_reaches_ends_the_process(monkeypatch):
     thread.join(60)
     assert left.is_set()
     assert stuck[0].startswith("play of task x has run for more than 0.05 s")
+
+
+def test_once_a_piece_was_stuck_the_others_of_a_rollout_are_not_waited_for():
+    watch, begun = Watch(0.2), []
+    with watch:
+        for number in range(50):
+            with pytest.raises(Stuck, match="piece 0 has run"):
+                watch.over(
+                    lambda number=number: f"piece {number}", lambda number=number: begun.append(number) or loop()
+                )
+    assert begun == [0]
+    with watch:
+        assert watch.over(lambda: "another", lambda: 3) == 3
+
+
+def loop() -> None:
+    while True:
+        pass

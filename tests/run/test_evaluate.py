@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from coterie.engines.scripted import ScriptedEngine
-from coterie.errors import ConfigError, Unavailable
+from coterie.errors import ConfigError, RolloutError, Unavailable
 from coterie.kernel.episode import NO_OUTCOME, Sample
 from coterie.kernel.play import Sampling, majority
 from coterie.run.evaluate import at_k, evaluate_team, wilson
@@ -101,7 +101,9 @@ class Down(ScriptedEngine):
 
 
 def test_an_episode_lost_to_a_fault_counts_as_not_solved():
-    found = evaluate_team(Agree(), TEAM, Down(counting()), tasks=4)
+    with pytest.raises(RolloutError, match=r"4 of 4 validation episodes were lost to faults \({'engine': 4}\)"):
+        evaluate_team(Agree(), TEAM, Down(counting()), tasks=4)
+    found = evaluate_team(Agree(), TEAM, Down(counting()), tasks=4, max_dropped_share=1.0)
     assert (found.success, found.dropped, found.outcomes) == (0.0, 4, {"dropped": 4})
     assert (found.turns, found.tokens, found.rewards, found.noted, found.truncated) == (0, 0, {}, {}, {})
 
@@ -121,7 +123,7 @@ class Silent(Toy):
 def test_what_is_told_of_episodes_without_an_outcome_and_of_one_that_is_lost():
     """Numbers 1, 4 and 10 of validation are left of four; a says 2 tokens, and b one, which is cut."""
     engine = ScriptedEngine.table({"a": "v", "b": "w"})
-    found = evaluate_team(Silent(), TEAM, engine, tasks=4, sampled=2)
+    found = evaluate_team(Silent(), TEAM, engine, tasks=4, sampled=2, max_dropped_share=0.25)
     assert (found.split, found.tasks, found.sampled, found.dropped) == ("validation", 4, 2, 2)
     assert found.outcomes == {"dropped": 2, NO_OUTCOME: 6}
     assert found.rewards == pytest.approx({"a": (1 + 4 + 10) / 3})

@@ -21,6 +21,7 @@ from coterie.config.settings import Config
 from coterie.errors import CheckpointError, ConfigError, CoterieError
 from coterie.kernel.cursor import PlayBug
 from coterie.kernel.team import route
+from coterie.kernel.tracker import Tracker
 from coterie.learning.learner import LocalLearner
 from coterie.models.load import save_model
 from coterie.run.exactness import _source
@@ -419,7 +420,7 @@ def test_what_decides_the_numbers_is_in_the_comparison(model, tmp_path, monkeypa
     cut_back(tmp_path / "run", 3)
     changes = {
         "my_helper.py": ("SIGN = 1.0", "SIGN = -1.0", "environment"),
-        "algo.py": ("    pass", "    credit: str = 'center'", "algorithm"),
+        "algo.py": ("    pass", "    'Another.'", "algorithm"),
         "m/config.json": ('"rms_norm_eps": 1e-06', '"rms_norm_eps": 1e-02', "policy x"),
     }
     for name, (before, after, told) in changes.items():
@@ -557,10 +558,15 @@ def test_a_killed_run_loses_nothing_but_the_work_since_its_checkpoint(whole, mod
 
 
 def test_a_nan_stops_the_run_with_step_policy_and_group_and_saves_nothing(model, tmp_path, monkeypatch):
-    from coterie.algorithms.at_grpo import ATGRPO
-
-    monkeypatch.setattr(ATGRPO, "advantages", lambda self, group: (float("nan"),) * len(group.members))
+    monkeypatch.setattr(LocalLearner, "accumulate", lambda *_: float("nan"))
     with pytest.raises(CoterieError, match=r"step 1: the update of policy 'x' is not finite, in group train-"):
+        train(config(model), tmp_path / "run")
+    assert Run(tmp_path / "run").checkpoints.steps() == [0]
+
+
+def test_advantages_that_are_not_finite_stop_the_run_before_anything_is_trained(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(ATGRPO, "advantages", lambda self, group: (float("nan"),) * len(group.members))
+    with pytest.raises(CoterieError, match=r"ATGRPO credits group train-\S+ with \(nan, .*not finite"):
         train(config(model), tmp_path / "run")
     assert Run(tmp_path / "run").checkpoints.steps() == [0]
 
@@ -670,3 +676,33 @@ def test_about_says_versions_seed_and_hardware(whole):
     about = json.loads((whole / "about.json").read_text())
     assert about["versions"]["torch"].split("+")[0] == torch.__version__.split("+")[0]
     assert about["seed"] == 0
+
+
+def test_a_tracker_that_failed_hears_no_more_and_one_that_begins_late_is_told_what_was(model, tmp_path):
+    heard: list[tuple[str, float]] = []
+
+    class Notes(Tracker):
+        """Writes down what it is told, and may fail of it."""
+
+        def __init__(self, name: str, fails: bool) -> None:
+            super().__init__()
+            self.name, self.fails = name, fails
+
+        def begin(self, folder, tables, lines):
+            heard.append((f"{self.name} begins", len(lines)))
+
+        def log(self, line):
+            heard.append((self.name, line["step"]))
+            if self.fails:
+                raise ValueError("no more")
+
+        def end(self):
+            heard.append((f"{self.name} ends", 0))
+
+    run = train(config(model, "train.steps=2"), tmp_path / "run", trackers=[Notes("good", False), Notes("bad", True)])
+    assert [each for each in heard if "bad" in each[0]] == [("bad begins", 0), ("bad", 0)]
+    assert heard[-1] == ("good ends", 0)
+    heard.clear()
+    longer = replace(run.config, train=run.config.train.model_copy(update={"steps": 3}))
+    train(longer, resume=run.folder, trackers=[Notes("good", False)])
+    assert heard[0] == ("good begins", 3)

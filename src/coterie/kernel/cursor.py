@@ -249,8 +249,8 @@ class Cursor:
     def _start(self) -> Coroutine[Any, Any, None]:
         """A new `play`. Raises: EnvError: it is no coroutine."""
         try:
-            coroutine: object = self.environment.play(self.task, self._scene)
-        except KeyboardInterrupt:
+            coroutine: object = self._watch.over(self._whereabouts, self.environment.play, self.task, self._scene)
+        except (Stuck, KeyboardInterrupt):
             raise
         except BaseException as error:
             raise self._told(error) from error

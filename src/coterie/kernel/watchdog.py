@@ -45,7 +45,8 @@ class Watch:
     """Watches pieces of an environment's code in one thread, while it is entered."""
 
     __slots__ = (
-        "_before", "_began", "_entered", "_fired", "_lock", "_looks", "_over", "_seen", "_thread", "_what", "limit_s",
+        "_before", "_began", "_entered", "_fired", "_lock", "_looks", "_over", "_seen", "_stuck", "_thread", "_what",
+        "limit_s",
     )  # fmt: skip
 
     def __init__(self, limit_s: float = PLAY_TIMEOUT_S) -> None:
@@ -56,6 +57,7 @@ class Watch:
         self._looks = 0
         self._what: Callable[[], str] = str
         self._fired = False
+        self._stuck = ""
         self._entered = 0
         self._lock = threading.Lock()
         self._thread = 0
@@ -69,8 +71,11 @@ class Watch:
             what: says what runs, for the message.
 
         Raises:
-            Stuck: it took too long.
+            Stuck: it took too long, or another piece has since this was entered: a rollout has hundreds, and each
+                would be waited for.
         """
+        if self._stuck:
+            raise Stuck(self._stuck)
         try:
             try:
                 self._what = what
@@ -83,10 +88,11 @@ class Watch:
         except Late as late:
             self._began = 0.0
             self._fired = False
-            raise Stuck(
+            self._stuck = (
                 f"{what()} has run for more than {self.limit_s:g} s{_places(late)}; it may loop for ever: bound the "
                 "loop, give heavy work to scene.call, or raise the limit (of a run: engine.play_timeout_s)"
-            ) from late
+            )
+            raise Stuck(self._stuck) from late
 
     def task(self, make: Callable[..., T], split: str, index: int) -> T:
         """An environment's task.
@@ -103,6 +109,7 @@ class Watch:
     def __enter__(self) -> Watch:
         self._entered += 1
         if self._entered == 1:
+            self._stuck = ""
             self._start()
         return self
 
