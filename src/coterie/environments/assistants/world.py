@@ -10,6 +10,7 @@ import datetime
 import re
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
@@ -109,8 +110,12 @@ class Shop:
     """A shop's database, of one episode: a replay makes it again and repeats what was bought."""
 
     def __init__(self, catalogue: tuple[tuple[str, int, int], ...]) -> None:
-        self._database = sqlite3.connect(":memory:", isolation_level=None)
+        self._database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._database.deserialize(_image(catalogue))
+
+    def __del__(self) -> None:
+        """Closes it, in whichever thread the episode is let go of: Python 3.13 warns of one left open."""
+        self._database.close()
 
     def price(self, item: str) -> int:
         """What one of an item costs."""
@@ -138,11 +143,11 @@ class Shop:
 @lru_cache(maxsize=8)
 def _image(catalogue: tuple[tuple[str, int, int], ...]) -> bytes:
     """The database as it is before anything was bought: to copy it is cheaper than to fill it."""
-    database = sqlite3.connect(":memory:")
-    database.execute("CREATE TABLE items (name TEXT PRIMARY KEY, price INTEGER NOT NULL, stock INTEGER NOT NULL)")
-    database.executemany("INSERT INTO items VALUES (?, ?, ?)", catalogue)
-    database.commit()
-    return database.serialize()
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.execute("CREATE TABLE items (name TEXT PRIMARY KEY, price INTEGER NOT NULL, stock INTEGER NOT NULL)")
+        database.executemany("INSERT INTO items VALUES (?, ?, ?)", catalogue)
+        database.commit()
+        return database.serialize()
 
 
 @lru_cache
