@@ -25,11 +25,11 @@ class Gives(Algorithm):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (None, "return \\(a list of numbers for each group, state\\)"),
+        (None, "^Gives.credit gives None; return \\(a list of numbers for each group, state\\)"),
         ([(1.0, 0.0), (1.0,)], "return \\(a list"),
         ([1.0, 0.0], "return \\(a list"),
         ((["ab", "c"], {}), "return \\(a list"),
-        (([(1.0, 0.0)], {}), "numbers for 1 groups of 2"),
+        (([(1.0, 0.0)], {}), "^Gives.credit gives numbers for 1 groups of 2"),
         (([(1.0, 0.0), (math.nan,)], {}), "group 1/0/\\*/a with \\(nan,\\), which is not finite"),
         (([(1.0, 0.0), (1.0,)], None), "remembers None, which a checkpoint cannot keep"),
         (([(1.0, 0.0), (1.0,)], {1: 2.0}), "remembers {1: 2.0}, which a checkpoint cannot keep"),
