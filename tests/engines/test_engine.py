@@ -113,13 +113,16 @@ def test_each_distinct_prompt_is_prefilled_once_and_ended_rows_leave(monkeypatch
 
 def test_greedy_takes_the_most_likely_token_with_probability_one():
     model = tiny(scale=3.0)
-    (answers,) = run(engine_of(model).generate([request(prompts(1)[0], [1], temperature=0.0)]))
-    ids = list(prompts(1)[0])
-    for token in answers[0].completion_ids:
-        logits = model.net(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1, : model.vocabulary]
-        assert token == int(logits.argmax())
-        ids.append(token)
-    assert set(answers[0].logprobs) == {0.0}
+    wave = [request(prompt, [1], key=at, temperature=0.0) for at, prompt in enumerate(prompts(4))]
+    answers = run(engine_of(model).generate(wave))
+    assert len({samples[0].completion_ids for samples in answers}) == 4
+    for asked, samples in zip(wave, answers, strict=True):
+        ids = list(asked.prompt_ids)
+        for token in samples[0].completion_ids:
+            logits = model.net(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1, : model.vocabulary]
+            assert token == int(logits.argmax())
+            ids.append(token)
+        assert set(samples[0].logprobs) == {0.0}
 
 
 def test_ids_of_the_padded_embedding_are_never_sampled():
