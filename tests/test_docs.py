@@ -128,7 +128,7 @@ def small(words: list[str]) -> list[str]:
     if "--task" in words:
         words[words.index("--task") + 1] = "1"
     if "--resume" in words:
-        return words
+        return [re.sub(r"^train\.steps=\d+$", "train.steps=4", word) for word in words]
     return [*words, *SMALL[words[0]]]
 
 
