@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from textwrap import shorten
 
 
 class CoterieError(Exception):
@@ -97,6 +98,12 @@ class CallError(Exception):
         self.kind = kind
         self.message = message
         self.place = place
+
+
+def first_line(error: BaseException) -> str:
+    """What another's exception says, for a line of one's own: its first line, at most 160 characters."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return shorten(lines[0], 160, placeholder=" …")
 
 
 def nearest(name: str | None, among: Iterable[str]) -> str:

@@ -17,9 +17,10 @@ from coterie.kernel.episode import Sample
 from coterie.kernel.team import Graded
 from coterie.learning import forward
 from coterie.learning.batch import Row, microbatches, pack, rows_of
-from coterie.learning.forward import attention_mask, lay_out, score
+from coterie.learning.forward import lay_out, score
 from coterie.learning.learner import LocalLearner
 from coterie.learning.loss import Clip, Loss, PolicyGradient
+from coterie.learning.masks import attention_masks
 from coterie.learning.optimizer import OptimizerConfig, learning_rate
 from coterie.learning.policy import Policy
 from coterie.run.metrics import update_metrics
@@ -86,6 +87,13 @@ def reference_gradient(model, rows: list[Row], loss: Loss) -> torch.Tensor:
             total = total - row.token_weight * torch.minimum(ratio * row.advantage, clipped * row.advantage)
     total.backward()
     return torch.cat([weight.grad.flatten() for weight in net.parameters() if weight.grad is not None])
+
+
+def one_mask(model, segments: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The mask of a network whose layers are alike, where positions do not matter."""
+    mask = attention_masks(model.config, segments, torch.zeros_like(segments), dtype)
+    assert isinstance(mask, torch.Tensor)
+    return mask
 
 
 def relative(left: torch.Tensor, right: torch.Tensor) -> float:
@@ -520,7 +528,7 @@ def test_everything_is_computed_where_the_model_is(monkeypatch):
     layout = lay_out(pack(rows, 400))
     scores = score(model, layout, torch.float32)
     assert {one.device.type for one in (scores.logprobs, scores.entropy, scores.steepness)} == {"meta"}
-    assert attention_mask(layout.segments.to("meta"), torch.float32).device.type == "meta"
+    assert one_mask(model, layout.segments.to("meta"), torch.float32).device.type == "meta"
     assert layout.spread([1.0] * len(layout.rows), model.device).device.type == "meta"
     for loss in (Clip(), Clip(kl=0.1)):
         trainer = learner(model, loss)
@@ -544,7 +552,7 @@ def test_the_head_is_taken_in_chunks_and_the_gradient_is_the_same(monkeypatch):
 
 
 def test_a_mask_is_of_the_type_that_the_network_computes_in():
-    mask = attention_mask(torch.tensor([[0, 1, 2, 2, -1]]), torch.bfloat16)
+    mask = one_mask(tiny(), torch.tensor([[0, 1, 2, 2, -1]]), torch.bfloat16)
     assert mask.dtype == torch.bfloat16
     seen = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 1]]
     assert (mask[0, 0, :4, :4] == 0).int().tolist() == seen
@@ -564,7 +572,9 @@ def test_an_update_that_no_single_group_spoils_says_so(monkeypatch):
     accumulate = trainer.accumulate
     monkeypatch.setattr(trainer, "accumulate", lambda name, rows, totals=None: (
         accumulate(name, rows, totals) if len({row.group for row in rows}) == 1 else math.inf))  # fmt: skip
-    with pytest.raises(UpdateError, match=r"not finite, in no single group$"):
+    with pytest.raises(
+        UpdateError, match=r"not finite, in no single group; start a new run with a lower optimizer\.lr$"
+    ):
         trainer.update({"p": experience()}, 0)
 
 
@@ -584,7 +594,7 @@ def test_steepness_is_the_norm_of_the_gradient_at_the_logits():
     whole = model.read(
         layout.ids,
         lambda hidden, head: head(hidden.flatten(0, 1)[layout.predictor]),
-        attention_mask=attention_mask(layout.segments, torch.float32),
+        attention_mask=one_mask(model, layout.segments, torch.float32),
         position_ids=layout.positions,
     )
     logits = whole[:, : model.vocabulary].detach().requires_grad_()

@@ -50,7 +50,10 @@ def runs(tmp_path_factory) -> list[Path]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TeamModels, "__init__", begin_hostile)
-        train(load_config("tests/toys.py:Sequential", [*sets, "engine.max_tokens=400"]), home / "<b>hostile")
+        train(
+            load_config("tests/toys.py:Sequential", [*sets, "engine.max_tokens=400", "train.max_mismatch=1000"]),
+            home / "<b>hostile",
+        )
     return [home / "kind", home / "<b>hostile"]
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from coterie import load_config, train
 from coterie.engines import decoding
+from coterie.errors import ConfigError
 from coterie.models.load import save_model
 from coterie.report.diagnose import concerns, history
 from tests.toys import tiny
@@ -83,7 +84,12 @@ def test_an_engine_that_samples_another_distribution(models, tmp_path, monkeypat
     monkeypatch.setattr(
         decoding, "log_distribution", lambda logits, temperature, size: right(logits / 4, temperature, size)
     )
-    told = trouble(models, tmp_path, "toys.py:Agree", "train.steps=1")
+    with pytest.raises(
+        ConfigError, match=r"the engine's log-probabilities differ by 0\.\d+ from those of a plain forward"
+    ):
+        trouble(models, tmp_path, "toys.py:Agree", "train.steps=1")
+    monkeypatch.setattr("coterie.run.weights.check_family", lambda policy: None)
+    told = trouble(models, tmp_path, "toys.py:Agree", "train.steps=1", "train.max_mismatch=9")
     assert "other probabilities than it sampled" in told["mismatch", "team"]
 
 

@@ -35,6 +35,7 @@ SETS = [
     "train.episodes_every=2",
     "algorithm.num_generations=4",
     "optimizer.lr=1e-2",
+    "train.max_mismatch=1000",  # a script has no probabilities
 ]
 
 

@@ -16,6 +16,7 @@ from coterie.kernel.team import Team
 from coterie.learning.loss import Loss
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.memory.store import MemoryConfig
+from coterie.models.rendering import System, Thinking
 
 Device = Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")]
 MUTE_TASKS = 500
@@ -35,6 +36,11 @@ class PolicyConfig(Settings):
     """A shipped starter, a folder, or a Hugging Face id of a causal language model; none: the environment's starter."""
     template: dict[str, str | int | float | bool] = Field(default_factory=dict)
     """Variables of the chat template, such as enable_thinking."""
+    thinking: Thinking = "keep"
+    """keep: a role's earlier replies stand in its prompts as they were sampled, thoughts included; strip: without what
+    stands before </think>, as templates of thinking models have it: shorter prompts, tokenized again at every turn."""
+    system: System = "own"
+    """own: a system message is one; fold: it begins the first user's message, for templates that have none."""
     device: Device | None = None
     """Where its weights are: as train.device, which it is where nothing is said."""
     optimizer: dict[str, Any] = Field(default_factory=dict)
@@ -72,6 +78,8 @@ class TrainConfig(Settings):
     """Seconds that a step may go on after SIGTERM or SIGHUP, before it is given up and the run saved."""
     episodes_every: int = Field(default=20, ge=1)
     """Steps between saved rollouts; the first and the last are always saved."""
+    max_mismatch: float = Field(default=0.3, gt=0)
+    """Nats by which the log-probabilities of engine and learner may differ in a step's mean before the run stops."""
     max_dropped_share: float = Field(default=0.2, ge=0, le=1)
     """Share of a step's tasks that may be lost to faults before the run stops."""
 

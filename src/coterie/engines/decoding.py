@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from random import Random
 from typing import Any
 
@@ -43,8 +44,7 @@ class Decoder:
         self.model = policy.model
         self.net: PreTrainedModel = policy.model.net
         if policy.dtype != torch.float32:
-            self.net = copy.deepcopy(self.net)
-            self.net.to(policy.dtype)  # pyright: ignore[reportArgumentType]
+            self.net = _computing_in(policy.dtype, self.net)
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -53,6 +53,14 @@ class Decoder:
             source = self.model.net.state_dict()
             for name, weight in self.net.state_dict().items():
                 weight.copy_(source[name])
+
+    def batches(self, rows: Sequence[Row], size: int) -> Iterator[list[Row]]:
+        """Rows that are decoded side by side, at most `size`: short prompts first, of one length where it must be."""
+        order = sorted(rows, key=lambda row: (len(row.request.prompt_ids), row.request.prompt_ids))
+        together = [order] if self.model.pads else [list(same) for _, same in groupby(order, _prompt_tokens)]
+        for some in together:
+            for start in range(0, len(some), size):
+                yield some[start : start + size]
 
     @torch.no_grad()
     def fill(self, rows: list[Row]) -> Iterator[None]:
@@ -69,7 +77,7 @@ class Decoder:
             if len(alive) < len(rows):
                 rows = [rows[at] for at in alive]
                 kept = torch.tensor(alive, device=self.model.device)
-                cache.batch_select_indices(kept)
+                _select(cache, kept)
                 ids = ids[kept]
                 mask = mask if mask is None else mask[kept]
             inputs: dict[str, Any] = {}
@@ -94,7 +102,7 @@ class Decoder:
         logits = net(input_ids=ids, past_key_values=cache, logits_to_keep=1, **inputs).logits[:, -1]
         index = {prompt: at for at, prompt in enumerate(prompts)}
         repeat = torch.tensor([index[row.request.prompt_ids] for row in rows], device=device)
-        cache.batch_select_indices(repeat)
+        _select(cache, repeat)
         return logits[repeat], cache, mask if mask is None else mask[repeat]
 
     def _choose(self, logits: torch.Tensor, rows: list[Row]) -> torch.Tensor:
@@ -144,6 +152,26 @@ class Decoder:
             seed=row.seed,
             temperature=request.temperature,
         )
+
+
+def _computing_in(dtype: torch.dtype, net: PreTrainedModel) -> PreTrainedModel:
+    """A copy of a network with its weights in another type; buffers, such as the angles of RoPE, stay as they are."""
+    changed = copy.deepcopy(net)
+    changed.to(dtype)  # pyright: ignore[reportArgumentType]
+    kept = dict(net.named_buffers())
+    for prefix, module in changed.named_modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            buffer.data = kept[f"{prefix}.{name}".lstrip(".")].clone()
+    return changed
+
+
+def _select(cache: DynamicCache, rows: torch.Tensor) -> None:
+    """Keeps or repeats rows of a cache, by the one way that recurrent states have too."""
+    cache.reorder_cache(rows)  # pyright: ignore[reportArgumentType]
+
+
+def _prompt_tokens(row: Row) -> int:
+    return len(row.request.prompt_ids)
 
 
 def _cut(text: str, stop: Sequence[str]) -> int | None:

@@ -49,9 +49,8 @@ class TransformersEngine(Engine):
         policy, size = requests[0].policy, self.config.rows
         decoder, version = self._decoders[policy], self.versions[policy]
         rows = [Row(request, seed, Random(seed)) for request in requests for seed in request.seeds]
-        order = sorted(rows, key=lambda row: (len(row.request.prompt_ids), row.request.prompt_ids))
-        for start in range(0, len(order), size):
-            for _ in decoder.fill(order[start : start + size]):
+        for batch in decoder.batches(rows, size):
+            for _ in decoder.fill(batch):
                 if self.closing:
                     raise Unavailable("engine", "it is being closed")
         samples = iter([decoder.sample(row, version) for row in rows])

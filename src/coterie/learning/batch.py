@@ -131,6 +131,11 @@ def pack(rows: Sequence[Row], longest: int) -> list[Pack]:
     return packs
 
 
+def alone(rows: Sequence[Row]) -> list[list[Pack]]:
+    """Each row in a micro-batch of its own, for a network that does not pack."""
+    return [[Pack(len(row.prompt_ids) - 1, (row,))] for row in sorted(rows)]
+
+
 def microbatches(packs: Sequence[Pack], tokens_per_microbatch: int) -> list[list[Pack]]:
     """Packs of like length together, so that packs x longest stays within the budget.
 

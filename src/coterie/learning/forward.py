@@ -1,14 +1,15 @@
 """The shared-prefix forward: log-probabilities of packed rows, without padding them apart.
 
-A pack is one row of the network: the shared prefix, then each row's segment. A float mask lets a
-segment see the prefix and itself; position ids restart after the prefix. Works with gradient
-checkpointing and any attention that takes a 4-D mask.
+A pack is one row of the network: the shared prefix, then each row's segment. A mask lets a segment see the prefix and
+itself; position ids restart after the prefix. A network that cannot be told by masks what a token sees computes its
+rows one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -16,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from coterie.learning.batch import Pack, Row
 from coterie.learning.distribution import log_distribution
 from coterie.learning.loss import Tokens
+from coterie.learning.masks import attention_masks
 from coterie.models.load import Head, Model
 
 HEAD_CHUNK = 4096
@@ -86,24 +88,6 @@ def lay_out(packs: Sequence[Pack]) -> Layout:
     )
 
 
-def attention_mask(segments: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The additive mask of a layout: a token sees the prefix and its own segment, up to itself.
-
-    Args:
-        segments: (B, T).
-
-    Returns:
-        (B, 1, T, T) of dtype, 0 or its least number. A bool mask would be added as 0 and 1 by eager attention.
-    """
-    length = segments.shape[1]
-    queries, keys = segments[:, :, None], segments[:, None, :]
-    seen = ((keys == 0) | (keys == queries)) & torch.ones(
-        length, length, dtype=torch.bool, device=segments.device
-    ).tril()
-    mask = torch.zeros(seen.shape, dtype=dtype, device=segments.device).masked_fill(~seen, torch.finfo(dtype).min)
-    return mask[:, None]
-
-
 @dataclass(frozen=True, slots=True)
 class Scores:
     """What the network says of N trained tokens, float32; only logprobs have a gradient.
@@ -121,10 +105,15 @@ def score(model: Model, layout: Layout, dtype: torch.dtype) -> Scores:
     """Log-probability of each trained token, with entropy and steepness where it was sampled.
 
     Args:
+        layout: one row alone, where the model does not pack.
         dtype: what the network computes in; float32, or bfloat16 by autocast.
     """
     device = model.device
-    mask = attention_mask(layout.segments.to(device), dtype)
+    inputs: dict[str, Any] = {}
+    if model.packs:
+        positions = layout.positions.to(device)
+        masks = attention_masks(model.config, layout.segments.to(device), positions, dtype)
+        inputs = {"attention_mask": masks, "position_ids": positions}
     predictor, targets = layout.predictor.to(device), layout.targets.to(device)
     temperatures = layout.spread([row.temperature for row in layout.rows], device)
 
@@ -135,7 +124,7 @@ def score(model: Model, layout: Layout, dtype: torch.dtype) -> Scores:
         return torch.stack([torch.cat(tensors) for tensors in zip(*chunks, strict=True)])
 
     with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
-        scores = model.read(layout.ids.to(device), read, attention_mask=mask, position_ids=layout.positions.to(device))
+        scores = model.read(layout.ids.to(device), read, **inputs)
     logprobs, entropy, steepness = scores.unbind()
     return Scores(logprobs, entropy.detach(), steepness.detach())
 

@@ -17,7 +17,7 @@ import torch
 
 from coterie.errors import EngineError, UpdateError
 from coterie.kernel.team import Graded
-from coterie.learning.batch import Learned, Pack, RoleLearned, Row, microbatches, pack, rows_of
+from coterie.learning.batch import Learned, Pack, RoleLearned, Row, alone, microbatches, pack, rows_of
 from coterie.learning.forward import Layout, Scores, lay_out, score
 from coterie.learning.loss import Loss, Tokens, kl_k3
 from coterie.learning.optimizer import OptimizerConfig, learning_rate
@@ -81,11 +81,21 @@ class LocalLearner:
     Args:
         policies: by name; their weights are changed in place.
         total_steps: what the schedules run over.
+        max_mismatch: nats by which engine and learner may differ, in the mean over a rollout's tokens.
     """
 
-    def __init__(self, policies: Mapping[str, Policy], loss: Loss, total_steps: int, *, seed: int = 0) -> None:
+    def __init__(
+        self,
+        policies: Mapping[str, Policy],
+        loss: Loss,
+        total_steps: int,
+        *,
+        seed: int = 0,
+        max_mismatch: float = math.inf,
+    ) -> None:
         self.loss = loss
         self.total_steps = total_steps
+        self.max_mismatch = max_mismatch
         self._seed = seed
         self.trainees = {name: self._trainee(policy) for name, policy in policies.items()}
 
@@ -109,8 +119,8 @@ class LocalLearner:
             metrics by policy; a policy without rows has none and is bit-identical afterwards.
 
         Raises:
-            UpdateError: a loss or gradient is not finite; the weights of this optimizer step are untouched, for all
-                policies.
+            UpdateError: a loss or gradient is not finite, or the engine sampled from another distribution than the
+                learner's; the weights of this optimizer step are untouched, for all policies.
             EngineError: a reply has tokens that its policy does not have; no weight has moved.
         """
         for name, graded in experience.items():
@@ -147,6 +157,16 @@ class LocalLearner:
         """A policy's weights, whole, under the names that its model gives them."""
         return self.trainees[name].model.net.state_dict()
 
+    def _check_mismatch(self, name: str, apart: float) -> None:
+        """Raises UpdateError: before any weight has moved, engine and learner differ."""
+        if apart > self.max_mismatch:
+            self._forget_gradients()
+            raise UpdateError(
+                f"the engine sampled for policy '{name}' from another distribution than the learner's: they differ by "
+                f"{apart:.2g} nats in the mean, and train.max_mismatch = {self.max_mismatch:g}; use "
+                "train.dtype='float32', or see whether the engine has the same weights, template and temperature"
+            )
+
     def _check_tokens(self, name: str, graded: Sequence[Graded]) -> None:
         """Raises EngineError: a reply has tokens that the policy does not have."""
         count = self.trainees[name].model.vocabulary
@@ -176,6 +196,8 @@ class LocalLearner:
         norm = float(torch.nn.utils.clip_grad_norm_(weights, self.trainees[name].config.clip_norm))
         if not (math.isfinite(loss) and math.isfinite(norm)):
             self._refuse(name, rows, untouched=number == 0)
+        if number == 0:
+            self._check_mismatch(name, totals.mean("mismatch"))
         return norm
 
     def accumulate(self, name: str, rows: Sequence[Row], totals: _Totals | None = None) -> float:
@@ -186,7 +208,9 @@ class LocalLearner:
     def microbatches(self, name: str, rows: Sequence[Row]) -> list[list[Pack]]:
         """How a policy's rows are packed and split."""
         trainee = self.trainees[name]
-        width = trainee.model.net.config.get_text_config().hidden_size
+        if not trainee.model.packs:
+            return alone(rows)
+        width = trainee.model.config.hidden_size
         budget = trainee.config.tokens_per_microbatch
         return microbatches(pack(rows, min(budget, PACK_PER_WIDTH * width)), budget)
 
@@ -221,9 +245,15 @@ class LocalLearner:
             if not math.isfinite(loss) or not all(bool(gradient.isfinite().all()) for gradient in gradients):
                 spoilt = f"group {group}"
                 break
+        self._forget_gradients()
+        raise UpdateError(
+            f"the update of policy '{name}' is not finite, in {spoilt}; start a new run with a lower optimizer.lr",
+            untouched=untouched,
+        )
+
+    def _forget_gradients(self) -> None:
         for trainee in self.trainees.values():
             trainee.model.net.zero_grad(set_to_none=True)
-        raise UpdateError(f"the update of policy '{name}' is not finite, in {spoilt}", untouched=untouched)
 
 
 class _Totals:
@@ -268,9 +298,13 @@ class _Totals:
             self.roles[row.role] = self.roles.get(row.role, torch.zeros(3)) + values.sum(dim=0)
         self.peaks["mismatch_max"] = max(self.peaks.get("mismatch_max", 0.0), float(difference.max()))
 
+    def mean(self, name: str) -> float:
+        """A metric's mean over the tokens so far."""
+        return self.sums[name] / self.tokens
+
     def learned(self, lr: float) -> Learned:
         """Means over the step's trained tokens; the norm is the mean over its optimizer steps."""
-        means = {name: total / self.tokens for name, total in self.sums.items()}
+        means = {name: self.mean(name) for name in self.sums}
         metrics = {
             "loss": self.loss,
             "grad_norm": sum(self.norms) / len(self.norms),

@@ -12,7 +12,7 @@ import torch
 from coterie.kernel.episode import LoggedPrompt
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.models.load import Model
-from coterie.models.rendering import Renderer
+from coterie.models.rendering import Renderer, System, Thinking
 
 Kind = Literal["full"]
 
@@ -21,14 +21,16 @@ Kind = Literal["full"]
 class Policy:
     """What plays one role or several.
 
-    kind: full: all its weights are its own, and trained. template: variables of its chat template. dtype: what its
-    network computes in; trained weights are float32.
+    kind: full: all its weights are its own, and trained. template: variables of its chat template. thinking, system:
+    how messages become a prompt, see Renderer. dtype: what its network computes in; trained weights are float32.
     """
 
     name: str
     model: Model
     kind: Kind = "full"
     template: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    thinking: Thinking = "keep"
+    system: System = "own"
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     dtype: torch.dtype = torch.float32
     _renderer: Renderer | None = field(default=None, repr=False)
@@ -51,5 +53,6 @@ class Policy:
     def render(self, prompt: LoggedPrompt, role: str) -> tuple[int, ...]:
         """The token ids of a prompt, ready for the role's reply."""
         if self._renderer is None:  # the learner's own copy, because the engine's thread uses the other one
-            self._renderer = Renderer(copy.deepcopy(self.model.tokenizer), self.name, self.template)
+            tokenizer = copy.deepcopy(self.model.tokenizer)
+            self._renderer = Renderer(tokenizer, self.name, self.template, thinking=self.thinking, system=self.system)
         return self._renderer(prompt, role)

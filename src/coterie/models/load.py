@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from textwrap import shorten
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from huggingface_hub import snapshot_download
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, first_line
 from coterie.kernel.environment import STARTERS
 from coterie.models import hub
 
@@ -23,6 +22,16 @@ Head = Callable[[torch.Tensor], torch.Tensor]
 """Hidden states to logits."""
 Read = Callable[[torch.Tensor, Head], torch.Tensor]
 """What is taken of the last hidden states, with the output layer."""
+Finish = Callable[[torch.Tensor], torch.Tensor]
+"""Logits to what a network gives for them: capped or scaled."""
+UNLIMITED = 1 << 30
+"""Tokens of context where nothing limits them, in effect."""
+
+
+def no_finish(logits: torch.Tensor) -> torch.Tensor:
+    """Logits as the output layer gives them."""
+    return logits
+
 
 disable_progress_bar()  # loading is quick or shown by the caller
 
@@ -32,7 +41,11 @@ class Model:
     """A causal language model with its tokenizer, ready to sample and to train.
 
     stop_ids: tokens that end a reply. vocabulary: ids from here on are padding of the embedding:
-    they have no text and are never sampled. context: tokens of prompt and reply together.
+    they have no text and are never sampled. context: tokens of prompt and reply together. finish: what the network does
+    to its logits after the output layer.
+
+    packs: rows that share a prefix may be computed in one row. pads: prompts of several lengths may be decoded side by
+    side. `coterie.checks.families` finds out.
     """
 
     net: PreTrainedModel
@@ -40,6 +53,19 @@ class Model:
     stop_ids: frozenset[int]
     vocabulary: int
     context: int
+    finish: Finish = no_finish
+    packs: bool = True
+    pads: bool = True
+
+    @property
+    def config(self) -> Any:
+        """The text network's."""
+        return self.net.config.get_text_config()
+
+    @property
+    def family(self) -> str:
+        """What its architecture is called."""
+        return self.net.config.model_type
 
     @property
     def device(self) -> torch.device:
@@ -58,19 +84,25 @@ class Model:
 
         Args:
             ids: (B, T).
-            read: called with the last hidden states (B, T, H) and the output layer's own forward.
+            read: called with the last hidden states (B, T, H) and what makes logits of some.
 
         Returns:
             what `read` returns.
         """
-        head: Any = self.net.get_output_embeddings()
-        forward = head.forward
-        head.forward = lambda hidden: read(hidden, forward)
+        net: Any = self.net
+        head: Any = net.get_output_embeddings()
+        forward, taken = head.forward, list[torch.Tensor]()
+
+        def instead(hidden: torch.Tensor) -> torch.Tensor:
+            taken.append(read(hidden, lambda states: self.finish(forward(states))))
+            return taken[0]
+
+        head.forward = instead
         try:
-            net: Any = self.net
-            return net(input_ids=ids, use_cache=False, **inputs).logits
+            net(input_ids=ids, use_cache=False, **inputs)
         finally:
             del head.forward
+        return taken[0]
 
 
 def load_model(source: str, *, device: str = "cpu", where: str = "model") -> Model:
@@ -105,7 +137,7 @@ def load_model(source: str, *, device: str = "cpu", where: str = "model") -> Mod
         net = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
-        reason = shorten(str(error).strip().split("\n")[0].split(". ")[0], 160, placeholder=" …")
+        reason = first_line(error).split(". ")[0]
         raise ConfigError(
             f"{where} = '{source}': no causal language model could be loaded from there; "
             f"give {', '.join(map(repr, STARTERS))}, a folder or a Hugging Face id ({reason})"
@@ -127,42 +159,74 @@ def prepare(net: PreTrainedModel, tokenizer: Any, where: str = "model") -> Model
     if not ends:
         raise ConfigError(f"{where}: neither tokenizer nor generation_config names an end-of-turn token")
     net.eval()
-    _disable_dropout(net)
+    _disable_noise(net)
     model = Model(
         net=net,
         tokenizer=tokenizer,
         stop_ids=frozenset(ends),
         vocabulary=min(len(tokenizer), net.config.get_text_config().vocab_size),
-        context=net.config.get_text_config().max_position_embeddings,
+        context=_context(net.config.get_text_config()),
     )
-    _check_head(model, where)
+    model.finish = _find_finish(model, where)
     return model
 
 
-def _disable_dropout(net: PreTrainedModel) -> None:
-    """What is trained must be what was sampled: no dropout, in training mode either."""
+def _context(config: Any) -> int:
+    """Tokens of prompt and reply together; a network without positions has no limit of its own."""
+    names = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+    return next((limit for name in names if (limit := getattr(config, name, None))), UNLIMITED)
+
+
+def _disable_noise(net: PreTrainedModel) -> None:
+    """What is trained must be what was sampled: nothing is left to chance, in training mode either."""
     for module in net.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-        if "attention_dropout" in vars(module):
-            vars(module)["attention_dropout"] = 0.0
+        for name, value in vars(module).items():
+            if isinstance(value, float) and any(noise in name for noise in ("dropout", "layerdrop", "jitter")):
+                setattr(module, name, 0.0)
+
+
+def _finishes(net: Any) -> Iterator[Finish]:
+    """What families of networks are known to do to their logits, as far as this one's config speaks of it."""
+    config = net.config.get_text_config()
+    if cap := getattr(config, "final_logit_softcapping", None):
+        yield lambda logits: cap * torch.tanh(logits / cap)
+    for name in ("logits_scaling", "logit_scale", "lm_head_multiplier"):
+        if factor := getattr(config, name, None):
+            yield lambda logits, factor=factor: logits * factor
+            yield lambda logits, factor=factor: logits / factor
+    yield no_finish
 
 
 @torch.no_grad()
-def _check_head(model: Model, where: str) -> None:
-    """Logits are read off the output layer by `Model.read`; a network that does more to them is refused."""
-    said: list[torch.Tensor] = []
+def _find_finish(model: Model, where: str) -> Finish:
+    """What the network does to its logits after the output layer.
 
-    def read(hidden: torch.Tensor, head: Head) -> torch.Tensor:
-        said.append(head(hidden))
-        return said[-1]
-
-    probe = torch.arange(4, device=model.device)[None]
-    whole = model.read(probe, read)
-    if not torch.allclose(said[0].float(), whole.float(), atol=1e-4, rtol=1e-4):
+    Raises:
+        ConfigError: it is none of what is known.
+    """
+    net: Any = model.net
+    head: Any = net.get_output_embeddings()
+    if head is None:
+        raise ConfigError(f"{where}: models of the family '{model.family}' have no output layer; it is not supported")
+    logits = torch.linspace(-50, 50, model.config.vocab_size, device=model.device)
+    head.forward = lambda hidden: logits.expand(*hidden.shape[:-1], -1)
+    try:
+        whole = net(input_ids=torch.arange(4, device=model.device)[None], use_cache=False).logits[0, -1]
+    except (RuntimeError, ValueError, TypeError, AttributeError, IndexError) as error:
         raise ConfigError(
-            f"{where}: {type(model.net).__name__} changes its logits after the output layer; it is not supported"
-        )
+            f"{where}: models of the family '{model.family}' cannot be run as a language model: {first_line(error)}"
+        ) from error
+    finally:
+        del head.forward
+    for finish in _finishes(net):
+        if whole.shape == logits.shape and torch.allclose(finish(logits), whole.float(), rtol=1e-4, atol=1e-4):
+            return finish
+    raise ConfigError(
+        f"{where}: models of the family '{model.family}' change their logits after the output layer in a way that is "
+        "not known; it is not supported"
+    )
 
 
 def fingerprint(model: Model) -> str:

@@ -1,22 +1,29 @@
 """Messages become token ids. A sampled reply is never tokenized again.
 
-The chat template is rendered once for each shape of conversation, with placeholders where the
-contents go; what stands between them is scaffold, encoded with special tokens. Contents are
-encoded without: text of others cannot close a message or open one. A role's own earlier words
-are put in as the ids it sampled.
+The chat template renders the messages themselves, so what it does to contents holds: where no reply's ids are kept, a
+prompt is what `apply_chat_template` gives. Two things are put in by marks, which are replaced after the template has
+spoken: a role's own earlier words, as the ids it sampled, and control tokens that stand in a content, as the characters
+that they are made of. So text of others cannot close a message or open one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
-from coterie.errors import ConfigError
+from jinja2 import TemplateError
+
+from coterie.errors import ConfigError, first_line
 from coterie.kernel.episode import ChatMessage, LoggedPrompt
 
-PLACEHOLDER = "\ue000{}\ue001"
-"""Stands for a message's content; private-use characters, which no template contains."""
+Thinking = Literal["keep", "strip"]
+System = Literal["own", "fold"]
+OPEN, CLOSE = "\ue000", "\ue001"
+"""Around a mark; private-use characters, which no template contains, and no content after marking."""
+MARK = re.compile(f"{OPEN}(\\d+){CLOSE}")
+THOUGHT = "</think>"
 
 
 class Renderer:
@@ -26,19 +33,34 @@ class Renderer:
         tokenizer: a Hugging Face tokenizer with a chat template.
         policy: whose replies may be put in by their ids.
         template: variables the chat template takes, such as enable_thinking.
+        thinking: keep: a role's earlier replies stay as they were sampled. strip: without what they thought, which
+            costs their ids: what is left is tokenized again.
+        system: own: a system message is one. fold: it begins the first user's message.
 
     Raises:
         ConfigError: there is no chat template.
     """
 
-    def __init__(self, tokenizer: Any, policy: str, template: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        policy: str,
+        template: Mapping[str, Any] | None = None,
+        *,
+        thinking: Thinking = "keep",
+        system: System = "own",
+    ) -> None:
         if not tokenizer.chat_template:
             raise ConfigError(f"the tokenizer of policy '{policy}' has no chat template; use an instruct model")
         self.tokenizer = tokenizer
         self.policy = policy
+        self.thinking = thinking
+        self.system = system
         self._template = dict(template or {})
-        self._scaffolds: dict[tuple[str, ...], list[list[int]]] = {}
-        self._encode = lru_cache(maxsize=65_536)(self._encode_content)
+        self._shapes: set[tuple[str, ...]] = set()
+        self._encode = lru_cache(maxsize=65_536)(self._encoded)
+        controls = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
+        self._foreign = re.compile("|".join(map(re.escape, sorted((OPEN, CLOSE, *controls), key=len, reverse=True))))
 
     def __call__(self, prompt: LoggedPrompt, role: str = "") -> tuple[int, ...]:
         """Token ids of a prompt, the generation prompt included.
@@ -47,44 +69,70 @@ class Renderer:
             role: who is asked; its own earlier replies, as assistant messages, go in by their ids.
 
         Raises:
-            ConfigError: the chat template leaves a message out.
+            ConfigError: the chat template refuses the messages, or leaves one out.
         """
-        messages = (ChatMessage("user", prompt),) if isinstance(prompt, str) else prompt
-        first, *others = self._scaffold(tuple(message.role for message in messages))
-        ids = list(first)
-        for message, scaffold in zip(messages, others, strict=True):
-            ids += self._content(message, role)
-            ids += scaffold
+        messages = self._folded((ChatMessage("user", prompt),) if isinstance(prompt, str) else prompt)
+        self._check_shape(tuple(message.role for message in messages))
+        marked: list[tuple[int, ...]] = []
+        contents = [self._marked(message, role, marked) for message in messages]
+        text = self._rendered([message.role for message in messages], contents)
+        ids: list[int] = []
+        for place, piece in enumerate(MARK.split(text)):
+            ids += marked[int(piece)] if place % 2 else self._encode(piece, False)
         return tuple(ids)
 
-    def _content(self, message: ChatMessage, role: str) -> tuple[int, ...]:
-        content = message.content
-        if isinstance(content, str):
-            return self._encode(content)
-        own = content.role == role and content.policy == self.policy and message.role == "assistant"
-        return content.ids if own else self._encode(content.text)
+    def _folded(self, messages: Sequence[ChatMessage]) -> Sequence[ChatMessage]:
+        """The messages; where it is so set, a system message that comes first begins the user's after it."""
+        if self.system == "own" or len(messages) < 2 or (messages[0].role, messages[1].role) != ("system", "user"):
+            return messages
+        first, second, *others = messages
+        return [ChatMessage("user", f"{_text(first)}\n\n{_text(second)}"), *others]
 
-    def _encode_content(self, text: str) -> tuple[int, ...]:
-        return tuple(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
+    def _marked(self, message: ChatMessage, role: str, marked: list[tuple[int, ...]]) -> str:
+        """A content as the template is given it; the ids of its marks are added to `marked`."""
 
-    def _scaffold(self, roles: tuple[str, ...]) -> list[list[int]]:
-        """The ids before, between and after the contents."""
-        if roles not in self._scaffolds:
-            marks = [PLACEHOLDER.format(number) for number in range(len(roles))]
-            messages = [{"role": role, "content": mark} for role, mark in zip(roles, marks, strict=True)]
-            rest = self.tokenizer.apply_chat_template(
+        def mark(ids: tuple[int, ...]) -> str:
+            marked.append(ids)
+            return f"{OPEN}{len(marked) - 1}{CLOSE}"
+
+        content, text = message.content, _text(message)
+        if not isinstance(content, str) and message.role == "assistant" and content.role == role:
+            thought = self.thinking == "strip" and THOUGHT in text
+            if content.policy == self.policy and not thought:
+                return mark(content.ids)
+            text = text.rpartition(THOUGHT)[2].lstrip("\n") if thought else text
+        return self._foreign.sub(lambda found: mark(self._encode(found[0], True)), text)
+
+    def _encoded(self, text: str, split: bool) -> tuple[int, ...]:
+        """Args: split: control tokens are the characters that they are made of."""
+        return tuple(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=split))
+
+    def _check_shape(self, roles: tuple[str, ...]) -> None:
+        """Raises ConfigError: the chat template leaves out a message of such a conversation."""
+        if roles in self._shapes:
+            return
+        marks = [f"{OPEN}{number}{CLOSE}" for number in range(len(roles))]
+        if MARK.findall(self._rendered(roles, marks)) != [str(number) for number in range(len(roles))]:
+            raise ConfigError(
+                f"the chat template of policy '{self.policy}' leaves out a message of {list(roles)}; "
+                "use roles that it knows"
+            )
+        self._shapes.add(roles)
+
+    def _rendered(self, roles: Sequence[str], contents: Sequence[str]) -> str:
+        messages = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=True)]
+        try:
+            return self.tokenizer.apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=True, **self._template
             )
-            pieces: list[str] = []
-            for mark in marks:
-                before, separator, rest = rest.partition(mark)
-                if not separator:
-                    raise ConfigError(
-                        f"the chat template of policy '{self.policy}' leaves out a message of {list(roles)}; "
-                        "use roles that it knows"
-                    )
-                pieces.append(before)
-            self._scaffolds[roles] = [
-                self.tokenizer.encode(piece, add_special_tokens=False) for piece in (*pieces, rest)
-            ]
-        return self._scaffolds[roles]
+        except TemplateError as error:
+            folds = self.system == "own" and "system" in roles
+            raise ConfigError(
+                f"the chat template of policy '{self.policy}' refuses messages of {list(roles)}: {first_line(error)}; "
+                + (f"set policies.{self.policy}.system='fold', or " if folds else "")
+                + "use roles that it knows, in an order that it knows"
+            ) from error
+
+
+def _text(message: ChatMessage) -> str:
+    return message.content if isinstance(message.content, str) else message.content.text

@@ -145,9 +145,8 @@ def _learn(run: Run, models: TeamModels, progress: Progress, interrupts: Interru
         except UpdateError as error:  # the episodes that spoilt it stay saved; a resume would meet them again
             interrupts.whole = error.untouched
             run.save_episodes(step + 1, trained)
-            look = command("play", run.folder, "--step", step + 1, "--tree")
-            advice = f"start a new run with a lower optimizer.lr; look at what spoilt it with: {look}"
-            raise UpdateError(f"step {step + 1}: {error}; {advice}", untouched=error.untouched) from error
+            look = f"look at what spoilt it with: {command('play', run.folder, '--step', step + 1, '--tree')}"
+            raise UpdateError(f"step {step + 1}: {error}; {look}", untouched=error.untouched) from error
         fault: Exception | None = None
         try:
             models.sync(step + 1)

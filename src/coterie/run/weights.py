@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from coterie.checks.families import check_family
 from coterie.checks.rehearsal import rehearse
 from coterie.config.settings import Config, PolicyConfig
 from coterie.errors import CheckpointError, ConfigError
@@ -69,7 +70,18 @@ class TeamModels:
             model = load_model(policy.model, device=device, where=f"policies.{name}.model")
         optimizer = self.config.optimizer_of(name) if name in self.config.policies else self.config.optimizer
         dtype: torch.dtype = getattr(torch, self.config.train.dtype)
-        return Policy(name, model, policy.kind, policy.template, optimizer, dtype)
+        made = Policy(
+            name,
+            model,
+            policy.kind,
+            template=policy.template,
+            thinking=policy.thinking,
+            system=policy.system,
+            optimizer=optimizer,
+            dtype=dtype,
+        )
+        check_family(made)
+        return made
 
     def exactness(self) -> dict[str, str]:
         """What the same numbers rest on here: threads, devices, and the models that the policies began with."""
@@ -86,7 +98,9 @@ class TeamModels:
         """The learner of all policies, made when first asked for."""
         if self._learner is None:
             train = self.config.train
-            self._learner = LocalLearner(self.policies, self.config.loss, train.steps, seed=train.seed)
+            self._learner = LocalLearner(
+                self.policies, self.config.loss, train.steps, seed=train.seed, max_mismatch=train.max_mismatch
+            )
         return self._learner
 
     def sampling(self, temperature: float, top_p: float = 1.0) -> Sampling:

@@ -1,0 +1,227 @@
+"""A network's self-test at load: the ways in which it is run give the same numbers, or it is refused by name.
+
+A network is run in three ways: token by token with a cache (the engine), rows packed behind a shared prefix (the
+learner), and plainly, a sequence at a time, which is what the others must equal. Families differ in what they make of
+masks, windows, caches and padding, and what is wrong there is silent. So a few random tokens, more than a window holds,
+go each way. What cannot be packed is trained row by row; what cannot be padded is decoded in batches of one length;
+what still differs is refused. Of a large network a few layers are enough, one of each kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import torch
+
+from coterie.engines.decoding import Decoder
+from coterie.engines.decoding import Row as Sampled
+from coterie.errors import ConfigError, first_line
+from coterie.kernel.engine import Request
+from coterie.learning.batch import Row, alone, pack
+from coterie.learning.distribution import log_distribution
+from coterie.learning.forward import lay_out, score
+from coterie.learning.masks import can_mask
+from coterie.learning.policy import Policy
+from coterie.models.load import Model, checkpoint_activations
+
+TOLERANCE = 1e-3
+"""Nats by which log-probabilities of one sequence may differ in the mean, and the share by which gradients may."""
+WINDOW = 8
+"""A window or chunk is made so small while it is tested, so that a few tokens are more than it holds."""
+PROMPTS = (11, 14)
+"""Tokens of the prompts that are tested; they begin alike, and need padding side by side."""
+REPLY = 10
+"""Tokens of each reply."""
+SAMPLES = 2
+"""Replies to each prompt."""
+SMALL = 100_000
+"""Numbers of a weight whose gradient is compared, at most."""
+LARGE = 50_000_000
+"""A network of more parameters is tested by a few of its layers."""
+
+
+def check_family(policy: Policy, *, trained: bool = True) -> None:
+    """Finds out how a policy's network can be run, and says so in its model: `packs`, `pads`.
+
+    Args:
+        trained: whether it is to be trained, too.
+
+    Raises:
+        ConfigError: no way of running it gives what it gives plainly.
+    """
+    model = policy.model
+    with _short(model), torch.random.fork_rng(devices=[]):
+        sampled = _decoded(policy)
+        if not trained:
+            return
+        rows = sorted(Row(row.request.prompt_ids, tuple(row.ids), (), 1.0, 1.0, 1.0, "test") for row in sampled)
+        weights = _probed(model)
+        expected = _plainly(model, rows, weights)
+        model.packs = can_mask(model.config)
+        if model.packs and not _agrees(model, rows, weights, expected):
+            model.packs = False
+        if not model.packs and not _agrees(model, rows, weights, expected):
+            raise _refused(policy, "the learner's log-probabilities or gradients are not those of a plain forward")
+        if policy.optimizer.checkpointing:
+            try:
+                checkpoint_activations(model.net)
+            except ValueError as error:
+                raise _refused(policy, f"{first_line(error)}; set optimizer.checkpointing=false") from error
+            if not _agrees(model, rows, weights, expected, checkpointing=True):
+                raise _refused(policy, "with checkpointing its gradients are others; set optimizer.checkpointing=false")
+
+
+def _decoded(policy: Policy) -> list[Sampled]:
+    """Replies of the engine, whose log-probabilities are those of a plain forward.
+
+    Raises:
+        ConfigError: they are not, however they are decoded.
+    """
+    model = policy.model
+    reasons: list[str] = []
+    for pads in (True, False):
+        model.pads = pads
+        try:
+            rows = _sample(policy)
+        except Exception as error:  # whatever a family's own code raises, it cannot be run so
+            reasons.append(first_line(error))
+            continue
+        worst = max(_distance(_of_reply(model, row.request.prompt_ids, row.ids), row.logprobs) for row in rows)
+        if worst <= TOLERANCE:
+            return rows
+        reasons.append(f"the engine's log-probabilities differ by {worst:.2g} from those of a plain forward")
+    raise _refused(policy, reasons[-1])
+
+
+def _sample(policy: Policy) -> list[Sampled]:
+    chance = Random(0)
+    model = policy.model
+    tokens = [token for token in range(model.vocabulary) if token not in model.stop_ids]
+    longest = chance.choices(tokens, k=max(PROMPTS))
+    prompts = [tuple(longest[:size]) for size in PROMPTS]
+    rows = [
+        Sampled(
+            Request(("test", 0, "", str(index)), policy.name, "", "", prompt, (seed,), 1.0, 1.0, REPLY, ()),
+            seed,
+            Random(seed),
+        )
+        for index, prompt in enumerate(prompts)
+        for seed in range(SAMPLES)
+    ]
+    decoder = Decoder(replace(policy, dtype=torch.float32))
+    for batch in decoder.batches(rows, len(rows)):
+        for _ in decoder.fill(batch):
+            pass
+    return rows
+
+
+def _of_reply(model: Model, prompt: Sequence[int], reply: Sequence[int]) -> torch.Tensor:
+    """Log-probabilities of a reply's tokens by a plain forward, with a gradient where there is one."""
+    net: Any = model.net
+    ids = torch.tensor([(*prompt, *reply)], device=model.device)
+    logits = net(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1]
+    distribution = log_distribution(logits, 1.0, model.vocabulary)
+    return distribution.gather(-1, ids[0, len(prompt) :, None])[:, 0]
+
+
+def _distance(found: torch.Tensor, expected: Sequence[float]) -> float:
+    distance = (found.detach().cpu() - torch.tensor(expected)).abs().mean()
+    return float(distance) if distance.isfinite() else float("inf")
+
+
+def _probed(model: Model) -> Sequence[torch.Tensor]:
+    """Weights whose gradients are compared: the small ones, of which every layer has some, and which cost no memory."""
+    weights = sorted((weight for weight in model.net.parameters() if weight.requires_grad), key=torch.numel)
+    return [weight for weight in weights if weight.numel() <= SMALL] or weights[:1]
+
+
+def _gradients(logprobs: torch.Tensor, weights: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Of a sum in which no two tokens count alike, on weights that may not be in use."""
+    counts = torch.linspace(1, 2, len(logprobs), device=logprobs.device)
+    found = torch.autograd.grad((logprobs * counts).sum(), weights, allow_unused=True, materialize_grads=True)
+    return [gradient.detach().float().cpu() for gradient in found]
+
+
+def _plainly(model: Model, rows: Sequence[Row], weights: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Log-probabilities and gradients, a sequence at a time."""
+    logprobs = [_of_reply(model, row.prompt_ids, row.completion_ids) for row in rows]
+    return [torch.cat(logprobs).detach(), *_gradients(torch.cat(logprobs), weights)]
+
+
+def _agrees(
+    model: Model,
+    rows: Sequence[Row],
+    weights: Sequence[torch.Tensor],
+    expected: Sequence[torch.Tensor],
+    *,
+    checkpointing: bool = False,
+) -> bool:
+    """Whether the learner's own way gives the same log-probabilities and gradients."""
+    batches = [[one] for one in pack(rows, 1 << 20)] if model.packs else alone(rows)
+    model.net.train(checkpointing)
+    try:
+        logprobs = torch.cat([score(model, lay_out(batch), torch.float32).logprobs for batch in batches])
+        found = [logprobs.detach(), *_gradients(logprobs, weights)]
+    except Exception:  # whatever a family's own code raises, it cannot be run so
+        return False
+    finally:
+        model.net.eval()
+    if _distance(found[0], expected[0].tolist()) > TOLERANCE:
+        return False
+    ours, theirs = (torch.cat([gradient.flatten() for gradient in side[1:]]) for side in (found, expected))
+    return bool((ours - theirs).norm() <= TOLERANCE * theirs.norm())
+
+
+def _refused(policy: Policy, reason: str) -> ConfigError:
+    return ConfigError(
+        f"policies.{policy.name}.model: models of the family '{policy.model.family}' cannot be used here: {reason}"
+    )
+
+
+@contextmanager
+def _short(model: Model) -> Iterator[None]:
+    """The model with windows and chunks that a few tokens outgrow and, where it is large, with few layers."""
+    config, before = model.config, dict[str, Any]()
+    layers = _layers(model) if model.size > LARGE else None
+    try:
+        for name in ("sliding_window", "attention_chunk_size"):
+            if (getattr(config, name, None) or 0) > WINDOW:
+                before[name] = getattr(config, name)
+                setattr(config, name, WINDOW)
+        if layers is not None:
+            parent, name, whole = layers
+            count = _enough(whole, config)
+            parent.register_module(name, torch.nn.ModuleList(list(whole)[:count]))
+            for setting, value in (("layer_types", slice(count)), ("num_hidden_layers", count)):
+                if (there := getattr(config, setting, None)) is not None:
+                    before[setting] = there
+                    setattr(config, setting, there[value] if isinstance(value, slice) else value)
+        yield
+    finally:
+        if layers is not None:
+            layers[0].register_module(layers[1], layers[2])
+        for name, value in before.items():
+            setattr(config, name, value)
+
+
+def _layers(model: Model) -> tuple[torch.nn.Module, str, torch.nn.ModuleList] | None:
+    """The list of a network's layers, with the module that has it and its name there."""
+    for parent in model.net.modules():
+        for name, child in parent.named_children():
+            if isinstance(child, torch.nn.ModuleList) and len(child) == model.config.num_hidden_layers:
+                return parent, name, child
+    return None
+
+
+def _enough(layers: torch.nn.ModuleList, config: Any) -> int:
+    """So many of the first layers that there is one of each kind, and two."""
+    kinds = getattr(config, "layer_types", None) or [""] * len(layers)
+    shapes = [
+        (kind, tuple((name, type(part).__name__) for name, part in layer.named_modules()))
+        for kind, layer in zip(kinds, layers, strict=True)
+    ]
+    return max(2, *(shapes.index(shape) + 1 for shape in shapes))

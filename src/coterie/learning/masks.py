@@ -1,0 +1,74 @@
+"""What a packed token sees: the shared prefix and its own segment, up to itself and as far back as its layer looks.
+
+Networks differ by layer in how far back a token looks: to the beginning, over a window, or to the beginning of its
+chunk. Distances are between positions in a row's own sequence, not between places in the pack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+Reach = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""Positions of queries (B, T, 1) and of keys (B, 1, T) to what is near enough, (B, T, T) bool."""
+
+
+def kinds_of(config: Any) -> tuple[str, ...]:
+    """The kinds of attention that a network's layers have, each once.
+
+    Args:
+        config: of the text network.
+    """
+    if kinds := getattr(config, "layer_types", None):
+        return tuple(sorted(set(kinds)))
+    if getattr(config, "sliding_window", None):
+        return ("sliding_attention",)
+    if getattr(config, "attention_chunk_size", None):
+        return ("chunked_attention",)
+    return ("full_attention",)
+
+
+def can_mask(config: Any) -> bool:
+    """Whether a mask can say all that a token of this network sees; a state that goes on from token to token cannot."""
+    return {"full_attention", "sliding_attention", "chunked_attention"}.issuperset(kinds_of(config))
+
+
+def attention_masks(
+    config: Any, segments: torch.Tensor, positions: torch.Tensor, dtype: torch.dtype
+) -> torch.Tensor | dict[str, torch.Tensor]:
+    """The additive mask of a layout: one, or one for each kind of layer where there are several.
+
+    Args:
+        config: of the text network, which a mask can describe.
+        segments: (B, T), 0 prefix, 1… rows, -1 padding.
+        positions: (B, T), of each token in its own sequence.
+
+    Returns:
+        (B, 1, T, T) of dtype, 0 or its least number. A bool mask would be added as 0 and 1 by eager attention.
+    """
+    length = segments.shape[1]
+    queries, keys = segments[:, :, None], segments[:, None, :]
+    before = torch.ones(length, length, dtype=torch.bool, device=segments.device).tril()
+    seen = ((keys == 0) | (keys == queries)) & before
+    masks = {
+        kind: _additive(seen & _reach(kind, config)(positions[:, :, None], positions[:, None, :]), dtype)
+        for kind in kinds_of(config)
+    }
+    return masks if len(masks) > 1 else next(iter(masks.values()))
+
+
+def _reach(kind: str, config: Any) -> Reach:
+    match kind:
+        case "sliding_attention":
+            return lambda query, key: query - key < config.sliding_window
+        case "chunked_attention":
+            return lambda query, key: query // config.attention_chunk_size == key // config.attention_chunk_size
+        case _:
+            return lambda query, key: torch.ones_like(query == key)
+
+
+def _additive(seen: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    mask = torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill(~seen, torch.finfo(dtype).min)
+    return mask[:, None]
