@@ -21,6 +21,7 @@ BENCHES = {
     "demo": "what `make demo` shows: a team before and after minutes of training",
     "fronts": "what the eager front changes: logs, tokens that differ, time",
     "joyagents": "the results of assistants: node-wise training, its neighbours, one agent",
+    "lora": "the results of an adapter a role beside a whole model a role, short trainings of plan_path",
     "memory": "peak memory of a demo step",
     "methods": "the results of rae, reinforce_pp and gigpo beside mas_grpo, short trainings of plan_path",
     "neighbours": "what a program takes beside another run whose programs take all they can",

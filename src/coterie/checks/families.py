@@ -30,6 +30,8 @@ from coterie.models.load import Model, checkpoint_activations
 
 TOLERANCE = 1e-3
 """Nats by which log-probabilities of one sequence may differ in the mean, and the share by which gradients may."""
+COARSE = 0.1
+"""The same of a network whose weights are in bfloat16."""
 WINDOW = 8
 """A window or chunk is made so small while it is tested, so that a few tokens are more than it holds."""
 PROMPTS = (11, 14)
@@ -91,7 +93,7 @@ def _decoded(policy: Policy) -> list[Sampled]:
             reasons.append(first_line(error))
             continue
         worst = max(_distance(_of_reply(model, row.request.prompt_ids, row.ids), row.logprobs) for row in rows)
-        if worst <= TOLERANCE:
+        if worst <= _tolerance(model):
             return rows
         reasons.append(f"the engine's log-probabilities differ by {worst:.2g} from those of a plain forward")
     raise _refused(policy, reasons[-1])
@@ -112,7 +114,7 @@ def _sample(policy: Policy) -> list[Sampled]:
         for index, prompt in enumerate(prompts)
         for seed in range(SAMPLES)
     ]
-    decoder = Decoder(replace(policy, dtype=torch.float32))
+    decoder = Decoder(replace(policy, dtype=_dtype(model)))
     for batch in decoder.batches(rows, len(rows)):
         for _ in decoder.fill(batch):
             pass
@@ -164,16 +166,25 @@ def _agrees(
     batches = [[one] for one in pack(rows, 1 << 20)] if model.packs else alone(rows)
     model.net.train(checkpointing)
     try:
-        logprobs = torch.cat([score(model, lay_out(batch), torch.float32).logprobs for batch in batches])
+        logprobs = torch.cat([score(model, lay_out(batch), _dtype(model)).logprobs for batch in batches])
         found = [logprobs.detach(), *_gradients(logprobs, weights)]
     except Exception:  # whatever a family's own code raises, it cannot be run so
         return False
     finally:
         model.net.eval()
-    if _distance(found[0], expected[0].tolist()) > TOLERANCE:
+    if _distance(found[0], expected[0].tolist()) > _tolerance(model):
         return False
     ours, theirs = (torch.cat([gradient.flatten() for gradient in side[1:]]) for side in (found, expected))
-    return bool((ours - theirs).norm() <= TOLERANCE * theirs.norm())
+    return bool((ours - theirs).norm() <= _tolerance(model) * theirs.norm())
+
+
+def _dtype(model: Model) -> torch.dtype:
+    """What the weights are kept in: a base that is not trained may be in bfloat16."""
+    return next(model.net.parameters()).dtype
+
+
+def _tolerance(model: Model) -> float:
+    return TOLERANCE if _dtype(model) == torch.float32 else COARSE
 
 
 def _refused(policy: Policy, reason: str) -> ConfigError:

@@ -27,11 +27,22 @@ SHARED = "team"
 """The policy that plays every role where the config names none."""
 
 
-class PolicyConfig(Settings):
-    """Weights under training."""
+class LoraConfig(Settings):
+    """An adapter, `[policies.NAME.lora]`: W x + (alpha / rank) B A x in place of W x, where A and B are trained."""
 
-    kind: Literal["full"] = "full"
-    """full: all its weights are its own, and trained."""
+    rank: int = Field(default=32, ge=1)
+    """Rows of A and columns of B."""
+    alpha: float = Field(default=32.0, gt=0)
+    """The adapter counts alpha / rank times."""
+    targets: tuple[str, ...] = ()
+    """Names of the layers that are adapted, such as q_proj; none: every linear layer but the output layer."""
+
+
+class PolicyConfig(Settings):
+    """What plays a role or several."""
+
+    kind: Literal["full", "lora"] = "full"
+    """full: all its weights are its own, and trained; lora: an adapter is, on a base that it may share with others."""
     model: str
     """A shipped starter, a folder, or a Hugging Face id of a causal language model; none: the environment's starter."""
     template: dict[str, str | int | float | bool] = Field(default_factory=dict)
@@ -45,6 +56,12 @@ class PolicyConfig(Settings):
     """Where its weights are: as train.device, which it is where nothing is said."""
     optimizer: dict[str, Any] = Field(default_factory=dict)
     """Settings of [optimizer] that are its own, as a table [policies.NAME.optimizer]."""
+    lora: LoraConfig = LoraConfig()
+    """Settings of an adapter, as a table [policies.NAME.lora]."""
+
+    def inert(self) -> dict[str, str]:
+        """An adapter's settings, where there is none."""
+        return {} if self.kind == "lora" else {"lora": f"kind = '{self.kind}' has no adapter"}
 
 
 class TrainConfig(Settings):

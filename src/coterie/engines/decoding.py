@@ -37,13 +37,14 @@ class Row:
 class Decoder:
     """Samples from one policy.
 
-    In float32 that is the learner's own network; in bfloat16 a copy, which `refresh` makes equal again.
+    That is the learner's own network, where its weights are of the type that it computes in; otherwise a copy, which
+    `refresh` makes equal again.
     """
 
     def __init__(self, policy: Policy) -> None:
         self.model = policy.model
         self.net: PreTrainedModel = policy.model.net
-        if policy.dtype != torch.float32:
+        if next(self.net.parameters()).dtype != policy.dtype:
             self.net = _computing_in(policy.dtype, self.net)
 
     @torch.no_grad()

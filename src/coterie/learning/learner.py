@@ -6,7 +6,6 @@ of an update are checked before any weight moves.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -71,7 +70,7 @@ class Learner(Protocol):
         ...
 
     def weights(self, name: str) -> Mapping[str, torch.Tensor]:
-        """A policy's weights, whole, under the names that its model gives them."""
+        """What a checkpoint keeps of a policy, whole, under the names that its model gives it."""
         ...
 
 
@@ -103,13 +102,8 @@ class LocalLearner:
         model, config = policy.model, policy.optimizer
         if config.checkpointing:
             checkpoint_activations(model.net)
-        reference = None
-        if self.loss.kl:
-            reference = copy.copy(model)
-            reference.net = copy.deepcopy(model.net).requires_grad_(False)
-        optimizer = torch.optim.AdamW(
-            model.net.parameters(), lr=config.lr, betas=config.betas, weight_decay=config.weight_decay
-        )
+        reference = model.start() if self.loss.kl else None
+        optimizer = torch.optim.AdamW(model.trained, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay)
         return Trainee(policy, optimizer, reference)
 
     def update(self, experience: Mapping[str, Sequence[Graded]], step: int) -> dict[str, Learned]:
@@ -154,8 +148,8 @@ class LocalLearner:
         self.trainees[name].optimizer.load_state_dict(state)
 
     def weights(self, name: str) -> Mapping[str, torch.Tensor]:
-        """A policy's weights, whole, under the names that its model gives them."""
-        return self.trainees[name].model.net.state_dict()
+        """What a checkpoint keeps of a policy, whole, under the names that its model gives it."""
+        return self.trainees[name].model.weights()
 
     def _check_mismatch(self, name: str, apart: float) -> None:
         """Raises UpdateError: before any weight has moved, engine and learner differ."""
@@ -192,7 +186,7 @@ class LocalLearner:
     def _gradient(self, name: str, rows: Sequence[Row], totals: _Totals, number: int) -> float:
         """Accumulates a policy's gradient, clips it and returns its norm before."""
         loss = self.accumulate(name, rows, totals)
-        weights = self.trainees[name].model.net.parameters()
+        weights = self.trainees[name].model.trained
         norm = float(torch.nn.utils.clip_grad_norm_(weights, self.trainees[name].config.clip_norm))
         if not (math.isfinite(loss) and math.isfinite(norm)):
             self._refuse(name, rows, untouched=number == 0)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from huggingface_hub import snapshot_download
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
-from coterie.errors import ConfigError, first_line
+from coterie.errors import CheckpointError, ConfigError, first_line
 from coterie.kernel.environment import STARTERS
 from coterie.models import hub
 
@@ -77,6 +78,46 @@ class Model:
         """How many parameters it has, tied ones once."""
         return sum(parameter.numel() for parameter in self.net.parameters())
 
+    @property
+    def trained(self) -> list[torch.nn.Parameter]:
+        """The weights that are its own to train."""
+        return [weight for weight in self.net.parameters() if weight.requires_grad]
+
+    @property
+    def origin(self) -> str:
+        """A digest of weights and tokenizer: what a policy begins with, wherever it was loaded from."""
+        return fingerprint(self)
+
+    def weights(self) -> Mapping[str, torch.Tensor]:
+        """What a checkpoint keeps of it."""
+        return self.net.state_dict()
+
+    def saved(self, folder: Path) -> Mapping[str, torch.Tensor]:
+        """Weights that a checkpoint's folder keeps, under the names of `weights`."""
+        return load_model(str(folder), where=folder.name).weights()
+
+    def take(self, folder: Path) -> None:
+        """Takes the weights of a checkpoint's folder.
+
+        Raises:
+            CheckpointError: they are of another shape.
+        """
+        try:
+            self.net.load_state_dict(dict(self.saved(folder)))
+        except RuntimeError as error:
+            raise CheckpointError(
+                f"{folder} has other shapes than policies.{folder.name}.model of its config; the model it started from "
+                "has changed"
+            ) from error
+
+    def save(self, folder: Path, weights: Mapping[str, torch.Tensor]) -> None:
+        """Writes a checkpoint's folder: an ordinary one of Hugging Face."""
+        save_model(self, folder, weights)
+
+    def start(self) -> Model:
+        """The model as it is now, for good: what a trained one is held to."""
+        return replace(self, net=copy.deepcopy(self.net).requires_grad_(False))
+
     def read(self, ids: torch.Tensor, read: Read, **inputs: Any) -> torch.Tensor:
         """One forward of the whole network, in which `read` stands in the place of its output layer.
 
@@ -105,11 +146,12 @@ class Model:
         return taken[0]
 
 
-def load_model(source: str, *, device: str = "cpu", where: str = "model") -> Model:
-    """A model in float32, in evaluation mode (no dropout).
+def load_model(source: str, *, device: str = "cpu", dtype: torch.dtype = torch.float32, where: str = "model") -> Model:
+    """A model in evaluation mode (no dropout).
 
     Args:
         source: a folder, a Hugging Face id, or the name of a starter.
+        dtype: of its weights; trained ones are float32.
         where: names the setting in errors.
 
     Raises:
@@ -134,7 +176,7 @@ def load_model(source: str, *, device: str = "cpu", where: str = "model") -> Mod
     try:
         if not folder.exists() and not hub.answers():  # otherwise the library tries each of its files five times
             name = snapshot_download(source, local_files_only=True)
-        net = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, trust_remote_code=False)
+        net = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         reason = first_line(error).split(". ")[0]

@@ -27,7 +27,7 @@ from coterie.sandbox.syntax import tree_of
 EXACT = ("coterie", "torch", "transformers", "tokenizers")
 """Packages of which another version may compute something else."""
 MENDS = {
-    **{name: f"install that version of {name}" for name in EXACT},
+    **{name: f"install that version of {name}" for name in (*EXACT, "peft")},
     "threads": "set OMP_NUM_THREADS to that number",
     "device": "use that device",
     "environment": "restore its files",
@@ -56,6 +56,7 @@ def exactness(config: Config) -> dict[str, str]:
     del tables["trackers"]
     return {
         **{name: metadata.version(name) for name in EXACT},
+        **({"peft": metadata.version("peft")} if any(one.kind == "lora" for one in config.policies.values()) else {}),
         "config": hashlib.sha256(repr(sorted(tables.items())).encode()).hexdigest()[:12],
         "environment": _source(config.environment),
         "algorithm": _source(config.algorithm),

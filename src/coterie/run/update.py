@@ -13,7 +13,6 @@ from coterie.errors import CheckpointError
 from coterie.kernel.episode import Sample
 from coterie.kernel.group import Group, Member
 from coterie.kernel.team import Graded, Team, count_tasks, route
-from coterie.models.load import load_model
 from coterie.run.exactness import exactness
 from coterie.run.files import check_free
 from coterie.run.folder import Run
@@ -128,8 +127,8 @@ def _compared(run: Run, step: int, models: TeamModels, metrics: Mapping[str, flo
     if step not in run.checkpoints.steps():
         return "metrics", tuple(differs)
     with run.checkpoints.reading(step) as (folder, _):
-        for name in models.policies:
-            theirs = load_model(str(folder / "policies" / name), where=f"policy {name}").net.state_dict()
+        for name, policy in models.policies.items():
+            theirs = policy.model.saved(folder / "policies" / name)
             mine = models.learner.weights(name)
             if not all(torch.equal(mine[key].cpu(), value) for key, value in theirs.items()):
                 differs.insert(0, f"weights of {name}")

@@ -11,14 +11,16 @@ import torch
 from coterie.checks.families import check_family
 from coterie.checks.rehearsal import rehearse
 from coterie.config.settings import Config, PolicyConfig
-from coterie.errors import CheckpointError, ConfigError
+from coterie.errors import ConfigError
 from coterie.kernel.engine import Engine
 from coterie.kernel.loops import Hosted
 from coterie.kernel.play import Sampling
 from coterie.learning.learner import Learner, LocalLearner
 from coterie.learning.policy import Policy
-from coterie.models.load import Model, fingerprint, load_model, memory_text, save_model
+from coterie.models.adapters import adapted
+from coterie.models.load import Model, load_model, memory_text
 from coterie.registry import find
+from coterie.seeds import seed_of
 
 KERNELS = ("MKL_CBWR",)
 """Variables of the environment that choose how a processor adds up."""
@@ -41,16 +43,17 @@ class TeamModels:
         self.config = config
         config.environment.ready()
         saved = checkpoint / "policies" if checkpoint is not None and not training else None
+        self._bases: dict[tuple[str, str], Model] = {}
         self.policies: dict[str, Policy] = {
             name: self._policy(name, policy, saved / name if saved else None)
             for name, policy in config.policies.items()
         }
-        self._origins = {name: fingerprint(policy.model) for name, policy in self.policies.items()} if training else {}
+        self._origins = {name: policy.model.origin for name, policy in self.policies.items()} if training else {}
         self._learner: Learner | None = None
         if checkpoint is not None and training:
             learner = self.learner  # a reference for KL is taken from the weights the run began with
             for name, policy in self.policies.items():
-                _restore(policy.model, checkpoint / "policies" / name, name)
+                policy.model.take(checkpoint / "policies" / name)
                 file = checkpoint / "optimizers" / f"{name}.pt"
                 learner.load(name, torch.load(file, weights_only=True, map_location="cpu"))
         self.engine = self._engine(self.policies)
@@ -58,18 +61,24 @@ class TeamModels:
     def _policy(self, name: str, policy: PolicyConfig, folder: Path | None = None) -> Policy:
         """The policy of a checkpoint's folder, or else of the model that the config names.
 
-        To play, a checkpoint is enough: the model that the run began with may have gone.
+        To play, a checkpoint is enough: the model that the run began with may have gone. An adapter needs its base.
         """
         device = pick_device(policy.device or self.config.train.device)
         if device.startswith("cuda") and self.config.train.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the first kernel is
             torch.use_deterministic_algorithms(True, warn_only=True)  # a scan along rows has only one kernel
-        if folder:
+        dtype: torch.dtype = getattr(torch, self.config.train.dtype)
+        where = f"policies.{name}"
+        if policy.kind == "lora":
+            base, seed = self._base(policy.model, device, dtype, where), seed_of("lora", self.config.train.seed, name)
+            model = adapted(base, **policy.lora.model_dump(), seed=seed, source=policy.model, where=where)
+            if folder:
+                model.take(folder)
+        elif folder:
             model = load_model(str(folder), device=device, where=f"policy {name}")
         else:
-            model = load_model(policy.model, device=device, where=f"policies.{name}.model")
+            model = load_model(policy.model, device=device, where=f"{where}.model")
         optimizer = self.config.optimizer_of(name) if name in self.config.policies else self.config.optimizer
-        dtype: torch.dtype = getattr(torch, self.config.train.dtype)
         made = Policy(
             name,
             model,
@@ -82,6 +91,14 @@ class TeamModels:
         )
         check_family(made)
         return made
+
+    def _base(self, source: str, device: str, dtype: torch.dtype, where: str) -> Model:
+        """What adapters are put on: loaded once, however many there are. Its weights are never trained."""
+        key = source, device
+        if key not in self._bases:
+            self._bases[key] = load_model(source, device=device, dtype=dtype, where=f"{where}.model")
+            self._bases[key].net.requires_grad_(False)
+        return self._bases[key]
 
     def exactness(self) -> dict[str, str]:
         """What the same numbers rest on here: threads, devices, and the models that the policies began with."""
@@ -125,19 +142,9 @@ class TeamModels:
     def write(self, folder: Path) -> None:
         """Weights as ordinary model folders, optimizers beside them."""
         for name, policy in self.policies.items():
-            save_model(policy.model, folder / "policies" / name, self.learner.weights(name))
+            policy.model.save(folder / "policies" / name, self.learner.weights(name))
             (folder / "optimizers").mkdir(exist_ok=True)
             torch.save(self.learner.state(name), folder / "optimizers" / f"{name}.pt")
-
-
-def _restore(model: Model, folder: Path, name: str) -> None:
-    saved = load_model(str(folder), device=str(model.device), where=f"policy {name}")
-    try:
-        model.net.load_state_dict(saved.net.state_dict())
-    except RuntimeError as error:
-        raise CheckpointError(
-            f"{folder} has other shapes than policies.{name}.model of its config; the model it started from has changed"
-        ) from error
 
 
 def _named(device: torch.device) -> str:

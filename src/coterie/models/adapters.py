@@ -1,0 +1,129 @@
+"""Adapters (LoRA): a few trained weights of a policy's own, over a base that several policies share.
+
+Each policy has a network of its own whose frozen weights are the base's, the same tensors: the base is in memory once.
+Nothing is switched: where several adapters live in one network, gradients are lost when another is made active between
+a forward and its backward.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import itertools
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from coterie.errors import CheckpointError, ConfigError, first_line
+from coterie.models.load import Model, fingerprint
+
+FILE = "adapter_model.safetensors"
+
+
+@dataclass(slots=True)
+class Adapted(Model):
+    """A base's model with an adapter of its own.
+
+    adapter: PEFT's view of the network. base: without any adapter. source: what the base is called in its file.
+    """
+
+    adapter: Any = field(kw_only=True)
+    base: Model = field(kw_only=True)
+    source: str = field(kw_only=True)
+
+    @property
+    def origin(self) -> str:
+        """The base's: an adapter begins as nothing."""
+        return fingerprint(self.base)
+
+    def weights(self) -> Mapping[str, torch.Tensor]:
+        """The adapter's, under the names of PEFT's files."""
+        return _peft().get_peft_model_state_dict(self.adapter)
+
+    def saved(self, folder: Path) -> Mapping[str, torch.Tensor]:
+        """The adapter's, from a PEFT folder."""
+        try:
+            return load_file(folder / FILE)
+        except OSError as error:
+            raise CheckpointError(f"{folder} holds no adapter ({FILE} is missing)") from error
+
+    def take(self, folder: Path) -> None:
+        """Takes the weights of an adapter's folder.
+
+        Raises:
+            CheckpointError: there is none, or it is of another shape.
+        """
+        saved, there = self.saved(folder), self.weights()
+        if {name: weight.shape for name, weight in saved.items()} != {
+            name: weight.shape for name, weight in there.items()
+        }:
+            raise CheckpointError(
+                f"{folder} holds an adapter of another shape than policies.{folder.name} of its config"
+            )
+        _peft().set_peft_model_state_dict(self.adapter, dict(saved))
+
+    def save(self, folder: Path, weights: Mapping[str, torch.Tensor]) -> None:
+        """Writes an ordinary PEFT folder, with the tokenizer."""
+        folder.mkdir(parents=True, exist_ok=True)
+        config = copy.copy(self.adapter.peft_config["default"])
+        config.inference_mode, config.base_model_name_or_path = True, self.source
+        config.save_pretrained(folder)
+        save_file({name: weight.contiguous() for name, weight in weights.items()}, folder / FILE, {"format": "pt"})
+        self.tokenizer.save_pretrained(folder)
+
+    def start(self) -> Model:
+        """The base: what an adapter begins with."""
+        return self.base
+
+
+def adapted(
+    base: Model, *, rank: int, alpha: float, targets: Sequence[str] = (), seed: int, source: str = "", where: str
+) -> Adapted:
+    """A model of the base's weights, frozen, and an adapter of its own, which changes nothing yet.
+
+    Args:
+        source: what the base is called in the adapter's file.
+        rank, alpha: an adapted layer gives W x + (alpha / rank) B A x, with A (rank, in) drawn from the seed and B 0.
+        targets: names of the layers that are adapted; none: every linear layer but the output layer.
+        where: names the policy in errors.
+
+    Raises:
+        ConfigError: PEFT is not installed, or no layer is called so.
+
+    Source:
+        LoRA, arXiv:2106.09685.
+    """
+    try:
+        peft = _peft()
+    except ImportError as error:
+        raise ConfigError(f"{where}: kind = 'lora' needs PEFT; install it: pip install 'coterie[lora]'") from error
+    shared = {id(tensor): tensor for tensor in itertools.chain(base.net.parameters(), base.net.buffers())}
+    net = copy.deepcopy(base.net, shared)
+    config = peft.LoraConfig(
+        r=rank,
+        lora_alpha=alpha,
+        lora_dropout=0.0,
+        target_modules=list(targets) or "all-linear",
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng(devices=[base.device] if base.device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # PEFT asks transformers by a name that is to go
+                adapter = peft.get_peft_model(net, config)
+        except ValueError as error:
+            raise ConfigError(f"{where}.lora: no adapter fits this network: {first_line(error)}") from error
+    adapter.eval()
+    whole = {part.name: getattr(base, part.name) for part in fields(Model)}
+    return Adapted(**{**whole, "net": net}, adapter=adapter, base=base, source=source)
+
+
+def _peft() -> Any:
+    """PEFT, which takes seconds to import: whoever has no adapter does not wait for it."""
+    return importlib.import_module("peft")
