@@ -10,7 +10,9 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import re
 import sys
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -149,12 +151,37 @@ def whole_name(name: str, folder: Path | None) -> str:
 
 
 def whole_folder(model: str, folder: Path | None) -> str:
-    """A model whose folder is found from everywhere, as `whole_name`; a starter, a hub's id or none stays as it is."""
+    """A model whose folder is found from everywhere, as `whole_name`; a starter, a hub's id or none stays as it is.
+
+    A policy of a run, RUN#STEP/POLICY, is found by the run's folder.
+    """
     if model and model not in STARTERS:
-        for path in (*([folder / model] if folder else ()), Path(model)):
-            if path.is_dir():
-                return str(path.resolve())
+        for home in (*([folder] if folder else ()), Path()):
+            if (home / model).is_dir():
+                return str((home / model).resolve())
+            if past := past_policy(str(home / model)):
+                return str(past)
     return model
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A policy of a run, as it was at a step; None: at the best by validation."""
+
+    run: Path
+    step: int | None
+    policy: str
+
+    def __str__(self) -> str:
+        return f"{self.run.resolve()}{'' if self.step is None else f'#{self.step}'}/{self.policy}"
+
+
+def past_policy(model: str) -> Past | None:
+    """What RUN/POLICY or RUN#STEP/POLICY names; None where it names no run."""
+    found = re.fullmatch(r"(.+?)(?:#(\d+))?/([A-Za-z0-9_-]+)", model)
+    if found is None or not all((Path(found[1]) / part).exists() for part in ("config.toml", "checkpoints")):
+        return None
+    return Past(Path(found[1]), int(found[2]) if found[2] else None, found[3])
 
 
 def _parts(name: str) -> tuple[str, str]:

@@ -230,3 +230,10 @@ def test_a_bfloat16_base_has_float32_adapters_and_the_engine_no_copy(sets):
 def test_an_adapters_settings_have_no_effect_on_a_whole_policy(sets):
     with pytest.raises(ConfigError, match=r"lora.* has no effect.* kind = 'full' has no adapter"):
         load_config("tests/toys.py:Agree", [*sets, "policies.y.kind=full"])
+
+
+def test_a_resume_with_another_adapter_names_the_setting(sets, made):
+    with pytest.raises(
+        CheckpointError, match=r"was run with policies\.y\.lora\.rank = 4, not 5; a run goes on with its own"
+    ):
+        train(load_config("tests/toys.py:Agree", [*sets, "policies.y.lora.rank=5"]), resume=made.folder)

@@ -75,7 +75,7 @@ class JoyAgents(NodeWise):
                 "continuation cannot tell; set algorithm.continuations = 2, or selection = 'raw_var', or, for 'signal' "
                 "where scoring has no chance, algorithm.noise = 'last_exact'"
             )
-        policies = 1 if self.among == "policy" else len(team.policies)
+        policies = 1 if self.among == "policy" else len(team.trained)
         if self.selection in ("raw_var", "signal", "random_live") and (self.top_k or policies * self.floor) < (
             policies * self.floor
         ):

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from coterie.algorithms.base import Algorithm
-from coterie.config.settings import SHARED, Config, EvalConfig, PolicyConfig, SFTConfig, TrainConfig
+from coterie.config.settings import SHARED, Config, EvalConfig, LoraConfig, PolicyConfig, SFTConfig, TrainConfig
 from coterie.config.toml import Source, read
 from coterie.errors import ConfigError, EnvError, nearest
 from coterie.kernel.engine import Engine
@@ -188,6 +188,9 @@ def resolve(source: Source) -> Config:
     source = source.with_defaults({"loss": _recipe(source, algorithm)}, f"algorithm {names['algorithm']}")
     team = _team(source, environment)
     policies = _policies(source, team, environment.starter)
+    team = replace(team, frozen=frozenset(name for name, policy in policies.items() if policy.kind == "frozen"))
+    if not team.trained:
+        raise ConfigError(f"{source.place('policies')}every policy is frozen, so there is nothing to train")
     engine, content = _class(source, "engine", "engine", Engine, names, "transformers")
     config = Config(
         environment=environment,
@@ -382,6 +385,9 @@ def _policies(source: Source, team: Team, starter: str) -> dict[str, PolicyConfi
                 f"{source.place(f'team.{role}')}role '{role}' is played by policy '{policy}', which is not defined; "
                 f'add [policies.{policy}] with model = "{model}"'
             )
+    for name, content in written.items():
+        if isinstance(adapter := content.get("lora"), dict):
+            _validated(source, f"policies.{name}.lora", LoraConfig, adapter)
     made = {
         name: _validated(source, f"policies.{name}", PolicyConfig, {"model": starter, **written[name]})
         for name in team.policies

@@ -18,6 +18,7 @@ from coterie.learning.optimizer import OptimizerConfig
 from coterie.memory.store import MemoryConfig
 from coterie.models.rendering import System, Thinking
 
+Kind = Literal["full", "lora", "frozen"]
 Device = Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")]
 MUTE_TASKS = 500
 """Validation tasks of a mute probe."""
@@ -41,10 +42,12 @@ class LoraConfig(Settings):
 class PolicyConfig(Settings):
     """What plays a role or several."""
 
-    kind: Literal["full", "lora"] = "full"
-    """full: all its weights are its own, and trained; lora: an adapter is, on a base that it may share with others."""
+    kind: Kind = "full"
+    """full: all its weights are its own, and trained; lora: an adapter is, on a base that it may share with others;
+    frozen: nothing is: an opponent, a judge, or what a role was before."""
     model: str
-    """A shipped starter, a folder, or a Hugging Face id of a causal language model; none: the environment's starter."""
+    """A shipped starter, a folder, a Hugging Face id of a causal language model, or a policy of a run: RUN#STEP/POLICY
+    as it was at a step, RUN/POLICY at the best by validation; none: the environment's starter."""
     template: dict[str, str | int | float | bool] = Field(default_factory=dict)
     """Variables of the chat template, such as enable_thinking."""
     thinking: Thinking = "keep"
@@ -60,8 +63,9 @@ class PolicyConfig(Settings):
     """Settings of an adapter, as a table [policies.NAME.lora]."""
 
     def inert(self) -> dict[str, str]:
-        """An adapter's settings, where there is none."""
-        return {} if self.kind == "lora" else {"lora": f"kind = '{self.kind}' has no adapter"}
+        """An adapter's settings, where there is none; an optimizer's, where nothing is trained."""
+        adapter = {} if self.kind == "lora" else {"lora": f"kind = '{self.kind}' has no adapter"}
+        return adapter | ({"optimizer": "kind = 'frozen' is never trained"} if self.kind == "frozen" else {})
 
 
 class TrainConfig(Settings):
@@ -194,7 +198,7 @@ class Config:
 
     def inert(self) -> dict[str, dict[str, str]]:
         """Settings that other tables leave without effect, by table, each with why."""
-        optimizers = {name: self.optimizer_of(name) for name in self.policies}
+        optimizers = {name: self.optimizer_of(name) for name in self.team.trained}
         bounds: dict[str, str] = {}
         once = all(optimizer.updates_per_step == 1 for optimizer in optimizers.values())
         if once and self.train.dtype == "float32" and self.engine.exact:
@@ -210,7 +214,7 @@ class Config:
             name: {"min_lr_share": "schedule = 'constant' never falls"} if optimizer.schedule == "constant" else {}
             for name, optimizer in optimizers.items()
         }
-        own = set.intersection(*(set(policy.optimizer) for policy in self.policies.values()))
+        own = set.intersection(*(set(self.policies[name].optimizer) for name in self.team.trained))
         shared = {"min_lr_share": "schedule = 'constant' never falls"} if all(ends.values()) else {}
         shared |= dict.fromkeys(own, "every policy has one of its own")
         mine = {f"policies.{name}.optimizer": inert for name, inert in ends.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -168,6 +168,10 @@ class Play:
             self.budget.overlong[role] += 1
             answers[speaker] = (Sample(role, self.team.roles[role], -1, (), (), (), "context", ""),) * draws
         return {speaker: answers[speaker] for speaker in asked}
+
+    def learning(self, speakers: Iterable[str]) -> list[str]:
+        """Those of the speakers whose policy is trained: to draw of others more than the story needs teaches nobody."""
+        return [speaker for speaker in speakers if self.team.learns(role_of(speaker))]
 
     async def run(
         self, cursor: Cursor, until: Callable[[Point], bool] | None = None, *, temperature: float | None = None

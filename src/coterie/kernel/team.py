@@ -13,13 +13,14 @@ from coterie.kernel.group import Group
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """Roles and the policy that plays each.
+    """Roles and the policy that plays each. frozen: policies that are never trained.
 
     Raises:
         ConfigError: it has no role.
     """
 
     roles: Mapping[str, str]
+    frozen: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if not self.roles:
@@ -29,6 +30,15 @@ class Team:
     def policies(self) -> tuple[str, ...]:
         """Every policy once, in order of name."""
         return tuple(sorted(set(self.roles.values())))
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """Those that learn, in order of name."""
+        return tuple(name for name in self.policies if name not in self.frozen)
+
+    def learns(self, role: str) -> bool:
+        """Whether what a role says trains anybody."""
+        return self.roles[role] not in self.frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +67,7 @@ def count_tasks(groups: Sequence[Group]) -> int:
 def route(
     team: Team, groups: Sequence[Group], advantages: Sequence[Sequence[float]], *, tasks: int | None = None
 ) -> dict[str, list[Graded]]:
-    """Each policy's experience: exactly the samples of the roles it plays, each once.
+    """Each trained policy's experience: exactly the samples of the roles it plays, each once.
 
     Groups without spread are among them, with advantage 0: the loss's mean counts them. So are groups whose members
     are alike and whose advantages sum to zero: they would pull the same logits up and down alike. Order is the groups'.
@@ -69,12 +79,12 @@ def route(
         tasks: how many the step's groups came from, before any was left out; None: these.
 
     Returns:
-        for every policy of the team, its graded samples, possibly none.
+        for every trained policy of the team, its graded samples, possibly none.
 
     Raises:
         GroupError: a sample was drawn from another policy than its role's.
     """
-    routed: dict[str, list[Graded]] = {policy: [] for policy in team.policies}
+    routed: dict[str, list[Graded]] = {policy: [] for policy in team.trained}
     places: dict[int, int] = {}
     tasks = count_tasks(groups) if tasks is None else tasks
     for group, earned in zip(groups, advantages, strict=True):
@@ -87,6 +97,8 @@ def route(
             for sample in member.samples:
                 if team.roles.get(sample.role) != sample.policy:
                     raise GroupError(f"group {group.key}: role {sample.role} was played by {sample.policy}")
+                if sample.policy in team.frozen:
+                    continue
                 mine = routed[sample.policy]
                 more = Graded(sample, 0.0 if nothing else credit, group.weight, name, share)
                 if (place := places.setdefault(id(sample), len(mine))) < len(mine):

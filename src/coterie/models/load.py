@@ -305,17 +305,3 @@ def save_model(model: Model, folder: Path, weights: Mapping[str, torch.Tensor] |
 def starter_folder(name: str) -> Path:
     """Where a shipped starter lies."""
     return Path(str(resources.files("coterie") / "starters" / STARTERS[name]))
-
-
-def memory_text(sources: Mapping[str, str]) -> str:
-    """A line a policy: parameters, and the memory that training takes, as TOML comments.
-
-    Weights, gradient and AdamW's two averages in float32 are 16 bytes a parameter; activations come on top.
-    """
-    lines: list[str] = []
-    for name, source in sources.items():
-        size = load_model(source, where=f"policies.{name}.model").size
-        lines.append(
-            f"# policy {name}: {size / 1e6:.2f} million parameters, {16 * size / 2**30:.2f} GiB and activations"
-        )
-    return "\n".join(lines)

@@ -240,15 +240,14 @@ class Run:
 
     def check_goes_on(self, config: Config) -> None:
         """Raises CheckpointError: the run was made with other settings, or has made more steps than are asked for."""
-        theirs, ours = self.config.tables(), config.tables()
-        for table in theirs:
-            for key in {**theirs[table], **ours[table]}:
-                was, now = theirs[table].get(key), ours[table].get(key)
-                if table != "trackers" and (table, key) != ("train", "steps") and was != now:
-                    raise CheckpointError(
-                        f"{self.folder} was run with {table}.{key} = {was!r}, not {now!r}; a run goes on with its own "
-                        "config, but for train.steps and trackers: leave the setting out, or start a new run"
-                    )
+        theirs, ours = (dict(_leaves(each.tables())) for each in (self.config, config))
+        for key in {**theirs, **ours}:
+            was, now = theirs.get(key), ours.get(key)
+            if not key.startswith("trackers.") and key != "train.steps" and was != now:
+                raise CheckpointError(
+                    f"{self.folder} was run with {key} = {was!r}, not {now!r}; a run goes on with its own "
+                    "config, but for train.steps and trackers: leave the setting out, or start a new run"
+                )
         made = max(self.checkpoints.steps(), default=0)
         if config.train.steps < made:
             raise CheckpointError(
@@ -330,3 +329,12 @@ def new_folder(environment: str) -> Path:
     """Where a run goes when nobody says: runs/DATE-TIME-ENVIRONMENT."""
     name = Path(environment.split(":", maxsplit=1)[0]).stem if ":" in environment else environment
     return Path("runs") / f"{time.strftime('%Y-%m-%d-%H%M%S')}-{name}"
+
+
+def _leaves(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every setting of a table and of those in it, by its whole name."""
+    for key, value in table.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value

@@ -127,7 +127,7 @@ def _compared(run: Run, step: int, models: TeamModels, metrics: Mapping[str, flo
     if step not in run.checkpoints.steps():
         return "metrics", tuple(differs)
     with run.checkpoints.reading(step) as (folder, _):
-        for name, policy in models.policies.items():
+        for name, policy in models.trained.items():
             theirs = policy.model.saved(folder / "policies" / name)
             mine = models.learner.weights(name)
             if not all(torch.equal(mine[key].cpu(), value) for key, value in theirs.items()):

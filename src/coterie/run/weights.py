@@ -18,8 +18,9 @@ from coterie.kernel.play import Sampling
 from coterie.learning.learner import Learner, LocalLearner
 from coterie.learning.policy import Policy
 from coterie.models.adapters import adapted
-from coterie.models.load import Model, load_model, memory_text
-from coterie.registry import find
+from coterie.models.load import Model, load_model
+from coterie.registry import Past, find, past_policy
+from coterie.run.folder import Run
 from coterie.seeds import seed_of
 
 KERNELS = ("MKL_CBWR",)
@@ -52,7 +53,7 @@ class TeamModels:
         self._learner: Learner | None = None
         if checkpoint is not None and training:
             learner = self.learner  # a reference for KL is taken from the weights the run began with
-            for name, policy in self.policies.items():
+            for name, policy in self.trained.items():
                 policy.model.take(checkpoint / "policies" / name)
                 file = checkpoint / "optimizers" / f"{name}.pt"
                 learner.load(name, torch.load(file, weights_only=True, map_location="cpu"))
@@ -61,42 +62,73 @@ class TeamModels:
     def _policy(self, name: str, policy: PolicyConfig, folder: Path | None = None) -> Policy:
         """The policy of a checkpoint's folder, or else of the model that the config names.
 
-        To play, a checkpoint is enough: the model that the run began with may have gone. An adapter needs its base.
+        To play, a checkpoint is enough: the model that the run began with may have gone. An adapter needs its base, and
+        what is frozen is where it was.
         """
         device = pick_device(policy.device or self.config.train.device)
         if device.startswith("cuda") and self.config.train.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the first kernel is
             torch.use_deterministic_algorithms(True, warn_only=True)  # a scan along rows has only one kernel
-        dtype: torch.dtype = getattr(torch, self.config.train.dtype)
-        where = f"policies.{name}"
-        if policy.kind == "lora":
-            base, seed = self._base(policy.model, device, dtype, where), seed_of("lora", self.config.train.seed, name)
-            model = adapted(base, **policy.lora.model_dump(), seed=seed, source=policy.model, where=where)
-            if folder:
-                model.take(folder)
-        elif folder:
-            model = load_model(str(folder), device=device, where=f"policy {name}")
-        else:
-            model = load_model(policy.model, device=device, where=f"{where}.model")
-        optimizer = self.config.optimizer_of(name) if name in self.config.policies else self.config.optimizer
         made = Policy(
             name,
-            model,
+            self._model(name, policy, device, folder),
             policy.kind,
             template=policy.template,
             thinking=policy.thinking,
             system=policy.system,
-            optimizer=optimizer,
-            dtype=dtype,
+            optimizer=self.config.optimizer_of(name) if name in self.config.policies else self.config.optimizer,
+            dtype=self._dtype,
         )
-        check_family(made)
+        check_family(made, trained=policy.kind != "frozen")
         return made
 
-    def _base(self, source: str, device: str, dtype: torch.dtype, where: str) -> Model:
+    @property
+    def _dtype(self) -> torch.dtype:
+        return getattr(torch, self.config.train.dtype)
+
+    def _model(self, name: str, policy: PolicyConfig, device: str, folder: Path | None) -> Model:
+        where = f"policies.{name}"
+        if policy.kind == "frozen":
+            model = self._frozen(name, policy.model, device)
+            model.net.requires_grad_(False)
+            return model
+        if policy.kind == "lora":
+            base, seed = self._base(policy.model, device, where), seed_of("lora", self.config.train.seed, name)
+            model = adapted(base, **policy.lora.model_dump(), seed=seed, source=policy.model, where=where)
+            if folder:
+                model.take(folder)
+            return model
+        if folder:
+            return load_model(str(folder), device=device, where=f"policy {name}")
+        return self._loaded(policy.model, device, torch.float32, where)
+
+    def _frozen(self, name: str, source: str, device: str) -> Model:
+        """A model, or what a policy of a run was."""
+        past, where = past_policy(source), f"policies.{name}"
+        if past is None:
+            return load_model(source, device=device, dtype=self._dtype, where=f"{where}.model")
+        run, theirs = _past(past, where)
+        if theirs.kind == "full":
+            return self._loaded(source, device, self._dtype, where)
+        with run.checkpoints.reading("best" if past.step is None else past.step) as (checkpoint, _):
+            return self._model(name, theirs, device, checkpoint / "policies" / past.policy)
+
+    def _loaded(self, source: str, device: str, dtype: torch.dtype, where: str) -> Model:
+        """The model of a source: as `load_model` knows it, or whole weights of a run's policy."""
+        if (past := past_policy(source)) is None:
+            return load_model(source, device=device, dtype=dtype, where=f"{where}.model")
+        run, theirs = _past(past, where)
+        if theirs.kind != "full":
+            raise ConfigError(f"{where}.model = '{source}' is {theirs.kind}, no whole model; kind = 'frozen' plays it")
+        with run.checkpoints.reading("best" if past.step is None else past.step) as (checkpoint, _):
+            folder = str(checkpoint / "policies" / past.policy)
+            return load_model(folder, device=device, dtype=dtype, where=f"{where}.model")
+
+    def _base(self, source: str, device: str, where: str) -> Model:
         """What adapters are put on: loaded once, however many there are. Its weights are never trained."""
         key = source, device
         if key not in self._bases:
-            self._bases[key] = load_model(source, device=device, dtype=dtype, where=f"{where}.model")
+            self._bases[key] = self._loaded(source, device, self._dtype, where)
             self._bases[key].net.requires_grad_(False)
         return self._bases[key]
 
@@ -111,12 +143,17 @@ class TeamModels:
         }
 
     @property
+    def trained(self) -> dict[str, Policy]:
+        """The policies that learn."""
+        return {name: self.policies[name] for name in self.config.team.trained}
+
+    @property
     def learner(self) -> Learner:
         """The learner of all policies, made when first asked for."""
         if self._learner is None:
             train = self.config.train
             self._learner = LocalLearner(
-                self.policies, self.config.loss, train.steps, seed=train.seed, max_mismatch=train.max_mismatch
+                self.trained, self.config.loss, train.steps, seed=train.seed, max_mismatch=train.max_mismatch
             )
         return self._learner
 
@@ -141,10 +178,19 @@ class TeamModels:
 
     def write(self, folder: Path) -> None:
         """Weights as ordinary model folders, optimizers beside them."""
-        for name, policy in self.policies.items():
+        for name, policy in self.trained.items():
             policy.model.save(folder / "policies" / name, self.learner.weights(name))
             (folder / "optimizers").mkdir(exist_ok=True)
             torch.save(self.learner.state(name), folder / "optimizers" / f"{name}.pt")
+
+
+def _past(past: Past, where: str) -> tuple[Run, PolicyConfig]:
+    """A run, and what it says of one of its policies."""
+    run = Run.open(past.run)
+    if past.policy not in run.config.policies:
+        there = ", ".join(run.config.policies)
+        raise ConfigError(f"{where}.model: {past.run} has no policy '{past.policy}'; it has {there}")
+    return run, run.config.policies[past.policy]
 
 
 def _named(device: torch.device) -> str:
@@ -178,4 +224,19 @@ def preview(config: Config) -> str:
     pick_device(config.train.device)
     rehearse(config.environment, play_timeout_s=config.engine.play_timeout_s)
     remarks = "".join(f"# {remark}\n" for remark in config.remarks)
-    return remarks + config.toml() + memory_text({name: policy.model for name, policy in config.policies.items()})
+    return remarks + config.toml() + "\n".join(map(_size, TeamModels(config).policies.values()))
+
+
+def _size(policy: Policy) -> str:
+    """A line of TOML comment: a policy's parameters, and the memory that they take.
+
+    What is trained has a gradient and AdamW's two averages beside its weights, all in float32; activations come on top.
+    """
+    weights = list(policy.model.net.parameters())
+    trained = sum(weight.numel() for weight in weights if weight.requires_grad)
+    taken = sum(weight.numel() * weight.element_size() for weight in weights) + 12 * trained
+    shared = ", its base once for all that share it" if policy.kind == "lora" else ""
+    return (
+        f"# policy {policy.name}: {policy.model.size / 1e6:.2f} million parameters, {trained / 1e6:.2f} trained, "
+        f"{taken / 2**30:.2f} GiB{shared} and activations"
+    )

@@ -91,7 +91,8 @@ def _member(log: Log, drawn: Sequence[Drawn], team_weight: float) -> Member:
 async def _episode(play: Play, task: Task, episode: int) -> tuple[Log, Sequence[Drawn]]:
     cursor = play.start(task, episode)
     drawn = await play.run(cursor)
-    return cursor.log, drawn
+    learning = set(play.learning(decision.speaker for decision in drawn))
+    return cursor.log, [decision for decision in drawn if decision.speaker in learning]
 
 
 def _steps(

@@ -85,8 +85,9 @@ async def _node(play: Play, cursor: Cursor, point: Point, plan: Plan, weight: fl
     """The groups from a point on, and the mean return of its joint actions; the cursor plays on to the end."""
     if point.after_external:
         return await _unbranched(play, cursor, point, plan, weight)
-    draws = await play.ask(cursor, point, plan.num_generations)
-    speaking = [role for role in point.roles if not draws[role][0].silent]
+    learning = play.learning(point.roles)
+    draws = await play.ask(cursor, point, plan.num_generations if learning else 1)
+    speaking = [role for role in learning if not draws[role][0].silent]
     joints = _joints(point.roles, plan if speaking else replace(plan, num_generations=1))
     if plan.expansion == "all" and _nodes(point.index, len(joints)) > plan.max_nodes:
         raise ConfigError(

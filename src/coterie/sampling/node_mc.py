@@ -96,7 +96,9 @@ async def _base(play: Play, task: Task, number: int, plan: Plan) -> Collected:
             play.budget.dropped["after_external"] += len(drawn)
         else:
             decisions += [
-                _Decision(point, speaker, sample, replies) for speaker, (sample,) in drawn.items() if not sample.silent
+                _Decision(point, speaker, drawn[speaker][0], replies)
+                for speaker in play.learning(drawn)
+                if not drawn[speaker][0].silent
             ]
         base.answer(replies)
     if plan.reuse_base and base.acted:  # dropped, as an alternative would be

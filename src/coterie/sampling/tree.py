@@ -63,8 +63,10 @@ async def tree(
     groups: list[Group] = []
     spare: list[Cursor] = []
     while (point := await spine.advance()) is not None:
-        draws = await play.ask(spine, point, 1 if point.after_external else num_generations)
-        speaking = [role for role in point.roles if not draws[role][0].silent]
+        carried, spare = spare, []
+        learning = play.learning(point.roles)
+        draws = await play.ask(spine, point, num_generations if learning and not point.after_external else 1)
+        speaking = [role for role in learning if not draws[role][0].silent]
         if point.after_external:
             play.budget.dropped["after_external"] += len(speaking)
         if point.after_external or not speaking:
@@ -74,7 +76,8 @@ async def tree(
         answers = [{role: draws[role][draw].reply() for role, draw in branch.draws.items()} for branch in branches]
         alike = [answers.index(answer) if horizon == "point" else at for at, answer in enumerate(answers)]
         tried = sorted(set(alike))
-        forks = [*spare, *(spine.fork(branch=f"{point.index}.{number}", trial=True) for number in tried[len(spare) :])]
+        fresh = (spine.fork(branch=f"{point.index}.{number}", trial=True) for number in tried[len(carried) :])
+        forks = [*carried, *fresh]
         outcomes = await play.together(
             *(
                 _try(play, fork, point, answers[number], horizon, team_weight)

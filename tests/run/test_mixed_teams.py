@@ -1,0 +1,52 @@
+"""Teams whose policies are of different families, with tokenizers and templates of their own."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+
+import pytest
+
+from coterie import Ablation, load, load_config, train
+from coterie.models.load import load_model, prepare, save_model
+from tests.families import family
+from tests.runs import cut_back, untimed, weights
+from tests.toys import tiny, tokenizer
+
+SETS = ["team.a=x", "team.b=y", "train.steps=4", "train.tasks_per_step=4", "train.eval_tasks=10", "train.eval_every=2",
+        "train.checkpoint_every=1", "train.keep_checkpoints=9", "train.episodes_every=1", "algorithm.num_generations=4",
+        "optimizer.lr=1e-3"]  # fmt: skip
+OTHER = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] | trim }}<|im_end|>{% endfor %}[assistant] "
+
+
+@pytest.mark.parametrize("kind", ["full", "lora"])
+@pytest.mark.parametrize("name", ["llama", "gemma3_text"])
+def test_qwen3_and_another_family_train_as_one_team_and_go_on_exactly(name, kind, tmp_path):
+    save_model(tiny(scale=2.0), tmp_path / "qwen3")
+    words = copy.deepcopy(tokenizer(280))
+    words.chat_template = OTHER
+    save_model(prepare(family(name).net, words), tmp_path / name)
+    one, other = (load_model(str(tmp_path / folder)) for folder in ("qwen3", name))
+    assert one.family != other.family
+    assert one.vocabulary != other.vocabulary
+    assert one.tokenizer.encode("pick a1") != other.tokenizer.encode("pick a1")
+    sets = [
+        *SETS,
+        f"policies.x.model={tmp_path / 'qwen3'}",
+        f"policies.y.model={tmp_path / name}",
+        f"policies.y.kind={kind}",
+    ]
+    config = load_config("tests/toys.py:Agree", sets)
+    run = train(config, tmp_path / "run")
+    for policy in "xy":
+        told = [line for line in run.metrics() if f"policy/{policy}/grad_norm" in line]
+        assert told
+        assert all(line[f"policy/{policy}/mismatch"] < 1e-4 for line in told)
+        assert all(line[f"policy/{policy}/grad_norm"] > 0 for line in told)
+    shutil.copytree(run.folder, tmp_path / "again")
+    cut_back(tmp_path / "again", 2)
+    train(config, resume=tmp_path / "again")
+    assert untimed(tmp_path / "again") == untimed(run.folder)
+    assert weights(tmp_path / "again", 4) == weights(run.folder, 4)
+    _, after = load(run).ablate([Ablation.parse("swap", "a,b"), Ablation.parse("replace", "b=base")], tasks=6)
+    assert [one.tasks for one in after] == [6, 6]
