@@ -43,7 +43,7 @@ class Adapted(Model):
 
     def weights(self) -> Mapping[str, torch.Tensor]:
         """The adapter's, under the names of PEFT's files."""
-        return _peft().get_peft_model_state_dict(self.adapter)
+        return _peft().get_peft_model_state_dict(self.adapter, save_embedding_layers=False)  # "auto" asks the hub
 
     def saved(self, folder: Path) -> Mapping[str, torch.Tensor]:
         """The adapter's, from a PEFT folder."""
