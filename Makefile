@@ -42,7 +42,7 @@ test-slow: .venv/oracles ## the claims that take longer: exact gradients, TRL, S
 
 .venv-oldest/ready: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv .venv-oldest
-	.venv-oldest/bin/pip install --quiet --disable-pip-version-check --constraint constraints-oldest.txt --editable '.[lora]' pytest pytest-xdist hypothesis pyarrow
+	.venv-oldest/bin/pip install --quiet --disable-pip-version-check --constraint constraints-oldest.txt --editable '.[lora,remote]' pytest pytest-xdist hypothesis pyarrow
 	@touch $@
 
 test-oldest: .venv-oldest/ready ## the tests with the oldest versions admitted: installs gigabytes of PyTorch, so CI does not

@@ -1,9 +1,20 @@
 """What tests read off run folders, and how they kill a run."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
+from coterie.errors import Unavailable
+from coterie.kernel.engine import Engine, Request
+from coterie.kernel.episode import Sample
+from coterie.kernel.loops import drive
 from coterie.run.folder import Run
+
+
+def answered(engine: Engine, wave: Sequence[Request]) -> list[tuple[Sample, ...]]:
+    """What an engine gives, where it answers everything."""
+    given = drive(engine.generate(wave))
+    return [samples for samples in given if not isinstance(samples, Unavailable)]
 
 
 def untimed(folder: Path) -> list[dict]:

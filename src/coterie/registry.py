@@ -150,6 +150,12 @@ def whole_name(name: str, folder: Path | None) -> str:
     return name
 
 
+def whole_file(name: str, folder: Path | None) -> str:
+    """A file that is found from everywhere, as `whole_name`."""
+    there = [home / name for home in (*([folder] if folder else ()), Path()) if name and (home / name).is_file()]
+    return str(there[0].resolve()) if there else name
+
+
 def whole_folder(model: str, folder: Path | None) -> str:
     """A model whose folder is found from everywhere, as `whole_name`; a starter, a hub's id or none stays as it is.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import torch
 
 from coterie import Environment, load_config, train
 from coterie.algorithms.at_grpo import ATGRPO
+from coterie.engines.remote import RemoteConfig, RemoteEngine, RemotePolicy
 from coterie.engines.scripted import ScriptedEngine
 from coterie.engines.transformers import TransformersConfig, TransformersEngine
 from coterie.errors import EngineError, Unavailable
@@ -25,6 +26,8 @@ from coterie.kernel.play import Play, Sampling
 from coterie.learning.distribution import log_distribution
 from coterie.models.load import save_model
 from coterie.registry import find
+from tests.runs import answered
+from tests.servers import serving
 from tests.test_docs import ROOT, blocks
 from tests.toys import TEAM, Agree, Sequential, counting, policies, tiny
 
@@ -36,20 +39,33 @@ def plain(folder: Path) -> type[Engine]:
     return find("engine", f"{file}:Plain", Engine)
 
 
-@pytest.fixture(params=["scripted", "transformers", "transformers, two rows", "of the docs"])
-def engine(request, tmp_path) -> Engine:
+@pytest.fixture(params=["scripted", "transformers", "transformers, two rows", "of the docs", "remote"])
+def engine(request, tmp_path) -> Iterator[Engine]:
+    if request.param != "remote":
+        yield made(request.param, tmp_path)
+        return
+    with serving(lambda body, number: f"{body['messages'][0]['content']} {body.get('seed')}") as server:
+        yield RemoteEngine({"p": RemotePolicy("p", "gpt", RemoteConfig(url=server.url))})
+
+
+def made(name: str, folder: Path) -> Engine:
     model = tiny(scale=3.0)
-    match request.param:
+    match name:
         case "scripted":
             return ScriptedEngine(lambda role, prompt, rng: f"{prompt} {rng.randrange(10)}")
         case "of the docs":
-            return plain(tmp_path)(policies({"p": model}))
-        case name:
+            return plain(folder)(policies({"p": model}))
+        case _:
             return TransformersEngine(policies({"p": model}), TransformersConfig(rows=2 if "two" in name else 64))
 
 
+def wordy(engine: Engine) -> bool:
+    """Whether it answers with text and knows no distribution."""
+    return isinstance(engine, ScriptedEngine | RemoteEngine)
+
+
 def asked(engine: Engine, number: int, *seeds: int, stop=(), temperature=1.0, top_p=1.0) -> Request:
-    prompt = f"say {number}" if isinstance(engine, ScriptedEngine) else tuple(5 + (number + at) % 90 for at in range(6))
+    prompt = f"say {number}" if wordy(engine) else tuple(5 + (number + at) % 90 for at in range(6))
     ids = tuple(str(prompt).encode()) if isinstance(prompt, str) else prompt
     return Request((f"t{number}", 0, "0@0", "a"), "p", "a", str(prompt), ids, seeds, temperature, top_p, 8, stop)
 
@@ -57,9 +73,9 @@ def asked(engine: Engine, number: int, *seeds: int, stop=(), temperature=1.0, to
 def test_it_answers_each_seed_of_each_request_and_the_same_again(engine):
     wave = [asked(engine, 1, 7, 8, 9), asked(engine, 2, 7), asked(engine, 3, 1, 2)]
     with Hosted(engine) as hosted:
-        first = drive(hosted.generate(wave))
-        again = drive(hosted.generate(wave))
-        alone = [drive(hosted.generate([one]))[0] for one in reversed(wave)][::-1]
+        first = answered(hosted, wave)
+        again = answered(hosted, wave)
+        alone = [answered(hosted, [one])[0] for one in reversed(wave)][::-1]
     assert [len(samples) for samples in first] == [3, 1, 2]
     assert first == again
     for one, samples, lone in zip(wave, first, alone, strict=True):
@@ -72,12 +88,12 @@ def test_it_answers_each_seed_of_each_request_and_the_same_again(engine):
 
 
 def test_what_it_reports_is_the_distribution_that_it_sampled(engine):
-    if isinstance(engine, ScriptedEngine):
-        pytest.skip("a script has none")
+    if wordy(engine):
+        pytest.skip("it has none")
     model = engine.policies["p"].model
     for settings in ({}, {"temperature": 0.7}):
         with Hosted(engine) as hosted:
-            (samples,) = drive(hosted.generate([asked(engine, 1, *range(12), **settings)]))
+            (samples,) = answered(hosted, [asked(engine, 1, *range(12), **settings)])
         for sample in samples:
             ids = torch.tensor([[*sample.prompt_ids, *sample.completion_ids]])
             with torch.no_grad():
@@ -88,35 +104,35 @@ def test_what_it_reports_is_the_distribution_that_it_sampled(engine):
 
 
 def test_greedy_takes_the_likeliest_and_is_certain_of_it(engine):
-    if isinstance(engine, ScriptedEngine):
-        pytest.skip("a script has none")
+    if wordy(engine):
+        pytest.skip("it has none")
     with Hosted(engine) as hosted:
-        ((one, other),) = drive(hosted.generate([asked(engine, 1, 3, 4, temperature=0.0)]))
+        ((one, other),) = answered(hosted, [asked(engine, 1, 3, 4, temperature=0.0)])
     assert one.completion_ids == other.completion_ids
     assert set(one.logprobs) == {0.0}
 
 
 def test_a_stop_string_ends_a_reply_and_is_left_out_of_it(engine):
     with Hosted(engine) as hosted:
-        (samples,) = drive(hosted.generate([asked(engine, 1, *range(40))]))
+        (samples,) = answered(hosted, [asked(engine, 1, *range(40))])
         text = next(sample.text for sample in samples if len(sample.text) > 2)
         stop = text[1]
-        (cut,) = drive(hosted.generate([asked(engine, 1, *range(40), stop=(stop,))]))
+        (cut,) = answered(hosted, [asked(engine, 1, *range(40), stop=(stop,))])
     assert not any(stop in sample.text for sample in cut)
 
 
 def test_sync_takes_the_weights_over_under_a_new_version(engine):
     wave = [asked(engine, 1, 1, temperature=0.0)]
     with Hosted(engine) as hosted:
-        before = drive(hosted.generate(wave))
-        if not isinstance(engine, ScriptedEngine):
+        before = answered(hosted, wave)
+        if not wordy(engine):
             with torch.no_grad():
                 for weight in engine.policies["p"].model.net.parameters():
                     weight.copy_(torch.randn_like(weight) * 0.3)
         drive(hosted.sync("p", 5))
-        after = drive(hosted.generate(wave))
+        after = answered(hosted, wave)
     assert after[0][0].version == 5
-    if not isinstance(engine, ScriptedEngine):
+    if not wordy(engine):
         assert after[0][0].completion_ids != before[0][0].completion_ids
 
 
@@ -128,7 +144,7 @@ def test_it_starts_again_and_closes_twice(engine):
         hosted.open()
         hosted.open()
         drive(hosted.start())  # as after a fault
-        answers.append(drive(hosted.generate(wave)))
+        answers.append(answered(hosted, wave))
         hosted.shut()
         hosted.shut()
     assert answers[0] == answers[1]

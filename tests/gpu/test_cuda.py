@@ -19,7 +19,7 @@ from coterie.learning.loss import Clip
 from coterie.learning.policy import Policy
 from coterie.models.load import Model, save_model
 from tests.learning.test_learner import experience, gradient
-from tests.runs import cut_back, untimed, weights
+from tests.runs import answered, cut_back, untimed, weights
 from tests.toys import policies, tiny
 
 DEVICE = os.environ.get("COTERIE_TEST_DEVICE", "cuda")
@@ -46,7 +46,7 @@ def wave() -> list[Request]:
 
 def sampled(policy: Policy):
     with Hosted(TransformersEngine({"p": policy})) as engine:
-        return [sample for samples in drive(engine.generate(wave())) for sample in samples]
+        return [sample for samples in answered(engine, wave()) for sample in samples]
 
 
 def test_the_engine_samples_what_it_samples_on_the_cpu():
@@ -76,13 +76,13 @@ def test_bfloat16_samples_from_a_copy_that_sync_refreshes():
     policy = Policy("p", model, dtype=torch.bfloat16)
     engine = TransformersEngine({"p": policy})
     with Hosted(engine) as hosted:
-        before = drive(hosted.generate(wave()))
+        before = answered(hosted, wave())
         with torch.no_grad():
             for weight in model.net.parameters():
                 weight.mul_(0.5)
-        assert drive(hosted.generate(wave())) == before
+        assert answered(hosted, wave()) == before
         drive(hosted.sync("p", 3))
-        after = drive(hosted.generate(wave()))
+        after = answered(hosted, wave())
     assert after != before
     assert after[0][0].version == 3
 

@@ -171,8 +171,8 @@ def test_going_on_anyway_is_written_each_time(made):
 
 
 def test_another_number_of_steps_is_written_each_time(made):
-    made.prolong(config("train.steps=6"), 4)
-    made.prolong(config("train.steps=8"), 6)
+    made.change(config("train.steps=6"), 4)
+    made.change(config("train.steps=8"), 6)
     assert about(made)["steps_changed"] == [{"step": 4, "from": 4, "to": 6}, {"step": 6, "from": 6, "to": 8}]
     assert made.config.train.steps == 8
     assert "went_on_anyway" not in about(made)

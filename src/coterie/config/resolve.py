@@ -18,8 +18,18 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from coterie.algorithms.base import Algorithm
-from coterie.config.settings import SHARED, Config, EvalConfig, LoraConfig, PolicyConfig, SFTConfig, TrainConfig
+from coterie.config.settings import (
+    SHARED,
+    UNTRAINED,
+    Config,
+    EvalConfig,
+    LoraConfig,
+    PolicyConfig,
+    SFTConfig,
+    TrainConfig,
+)
 from coterie.config.toml import Source, read
+from coterie.engines.remote import RemoteConfig
 from coterie.errors import ConfigError, EnvError, nearest
 from coterie.kernel.engine import Engine
 from coterie.kernel.environment import SPLITS, Environment, Settings, Split
@@ -30,7 +40,7 @@ from coterie.kernel.watchdog import Watch
 from coterie.learning.loss import Loss
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.memory.store import MemoryConfig
-from coterie.registry import TABLES, find, whole_folder, whole_name
+from coterie.registry import TABLES, find, whole_file, whole_folder, whole_name
 
 C = TypeVar("C")
 S = TypeVar("S", bound=Settings)
@@ -66,7 +76,10 @@ def recommended(environment: Environment, written: Mapping[str, Any]) -> dict[st
     if algorithm not in (None, tables.get("algorithm", {}).get("name")):
         tables.pop("algorithm", None)
         tables.pop("loss", None)
-    if any("model" in policy for policy in policies.values() if isinstance(policy, dict)):
+    learners = [
+        policy for policy in policies.values() if isinstance(policy, dict) and policy.get("kind") not in UNTRAINED
+    ]
+    if any("model" in policy for policy in learners):
         tables = {name: table for name, table in tables.items() if name in ("team", "policies")}
     return tables
 
@@ -188,9 +201,9 @@ def resolve(source: Source) -> Config:
     source = source.with_defaults({"loss": _recipe(source, algorithm)}, f"algorithm {names['algorithm']}")
     team = _team(source, environment)
     policies = _policies(source, team, environment.starter)
-    team = replace(team, frozen=frozenset(name for name, policy in policies.items() if policy.kind == "frozen"))
+    team = replace(team, frozen=frozenset(name for name, policy in policies.items() if policy.kind in UNTRAINED))
     if not team.trained:
-        raise ConfigError(f"{source.place('policies')}every policy is frozen, so there is nothing to train")
+        raise ConfigError(f"{source.place('policies')}every policy is frozen or remote, so there is nothing to train")
     engine, content = _class(source, "engine", "engine", Engine, names, "transformers")
     config = Config(
         environment=environment,
@@ -385,16 +398,32 @@ def _policies(source: Source, team: Team, starter: str) -> dict[str, PolicyConfi
                 f"{source.place(f'team.{role}')}role '{role}' is played by policy '{policy}', which is not defined; "
                 f'add [policies.{policy}] with model = "{model}"'
             )
-    for name, content in written.items():
-        if isinstance(adapter := content.get("lora"), dict):
-            _validated(source, f"policies.{name}.lora", LoraConfig, adapter)
-    made = {
-        name: _validated(source, f"policies.{name}", PolicyConfig, {"model": starter, **written[name]})
-        for name in team.policies
+    return {name: _policy(source, f"policies.{name}", written[name], starter) for name in team.policies}
+
+
+def _policy(source: Source, where: str, content: Mapping[str, Any], starter: str) -> PolicyConfig:
+    for table, kind in (("lora", LoraConfig), ("remote", RemoteConfig)):
+        if isinstance(own := content.get(table), dict):
+            _validated(source, f"{where}.{table}", kind, own)
+    if content.get("kind") == "remote":
+        _check_server(source, where, content)
+    policy = _validated(source, where, PolicyConfig, {"model": starter, **content})
+    _validated(source, f"{where}.optimizer", OptimizerConfig, policy.optimizer)
+    if policy.kind == "remote":
+        return policy
+    found = {
+        "model": whole_folder(policy.model, source.folder),
+        "chat_template": whole_file(policy.chat_template, source.folder),
     }
-    for name, policy in made.items():
-        _validated(source, f"policies.{name}.optimizer", OptimizerConfig, policy.optimizer)
-    return {
-        name: policy.model_copy(update={"model": whole_folder(policy.model, source.folder)})
-        for name, policy in made.items()
-    }
+    return policy.model_copy(update=found)
+
+
+def _check_server(source: Source, where: str, content: Mapping[str, Any]) -> None:
+    """Raises ConfigError: it is not said where the server is, or what it calls the model."""
+    if not content.get("model"):
+        raise ConfigError(f"{source.place(where)}{where}.model is missing: name the model as its server calls it")
+    if not dict(content.get("remote", {})).get("url"):
+        raise ConfigError(
+            f"{source.place(where)}{where}.remote.url is missing: say where the server is, such as "
+            "http://localhost:8000/v1"
+        )

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from coterie.algorithms.base import Algorithm
 from coterie.config.toml import to_toml
+from coterie.engines.remote import RemoteConfig
 from coterie.kernel.engine import EngineConfig
 from coterie.kernel.environment import Environment, Settings
 from coterie.kernel.team import Team
@@ -18,7 +19,10 @@ from coterie.learning.optimizer import OptimizerConfig
 from coterie.memory.store import MemoryConfig
 from coterie.models.rendering import System, Thinking
 
-Kind = Literal["full", "lora", "frozen"]
+Kind = Literal["full", "lora", "frozen", "remote"]
+UNTRAINED = ("frozen", "remote")
+"""Kinds that nothing is learned by."""
+DType = Literal["float32", "bfloat16"]
 Device = Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")]
 MUTE_TASKS = 500
 """Validation tasks of a mute probe."""
@@ -44,10 +48,13 @@ class PolicyConfig(Settings):
 
     kind: Kind = "full"
     """full: all its weights are its own, and trained; lora: an adapter is, on a base that it may share with others;
-    frozen: nothing is: an opponent, a judge, or what a role was before."""
+    frozen: nothing is: an opponent, a judge, or what a role was before; remote: a server plays it."""
     model: str
     """A shipped starter, a folder, a Hugging Face id of a causal language model, or a policy of a run: RUN#STEP/POLICY
-    as it was at a step, RUN/POLICY at the best by validation; none: the environment's starter."""
+    as it was at a step, RUN/POLICY at the best by validation; none: the environment's starter. Of a server: what it
+    calls the model."""
+    chat_template: str = ""
+    """A file that holds a chat template (Jinja), in place of the tokenizer's own."""
     template: dict[str, str | int | float | bool] = Field(default_factory=dict)
     """Variables of the chat template, such as enable_thinking."""
     thinking: Thinking = "keep"
@@ -57,15 +64,28 @@ class PolicyConfig(Settings):
     """own: a system message is one; fold: it begins the first user's message, for templates that have none."""
     device: Device | None = None
     """Where its weights are: as train.device, which it is where nothing is said."""
+    dtype: DType | None = None
+    """What its network computes in: as train.dtype, which it is where nothing is said."""
+    temperature: float | None = Field(default=None, ge=COLDEST)
+    """Of its replies in training: as train.temperature, which it is where nothing is said."""
     optimizer: dict[str, Any] = Field(default_factory=dict)
     """Settings of [optimizer] that are its own, as a table [policies.NAME.optimizer]."""
     lora: LoraConfig = LoraConfig()
     """Settings of an adapter, as a table [policies.NAME.lora]."""
 
+    remote: RemoteConfig = RemoteConfig()
+    """Settings of a server, as a table [policies.NAME.remote]."""
+
     def inert(self) -> dict[str, str]:
-        """An adapter's settings, where there is none; an optimizer's, where nothing is trained."""
-        adapter = {} if self.kind == "lora" else {"lora": f"kind = '{self.kind}' has no adapter"}
-        return adapter | ({"optimizer": "kind = 'frozen' is never trained"} if self.kind == "frozen" else {})
+        """What other kinds have: an adapter, an optimizer, a server, a network of one's own."""
+        reasons: dict[str, str] = {}
+        if self.kind != "lora":
+            reasons["lora"] = f"kind = '{self.kind}' has no adapter"
+        if self.kind in UNTRAINED:
+            reasons["optimizer"] = f"kind = '{self.kind}' is never trained"
+        if self.kind != "remote":
+            return reasons | {"remote": f"kind = '{self.kind}' has no server"}
+        return reasons | dict.fromkeys(("chat_template", "template", "device", "dtype"), "the server has its own")
 
 
 class TrainConfig(Settings):
@@ -83,7 +103,7 @@ class TrainConfig(Settings):
     """auto: cuda, then mps, then cpu; cuda:1: the second of several."""
     deterministic: bool = True
     """On CUDA: kernels that give the same numbers every time, where there are any; a CPU's always do."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: DType = "float32"
     """What networks compute in; trained weights are float32."""
     eval_every: int = Field(default=20, ge=1)
     """Steps between validations; validation chooses the best checkpoint."""
@@ -137,7 +157,7 @@ class SFTConfig(Settings):
     """Tokens of a new tokenizer, at most."""
     context: int = Field(default=1024, ge=16)
     """Longest sequence of a new model, tokens."""
-    dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    dtype: DType = "bfloat16"
     """What training computes in; weights are float32."""
 
 
@@ -201,7 +221,8 @@ class Config:
         optimizers = {name: self.optimizer_of(name) for name in self.team.trained}
         bounds: dict[str, str] = {}
         once = all(optimizer.updates_per_step == 1 for optimizer in optimizers.values())
-        if once and self.train.dtype == "float32" and self.engine.exact:
+        fine = all((self.policies[name].dtype or self.train.dtype) == "float32" for name in optimizers)
+        if once and fine and self.engine.exact:
             reason = "optimizer.updates_per_step = 1 keeps the ratio at 1, which is never clipped"
             bounds = dict.fromkeys(self.loss.bounds, reason)
         mute: dict[str, str] = {}

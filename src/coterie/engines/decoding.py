@@ -18,6 +18,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from coterie.kernel.engine import Request
 from coterie.kernel.episode import Sample, SampleFinish
+from coterie.kernel.stopping import cut
 from coterie.learning.distribution import inverse_cdf, log_distribution, nucleus
 from coterie.learning.policy import Policy
 
@@ -124,7 +125,7 @@ class Decoder:
         row.ids.append(token)
         if token in self.model.stop_ids:
             row.finish = "stop"
-        elif row.request.stop and _cut(self._text(row.ids), row.request.stop) is not None:
+        elif row.request.stop and cut(self._text(row.ids), row.request.stop)[1]:
             row.finish = "string"
         elif len(row.ids) == row.request.max_tokens:
             row.finish = "length"
@@ -149,7 +150,7 @@ class Decoder:
             completion_ids=tuple(row.ids),
             logprobs=tuple(row.logprobs),
             finish=row.finish,
-            text=text if row.finish != "string" else text[: _cut(text, request.stop)],
+            text=text if row.finish != "string" else cut(text, request.stop)[0],
             seed=row.seed,
             temperature=request.temperature,
         )
@@ -173,9 +174,3 @@ def _select(cache: DynamicCache, rows: torch.Tensor) -> None:
 
 def _prompt_tokens(row: Row) -> int:
     return len(row.request.prompt_ids)
-
-
-def _cut(text: str, stop: Sequence[str]) -> int | None:
-    """Where the first stop string begins, or None."""
-    places = [place for string in stop if (place := text.find(string)) >= 0]
-    return min(places) if places else None

@@ -6,12 +6,14 @@ An engine is a class beside those in `engines/` and a line in `registry.py`, or 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from coterie.errors import Unavailable
 from coterie.kernel.environment import Settings
 from coterie.kernel.episode import LoggedPrompt, Sample
 from coterie.kernel.watchdog import PLAY_TIMEOUT_S
@@ -85,6 +87,11 @@ class Engine:
         """What it is called in messages."""
         return type(self).__name__
 
+    @property
+    def tried_again(self) -> Counter[str]:
+        """What it has tried again by itself since it was made, by a short name for each fault."""
+        return Counter()
+
     def render(self, policy: str, role: str, prompt: LoggedPrompt) -> tuple[int, ...]:
         """The token ids of a prompt, ready for the role's reply."""
         return self.policies[policy].render(prompt, role)
@@ -93,14 +100,20 @@ class Engine:
         """Tokens that prompt and reply may have together."""
         return self.policies[policy].context
 
+    def tokens(self, request: Request, samples: Sequence[Sample]) -> tuple[int, int]:
+        """Tokens of a request's prompt and of its samples, as budgets count them."""
+        return len(request.prompt_ids), sum(len(sample.completion_ids) for sample in samples)
+
     async def start(self) -> None:
         """Brings up what is not up: before the first question, and again after every fault.
 
         An engine that had crashed comes back with the weights and versions of the latest `sync`.
         """
 
-    async def generate(self, requests: Sequence[Request]) -> list[tuple[Sample, ...]]:
+    async def generate(self, requests: Sequence[Request]) -> Sequence[tuple[Sample, ...] | Unavailable]:
         """One wave, all for one policy: for each request a sample for each of its seeds.
+
+        In place of a request's samples it may give an Unavailable: the branch that asked is dropped, and no other.
 
         Equal requests get equal samples as long as the weights are the same. It may be asked again before it has
         answered.

@@ -11,7 +11,7 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -52,6 +52,7 @@ class Front:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.budget = Budget()
+        self._tried_again = Counter(engine.tried_again)
         self._asked: set[Key] = set()
         self._busy = 0
         self._since = 0.0
@@ -119,17 +120,19 @@ class Front:
                 answers.update((request.key, given) for request in mine)
                 continue
             for request, samples in zip(mine, given, strict=True):
-                self._count(request, samples)
                 answers[request.key] = samples
+                if not isinstance(samples, Unavailable):
+                    self._count(request, samples)
         return answers
 
-    async def _generated(self, requests: list[Request]) -> list[Samples] | Unavailable:
+    async def _generated(self, requests: list[Request]) -> Sequence[Samples | Unavailable] | Unavailable:
         """What the engine gives, asked again after a fault; the fault, where it remains."""
         for again in reversed(range(RETRIES + 1)):
             try:
                 self.budget.engine_calls += 1
                 with self._timed():
                     given = await self.engine.generate(requests)
+                self._count_tries()
                 _check_answers(self.engine, requests, given)
             except Unavailable as fault:
                 if not again:
@@ -160,9 +163,16 @@ class Front:
             if not self._busy:
                 self.budget.engine_s += time.perf_counter() - self._since
 
+    def _count_tries(self) -> None:
+        """Counts what the engine has tried again by itself since this was asked last."""
+        count = self.engine.tried_again
+        self.budget.retried.update(count - self._tried_again)
+        self._tried_again = count
+
     def _count(self, request: Request, samples: Samples) -> None:
-        self.budget.prompt_tokens += len(request.prompt_ids)
-        self.budget.sampled_tokens += sum(len(sample.completion_ids) for sample in samples)
+        prompt, sampled = self.engine.tokens(request, samples)
+        self.budget.prompt_tokens += prompt
+        self.budget.sampled_tokens += sampled
         self.budget.replies[request.role] += len(samples)
         self.budget.truncated[request.role] += sum(sample.finish == "length" for sample in samples)
 
@@ -220,12 +230,14 @@ class Eager(Front):
 FRONTS: dict[FrontName, type[Front]] = {"waves": Waves, "eager": Eager}
 
 
-def _check_answers(engine: Engine, requests: list[Request], given: list[Samples]) -> None:
+def _check_answers(engine: Engine, requests: list[Request], given: Sequence[Samples | Unavailable]) -> None:
     """Raises EngineError: these are not the answers to these requests."""
     name = engine.title
     if len(given) != len(requests):
         raise EngineError(f"engine {name} answered {len(given)} of {len(requests)} requests; return samples for each")
     for request, samples in zip(requests, given, strict=True):
+        if isinstance(samples, Unavailable):
+            continue
         if len(samples) != len(request.seeds):
             raise EngineError(
                 f"engine {name} answered a request for {len(request.seeds)} samples with {len(samples)}; return one "

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import inspect
 import threading
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -183,6 +184,15 @@ class Hosted(Engine):
         """The engine's."""
         return self.engine.context(policy)
 
+    @property
+    def tried_again(self) -> Counter[str]:
+        """The engine's."""
+        return self.engine.tried_again
+
+    def tokens(self, request: Request, samples: Sequence[Sample]) -> tuple[int, int]:
+        """As the engine counts."""
+        return self.engine.tokens(request, samples)
+
     def take_over(self, version: int) -> None:
         """Has the engine take over every policy's weights, and waits until it has; after a fault it is started again.
 
@@ -204,7 +214,7 @@ class Hosted(Engine):
         """The engine's, on its loop."""
         await self._brought(self.engine.start)
 
-    async def generate(self, requests: Sequence[Request]) -> list[tuple[Sample, ...]]:
+    async def generate(self, requests: Sequence[Request]) -> Sequence[tuple[Sample, ...] | Unavailable]:
         """The engine's, on its loop."""
         return await self._brought(lambda: self.engine.generate(requests))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -40,10 +40,11 @@ class Reminder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How replies are drawn. temperature: 0 takes the most likely token. top_p: 1 for all of it.
+    """How replies are drawn.
 
-    max_tokens: of one reply where the environment sets no limit. call_timeout_s: of one `scene.call`.
-    play_timeout_s: of `play` from an answer to its next question. front: when questions leave for the engine.
+    temperature: 0 takes the most likely token; own: those of some policies. top_p: 1 for all of it. max_tokens: of one
+    reply where the environment sets no limit. call_timeout_s: of one `scene.call`. play_timeout_s: of `play` from an
+    answer to its next question. front: when questions leave for the engine.
     """
 
     temperature: float = 1.0
@@ -52,6 +53,11 @@ class Sampling:
     call_timeout_s: float = 60.0
     play_timeout_s: float = PLAY_TIMEOUT_S
     front: FrontName = "waves"
+    own: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def of(self, policy: str) -> float:
+        """A policy's temperature."""
+        return self.own.get(policy, self.temperature)
 
 
 def majority(samples: Samples) -> Sample:
@@ -245,7 +251,7 @@ class Play:
             prompt=prompt,
             prompt_ids=prompt_ids,
             seeds=tuple(seed_of("sample", self._seed, self._step, *key, draw) for draw in range(draws)),
-            temperature=self.sampling.temperature if temperature is None else temperature,
+            temperature=self.sampling.of(policy) if temperature is None else temperature,
             top_p=self.sampling.top_p,
             max_tokens=max_tokens,
             stop=point.asked.stop,

@@ -12,7 +12,7 @@ import importlib
 import itertools
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,8 @@ class Adapted(Model):
 
     @property
     def origin(self) -> str:
-        """The base's: an adapter begins as nothing."""
-        return fingerprint(self.base)
+        """The base's, with its own template: an adapter begins as nothing."""
+        return fingerprint(replace(self.base, tokenizer=self.tokenizer))
 
     def weights(self) -> Mapping[str, torch.Tensor]:
         """The adapter's, under the names of PEFT's files."""

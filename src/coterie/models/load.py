@@ -155,7 +155,7 @@ def load_model(source: str, *, device: str = "cpu", dtype: torch.dtype = torch.f
         where: names the setting in errors.
 
     Raises:
-        ConfigError: nothing loadable is there, or it is not a causal language model with a chat template.
+        ConfigError: nothing loadable is there, or it is not a causal language model.
     """
     if not source:
         raise ConfigError(
@@ -192,10 +192,8 @@ def prepare(net: PreTrainedModel, tokenizer: Any, where: str = "model") -> Model
     """A network and a tokenizer as a Model.
 
     Raises:
-        ConfigError: no chat template, no stop token, or logits that are changed after the output layer.
+        ConfigError: no stop token, or logits that are changed after the output layer.
     """
-    if not tokenizer.chat_template:
-        raise ConfigError(f"{where}: the tokenizer has no chat template; use an instruct model")
     stop = net.generation_config.eos_token_id if net.generation_config else None
     ends = {*(stop if isinstance(stop, list) else [stop]), tokenizer.eos_token_id} - {None}
     if not ends:

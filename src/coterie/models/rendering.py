@@ -54,8 +54,8 @@ class Renderer:
             raise ConfigError(f"the tokenizer of policy '{policy}' has no chat template; use an instruct model")
         self.tokenizer = tokenizer
         self.policy = policy
-        self.thinking = thinking
-        self.system = system
+        self.thinking: Thinking = thinking
+        self.system: System = system
         self._template = dict(template or {})
         self._shapes: set[tuple[str, ...]] = set()
         self._encode = lru_cache(maxsize=65_536)(self._encoded)
@@ -71,7 +71,7 @@ class Renderer:
         Raises:
             ConfigError: the chat template refuses the messages, or leaves one out.
         """
-        messages = self._folded((ChatMessage("user", prompt),) if isinstance(prompt, str) else prompt)
+        messages = _messages(prompt, self.system)
         self._check_shape(tuple(message.role for message in messages))
         marked: list[tuple[int, ...]] = []
         contents = [self._marked(message, role, marked) for message in messages]
@@ -81,13 +81,6 @@ class Renderer:
             ids += marked[int(piece)] if place % 2 else self._encode(piece, False)
         return tuple(ids)
 
-    def _folded(self, messages: Sequence[ChatMessage]) -> Sequence[ChatMessage]:
-        """The messages; where it is so set, a system message that comes first begins the user's after it."""
-        if self.system == "own" or len(messages) < 2 or (messages[0].role, messages[1].role) != ("system", "user"):
-            return messages
-        first, second, *others = messages
-        return [ChatMessage("user", f"{_text(first)}\n\n{_text(second)}"), *others]
-
     def _marked(self, message: ChatMessage, role: str, marked: list[tuple[int, ...]]) -> str:
         """A content as the template is given it; the ids of its marks are added to `marked`."""
 
@@ -95,12 +88,10 @@ class Renderer:
             marked.append(ids)
             return f"{OPEN}{len(marked) - 1}{CLOSE}"
 
-        content, text = message.content, _text(message)
-        if not isinstance(content, str) and message.role == "assistant" and content.role == role:
-            thought = self.thinking == "strip" and THOUGHT in text
-            if content.policy == self.policy and not thought:
-                return mark(content.ids)
-            text = text.rpartition(THOUGHT)[2].lstrip("\n") if thought else text
+        content, text = message.content, _text(message, role, self.thinking)
+        own = "assistant", role, self.policy, text
+        if not isinstance(content, str) and (message.role, content.role, content.policy, content.text) == own:
+            return mark(content.ids)
         return self._foreign.sub(lambda found: mark(self._encode(found[0], True)), text)
 
     def _encoded(self, text: str, split: bool) -> tuple[int, ...]:
@@ -134,5 +125,28 @@ class Renderer:
             ) from error
 
 
-def _text(message: ChatMessage) -> str:
-    return message.content if isinstance(message.content, str) else message.content.text
+def as_text(prompt: LoggedPrompt, role: str, thinking: Thinking, system: System) -> list[dict[str, str]]:
+    """A prompt as messages of text, for servers that render them themselves; see Renderer."""
+    return [{"role": message.role, "content": _text(message, role, thinking)} for message in _messages(prompt, system)]
+
+
+def _messages(prompt: LoggedPrompt, system: System) -> Sequence[ChatMessage]:
+    """A prompt's messages; where it is so set, a system message that comes first begins the user's after it."""
+    messages = (ChatMessage("user", prompt),) if isinstance(prompt, str) else prompt
+    if system == "own" or len(messages) < 2 or (messages[0].role, messages[1].role) != ("system", "user"):
+        return messages
+    first, second, *others = messages
+    both = "\n\n".join(
+        message.content if isinstance(message.content, str) else message.content.text for message in (first, second)
+    )
+    return [ChatMessage("user", both), *others]
+
+
+def _text(message: ChatMessage, role: str, thinking: Thinking) -> str:
+    """A message's text; of the role's own earlier words without what it thought, where that is left out."""
+    content = message.content
+    if isinstance(content, str):
+        return content
+    if thinking == "keep" or (message.role, content.role) != ("assistant", role) or THOUGHT not in content.text:
+        return content.text
+    return content.text.rpartition(THOUGHT)[2].lstrip("\n")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.config.settings import Config
+from coterie.engines.remote import LIMITS
 from coterie.kernel.engine import Engine
 from coterie.kernel.environment import Settings
 from coterie.registry import find
@@ -50,9 +51,8 @@ def exactness(config: Config) -> dict[str, str]:
     """
     tables = config.tables()
     tables["train"] = {key: value for key, value in tables["train"].items() if key != "steps"}
-    tables["policies"] = {  # model folders are compared by their content
-        name: policy.model_dump(exclude={"model"}) for name, policy in config.policies.items()
-    }
+    left_out = {"model": True, "remote": set(LIMITS)}  # model folders are compared by their content
+    tables["policies"] = {name: policy.model_dump(exclude=left_out) for name, policy in config.policies.items()}
     del tables["trackers"]
     return {
         **{name: metadata.version(name) for name in EXACT},

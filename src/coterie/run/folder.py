@@ -11,6 +11,7 @@ import fcntl
 import gzip
 import json
 import os
+import re
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from pydantic import TypeAdapter
 
 from coterie.config.resolve import load_config
 from coterie.config.settings import Config
+from coterie.engines.remote import LIMITS
 from coterie.errors import CheckpointError
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import Split
@@ -34,6 +36,10 @@ from coterie.run.files import check_free, identity, resuming, steps_in, unread, 
 from coterie.run.records import METRICS, PLAYED, About, Played
 
 BUGS: TypeAdapter[tuple[Split, int, Log]] = TypeAdapter(tuple[Split, int, Log])
+
+
+MAY_CHANGE = re.compile(rf"train\.steps|trackers\..*|policies\.[^.]+\.remote\.({'|'.join(LIMITS)})")
+"""Settings that change nothing of what a run has computed so far, by their whole name."""
 
 
 class Run:
@@ -125,13 +131,13 @@ class Run:
         told = {name: (before.get(name, "unknown"), exact.get(name, "unknown")) for name in {**before, **exact}}
         return {name: (was, now) for name, (was, now) in told.items() if was != now}
 
-    def prolong(self, config: Config, step: int) -> None:
-        """Gives the run another number of steps: writes the config, and into about.json what it was."""
-        about = self.about()
-        about.setdefault("steps_changed", []).append(
-            {"step": step, "from": self.config.train.steps, "to": config.train.steps}
-        )
-        self._write("about.json", json.dumps(about, indent=1))
+    def change(self, config: Config, step: int) -> None:
+        """Gives the run other settings, of those that may change: another number of steps is noted in about.json."""
+        before = self.config.train.steps
+        if config.train.steps != before:
+            about = self.about()
+            about.setdefault("steps_changed", []).append({"step": step, "from": before, "to": config.train.steps})
+            self._write("about.json", json.dumps(about, indent=1))
         self._write("config.toml", _whole_config(config, self.folder))
 
     def about(self) -> dict[str, Any]:
@@ -243,10 +249,10 @@ class Run:
         theirs, ours = (dict(_leaves(each.tables())) for each in (self.config, config))
         for key in {**theirs, **ours}:
             was, now = theirs.get(key), ours.get(key)
-            if not key.startswith("trackers.") and key != "train.steps" and was != now:
+            if was != now and not MAY_CHANGE.fullmatch(key):
                 raise CheckpointError(
-                    f"{self.folder} was run with {key} = {was!r}, not {now!r}; a run goes on with its own "
-                    "config, but for train.steps and trackers: leave the setting out, or start a new run"
+                    f"{self.folder} was run with {key} = {was!r}, not {now!r}; a run goes on with its own config, but "
+                    "for train.steps, trackers and servers' limits: leave the setting out, or start a new run"
                 )
         made = max(self.checkpoints.steps(), default=0)
         if config.train.steps < made:

@@ -41,7 +41,7 @@ class Loaded:
         self.run = run
         self.config: Config = run.config
         with run.checkpoints.reading("best" if step is None else step) as (folder, self.progress):
-            self.models = TeamModels(self.config, folder)
+            self.models = TeamModels(self.config, folder, folder=run.folder)
         weakref.finalize(self, self.models.engine.shut)
         self.remember(self.config.memory.mode)
 

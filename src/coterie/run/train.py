@@ -129,7 +129,7 @@ def _learn(run: Run, models: TeamModels, progress: Progress, interrupts: Interru
     step, began = progress.step, time.perf_counter()
     recall = _recall(config, progress, seed_of(settings.seed, step), training=True)
     play = Play(config.environment, config.team, models.engine, seed=settings.seed, step=step,
-                sampling=models.sampling(settings.temperature), recall=recall)  # fmt: skip
+                sampling=models.sampling(), recall=recall)  # fmt: skip
     collected = _rollout(run, config, play, step)
     all_groups = [group for task in collected for group in task.collected.groups]
     groups = algorithm.select(all_groups, Random(seed_of("select", settings.seed, step)))
@@ -223,14 +223,14 @@ def _begin(out: str | Path | None, config: Config) -> Iterator[tuple[Run, TeamMo
     folder = Path(out) if out else new_folder(config.names["environment"])
     check_free(folder)
     rehearse(config.environment, play_timeout_s=config.engine.play_timeout_s)
-    models = TeamModels(config, training=True)
+    models = TeamModels(config, training=True, folder=folder)
     made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     run, progress = Run.create(folder, config, exactness(config) | models.exactness()), Progress()
     try:
         with run.locked(), models.engine:
             yield run, models, progress
     except (ConfigError, EnvError, EngineError):  # a mistake that shows in the first rollout leaves nothing behind
-        if progress.step == 0:
+        if progress.step == 0 and not (folder / "answers").exists():  # those were paid for
             shutil.rmtree(folder)
             with suppress(OSError):  # another process has put something there
                 for parent in made[1:]:
@@ -248,11 +248,11 @@ def _continue(folder: Path, config: Config, anyway: bool) -> Iterator[tuple[Run,
         checkpoint, progress = (
             reading.enter_context(run.checkpoints.reading()) if run.checkpoints.steps() else (None, Progress())
         )
-        models = TeamModels(config, checkpoint, training=True)
+        models = TeamModels(config, checkpoint, training=True, folder=folder)
         lines = progress.step + (progress.pending is None)
         run.check_exact(exactness(config) | models.exactness(), progress.step, lines=lines, anyway=anyway)
-        if config.train.steps != run.config.train.steps:
-            run.prolong(config, progress.step)
+        if config.tables() != run.config.tables():
+            run.change(config, progress.step)
         run.rewind(progress.step, lines=lines)
         reading.close()
         with models.engine:

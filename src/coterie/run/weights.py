@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -11,6 +14,8 @@ import torch
 from coterie.checks.families import check_family
 from coterie.checks.rehearsal import rehearse
 from coterie.config.settings import Config, PolicyConfig
+from coterie.engines.remote import RemoteEngine, RemotePolicy, Server
+from coterie.engines.routed import RoutedEngine
 from coterie.errors import ConfigError
 from coterie.kernel.engine import Engine
 from coterie.kernel.loops import Hosted
@@ -30,12 +35,15 @@ KERNELS = ("MKL_CBWR",)
 class TeamModels:
     """The policies of a run, ready to play and, once `learner` is asked for, to learn."""
 
-    def __init__(self, config: Config, checkpoint: Path | None = None, *, training: bool = False) -> None:
+    def __init__(
+        self, config: Config, checkpoint: Path | None = None, *, training: bool = False, folder: Path | None = None
+    ) -> None:
         """Loads every policy's model.
 
         Args:
             checkpoint: its weights are taken.
             training: its optimizers too, to train on.
+            folder: the run's, where servers' answers are kept; None: nowhere.
 
         Raises:
             ConfigError: a model, device or engine is not there, or this machine cannot play the environment.
@@ -44,10 +52,15 @@ class TeamModels:
         self.config = config
         config.environment.ready()
         saved = checkpoint / "policies" if checkpoint is not None and not training else None
-        self._bases: dict[tuple[str, str], Model] = {}
+        self._bases: dict[tuple[str, str, torch.dtype], Model] = {}
         self.policies: dict[str, Policy] = {
             name: self._policy(name, policy, saved / name if saved else None)
             for name, policy in config.policies.items()
+            if policy.kind != "remote"
+        }
+        self._afar = partial(_remote, folder=folder, counted=training)
+        self.remotes = {
+            name: self._afar(name, policy) for name, policy in config.policies.items() if policy.kind == "remote"
         }
         self._origins = {name: policy.model.origin for name, policy in self.policies.items()} if training else {}
         self._learner: Learner | None = None
@@ -57,7 +70,7 @@ class TeamModels:
                 policy.model.take(checkpoint / "policies" / name)
                 file = checkpoint / "optimizers" / f"{name}.pt"
                 learner.load(name, torch.load(file, weights_only=True, map_location="cpu"))
-        self.engine = self._engine(self.policies)
+        self.engine = self._engine(self.policies, self.remotes)
 
     def _policy(self, name: str, policy: PolicyConfig, folder: Path | None = None) -> Policy:
         """The policy of a checkpoint's folder, or else of the model that the config names.
@@ -65,35 +78,36 @@ class TeamModels:
         To play, a checkpoint is enough: the model that the run began with may have gone. An adapter needs its base, and
         what is frozen is where it was.
         """
+        assert policy.kind != "remote", "a server's has no weights here"
         device = pick_device(policy.device or self.config.train.device)
         if device.startswith("cuda") and self.config.train.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the first kernel is
             torch.use_deterministic_algorithms(True, warn_only=True)  # a scan along rows has only one kernel
         made = Policy(
             name,
-            self._model(name, policy, device, folder),
+            _templated(self._model(name, policy, device, folder), f"policies.{name}", policy.chat_template),
             policy.kind,
             template=policy.template,
             thinking=policy.thinking,
             system=policy.system,
             optimizer=self.config.optimizer_of(name) if name in self.config.policies else self.config.optimizer,
-            dtype=self._dtype,
+            dtype=self._dtype(policy),
         )
         check_family(made, trained=policy.kind != "frozen")
         return made
 
-    @property
-    def _dtype(self) -> torch.dtype:
-        return getattr(torch, self.config.train.dtype)
+    def _dtype(self, policy: PolicyConfig) -> torch.dtype:
+        return getattr(torch, policy.dtype or self.config.train.dtype)
 
     def _model(self, name: str, policy: PolicyConfig, device: str, folder: Path | None) -> Model:
         where = f"policies.{name}"
         if policy.kind == "frozen":
-            model = self._frozen(name, policy.model, device)
+            model = self._frozen(name, policy.model, device, self._dtype(policy))
             model.net.requires_grad_(False)
             return model
         if policy.kind == "lora":
-            base, seed = self._base(policy.model, device, where), seed_of("lora", self.config.train.seed, name)
+            base = self._base(policy.model, device, self._dtype(policy), where)
+            seed = seed_of("lora", self.config.train.seed, name)
             model = adapted(base, **policy.lora.model_dump(), seed=seed, source=policy.model, where=where)
             if folder:
                 model.take(folder)
@@ -102,14 +116,14 @@ class TeamModels:
             return load_model(str(folder), device=device, where=f"policy {name}")
         return self._loaded(policy.model, device, torch.float32, where)
 
-    def _frozen(self, name: str, source: str, device: str) -> Model:
+    def _frozen(self, name: str, source: str, device: str, dtype: torch.dtype) -> Model:
         """A model, or what a policy of a run was."""
         past, where = past_policy(source), f"policies.{name}"
         if past is None:
-            return load_model(source, device=device, dtype=self._dtype, where=f"{where}.model")
+            return load_model(source, device=device, dtype=dtype, where=f"{where}.model")
         run, theirs = _past(past, where)
         if theirs.kind == "full":
-            return self._loaded(source, device, self._dtype, where)
+            return self._loaded(source, device, dtype, where)
         with run.checkpoints.reading("best" if past.step is None else past.step) as (checkpoint, _):
             return self._model(name, theirs, device, checkpoint / "policies" / past.policy)
 
@@ -124,11 +138,11 @@ class TeamModels:
             folder = str(checkpoint / "policies" / past.policy)
             return load_model(folder, device=device, dtype=dtype, where=f"{where}.model")
 
-    def _base(self, source: str, device: str, where: str) -> Model:
+    def _base(self, source: str, device: str, dtype: torch.dtype, where: str) -> Model:
         """What adapters are put on: loaded once, however many there are. Its weights are never trained."""
-        key = source, device
+        key = source, device, dtype
         if key not in self._bases:
-            self._bases[key] = self._loaded(source, device, self._dtype, where)
+            self._bases[key] = self._loaded(source, device, dtype, where)
             self._bases[key].net.requires_grad_(False)
         return self._bases[key]
 
@@ -157,20 +171,29 @@ class TeamModels:
             )
         return self._learner
 
-    def sampling(self, temperature: float, top_p: float = 1.0) -> Sampling:
-        """How replies are drawn in this run."""
-        engine = self.config.engine
+    def sampling(self, temperature: float | None = None, top_p: float = 1.0) -> Sampling:
+        """How replies are drawn in this run. temperature: None: as in training, each policy at its own."""
+        config, engine = self.config, self.config.engine
+        own = {name: policy.temperature for name, policy in config.policies.items() if policy.temperature is not None}
         return Sampling(
-            temperature, top_p, engine.max_tokens, engine.call_timeout_s, engine.play_timeout_s, engine.front
+            config.train.temperature if temperature is None else temperature,
+            top_p,
+            engine.max_tokens,
+            engine.call_timeout_s,
+            engine.play_timeout_s,
+            engine.front,
+            own if temperature is None else {},
         )
 
     def engine_with(self, name: str, policy: PolicyConfig, folder: Path) -> Hosted:
         """An engine that has one more policy: its weights from a folder, its template from `policy`."""
-        return self._engine({**self.policies, name: self._policy(name, policy, folder)})
+        if policy.kind == "remote":
+            return self._engine(self.policies, {**self.remotes, name: self._afar(name, policy)})
+        return self._engine({**self.policies, name: self._policy(name, policy, folder)}, self.remotes)
 
-    def _engine(self, policies: Mapping[str, Policy]) -> Hosted:
-        kind = find("engine", self.config.names["engine"], Engine)
-        return Hosted(kind(policies, self.config.engine))
+    def _engine(self, policies: Mapping[str, Policy], remotes: Mapping[str, RemotePolicy]) -> Hosted:
+        engine = find("engine", self.config.names["engine"], Engine)(policies, self.config.engine)
+        return Hosted(RoutedEngine(engine, RemoteEngine(remotes)) if remotes else engine)
 
     def sync(self, version: int) -> None:
         """The engine takes over every policy's weights."""
@@ -182,6 +205,47 @@ class TeamModels:
             policy.model.save(folder / "policies" / name, self.learner.weights(name))
             (folder / "optimizers").mkdir(exist_ok=True)
             torch.save(self.learner.state(name), folder / "optimizers" / f"{name}.pt")
+
+
+def _remote(name: str, policy: PolicyConfig, *, folder: Path | None, counted: bool) -> RemotePolicy:
+    """A policy that a server plays. Args: folder: the run's, which keeps answers. counted: those there were its own."""
+    file = f"{re.sub(r'[^A-Za-z0-9_-]', '_', name)}.jsonl"
+    answers = None if folder is None else folder / "answers" / file
+    return RemotePolicy(name, policy.model, policy.remote, policy.thinking, policy.system, answers, counted)
+
+
+def spending(run: Run) -> Iterator[str]:
+    """A line for each policy that a server plays: what a run has asked for so far."""
+    for name, policy in run.config.policies.items():
+        if policy.kind == "remote":
+            purse = Server(_remote(name, policy, folder=run.folder, counted=True)).purse
+            cost = purse.spent
+            yield (
+                f"policy {name}: {cost.calls} calls, {cost.prompt_tokens:,} + {cost.completion_tokens:,} tokens, "
+                f"{purse.usd(cost):.4f} USD"
+            )
+
+
+def _templated(model: Model, where: str, file: str) -> Model:
+    """The model with a chat template of a file's, where one is named.
+
+    Raises:
+        ConfigError: the file is not there; or there is no template at all.
+    """
+    if file:
+        try:
+            template = Path(file).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"{where}.chat_template = '{file}': this file cannot be read; name one that can"
+            ) from error
+        model.tokenizer = copy.deepcopy(model.tokenizer)  # a base's is everybody's
+        model.tokenizer.chat_template = template
+    if not model.tokenizer.chat_template:
+        raise ConfigError(
+            f"{where}.model: the tokenizer has no chat template; use an instruct model, or give {where}.chat_template"
+        )
+    return model
 
 
 def _past(past: Past, where: str) -> tuple[Run, PolicyConfig]:

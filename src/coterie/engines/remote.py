@@ -1,0 +1,382 @@
+"""Policies that are played by a server which speaks OpenAI's protocol. They are never trained.
+
+Such a server takes messages and gives text: to the rest of Coterie a whole reply is one token, whose id is its digest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib
+import json
+import os
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, Field, field_validator
+
+from coterie.engines.answers import Answer, Answers, Cost, Purse
+from coterie.errors import ConfigError, CoterieError, EngineError, Unavailable
+from coterie.kernel.engine import LONGEST_S, Engine, EngineConfig, Request
+from coterie.kernel.environment import Settings
+from coterie.kernel.episode import LoggedPrompt, Sample
+from coterie.kernel.safe import one_line
+from coterie.kernel.stopping import cut
+from coterie.models.rendering import System, Thinking, as_text
+
+LONGEST_ANSWER = 4 << 20
+"""Bytes of a server's answer."""
+LONGEST_WAIT_S = 60.0
+"""Seconds before a request is made again, whatever the server asks for."""
+AGAIN = frozenset({408, 409, 425, 429, *range(500, 600)})
+"""HTTP statuses that pass."""
+REFUSED = frozenset({"remote_400", "remote_413", "remote_422"})
+"""Faults of one request, which another try does not mend: its prompt is too long, or not to the server's liking."""
+HERE = ("localhost", "127.0.0.1", "::1")
+UNLIMITED = 1 << 30
+"""Tokens of a context that the server knows and we do not."""
+
+
+class RemoteConfig(Settings):
+    """A server that speaks OpenAI's protocol, `[policies.NAME.remote]`."""
+
+    url: str = ""
+    """Where /chat/completions is, such as https://api.openai.com/v1 or http://localhost:8000/v1."""
+    key_variable: str = Field(default="", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$|^$")
+    """The environment variable that holds the server's key; none: it wants none. A key itself is written nowhere."""
+    concurrency: int = Field(default=16, ge=1)
+    """Requests under way at once."""
+    timeout_s: float = Field(default=120.0, gt=0, le=LONGEST_S)
+    """Seconds that one request may take."""
+    retries: int = Field(default=5, ge=0)
+    """How often a request is made again after a time-out, a lost connection, or when the server is busy or fails."""
+    budget_calls: int | None = Field(default=None, ge=0)
+    """Requests that a run may make, those made again included; none: any number."""
+    budget_tokens: int | None = Field(default=None, ge=0)
+    """Tokens of prompts and replies that a run may pay for."""
+    budget_usd: float | None = Field(default=None, ge=0)
+    """Dollars that a run may spend."""
+    prompt_usd: float = Field(default=0.0, ge=0)
+    """Price of a million tokens of prompts, dollars."""
+    completion_usd: float = Field(default=0.0, ge=0)
+    """Price of a million tokens of replies, dollars."""
+    extra: dict[str, Any] = Field(default_factory=dict)
+    """Fields that every request has beside its own, such as {reasoning_effort = "low"}."""
+    omit: tuple[Literal["max_tokens", "temperature", "top_p", "seed", "stop"], ...] = ()
+    """Fields that the server does not take."""
+
+    @field_validator("url")
+    @classmethod
+    def _plain_url(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if url and (parts.scheme not in ("http", "https") or not parts.hostname):
+            raise ValueError("write it as https://HOST/v1")
+        if parts.username or parts.password or parts.query:
+            raise ValueError("a key is given by key_variable, never in the address")
+        return url.rstrip("/")
+
+    def inert(self) -> dict[str, str]:
+        """A limit of dollars where nothing has a price."""
+        priced = self.prompt_usd or self.completion_usd
+        return {} if priced else {"budget_usd": "prompt_usd and completion_usd are 0, so nothing costs anything"}
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """Those that there are."""
+        limits = {"calls": self.budget_calls, "tokens": self.budget_tokens, "usd": self.budget_usd}
+        return {name: limit for name, limit in limits.items() if limit is not None}
+
+
+LIMITS = (
+    "concurrency",
+    "timeout_s",
+    "retries",
+    "budget_calls",
+    "budget_tokens",
+    "budget_usd",
+    "prompt_usd",
+    "completion_usd",
+)
+"""Settings that change no answer: a run may go on with others."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemotePolicy:
+    """What plays roles from afar.
+
+    model: what the server calls it. answers: where they are kept; None: nowhere. counted: those that are there already
+    count in the budget.
+    """
+
+    name: str
+    model: str
+    config: RemoteConfig
+    thinking: Thinking = "keep"
+    system: System = "own"
+    answers: Path | None = None
+    counted: bool = False
+
+
+class _Usage(BaseModel):
+    prompt_tokens: int = Field(ge=0)
+    completion_tokens: int = Field(ge=0)
+
+
+class Server:
+    """One policy's server, and what it has said."""
+
+    def __init__(self, policy: RemotePolicy) -> None:
+        self.policy = policy
+        self.config = policy.config
+        self.answers = Answers(policy.answers)
+        config, spent = policy.config, self.answers.cost if policy.counted else Cost()
+        self.purse = Purse(config.limits, (config.prompt_usd, config.completion_usd), spent, policy.name)
+        self.tried_again = Counter[str]()
+        """What calls were made again after."""
+        self._http: Any = None
+        self._client: Any = None
+        self._key = ""
+        self._asking: dict[str, asyncio.Task[Answer]] = {}
+        self._slots = asyncio.Semaphore(config.concurrency)
+        self._ended: CoterieError | None = None
+
+    def start(self) -> None:
+        """Makes ready to ask; nothing is asked yet.
+
+        Raises:
+            ConfigError: the key is not there, or the library that asks.
+        """
+        if self._client is not None:
+            return
+        config, where = self.config, f"policies.{self.policy.name}"
+        try:
+            self._http = importlib.import_module("httpx2")
+        except ImportError as error:
+            raise ConfigError(
+                f"{where}: kind = 'remote' needs HTTPX2; install it: pip install 'coterie[remote]'"
+            ) from error
+        self._key = os.environ.get(config.key_variable, "").strip()
+        if config.key_variable and not self._key:
+            raise ConfigError(
+                f"{where}.remote.key_variable = '{config.key_variable}': this variable of the environment is not set; "
+                f"give it the server's key: export {config.key_variable}=…"
+            )
+        self._client = self._http.AsyncClient(
+            timeout=config.timeout_s,
+            follow_redirects=False,  # a key is for one server
+            trust_env=urlsplit(config.url).hostname not in HERE,  # a proxy does not know this machine
+            limits=self._http.Limits(max_connections=config.concurrency),
+            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+        )
+
+    async def close(self) -> None:
+        """Lets go of its connections."""
+        if self._client is not None:
+            client, self._client = self._client, None
+            await client.aclose()
+
+    def body(self, request: Request, seed: int) -> dict[str, Any]:
+        """What is sent."""
+        own: dict[str, Any] = {"max_tokens": request.max_tokens, "temperature": request.temperature}
+        own |= {"top_p": request.top_p} if request.top_p < 1 else {}
+        own |= {"seed": seed % 2**31} if request.temperature else {}
+        own |= {"stop": list(request.stop)} if request.stop else {}
+        taken = {name: value for name, value in own.items() if name not in self.config.omit}
+        messages = as_text(request.prompt, request.role, self.policy.thinking, self.policy.system)
+        return {"model": self.policy.model, "messages": messages, **taken, **self.config.extra}
+
+    def known(self, request: Request, seed: int) -> Answer | None:
+        """What it has said to a request."""
+        return self.answers[_digest(self.body(request, seed), seed if request.temperature else 0)]
+
+    async def answer(self, request: Request, seed: int) -> Answer:
+        """What it says to a request, or has said: equal ones are asked once.
+
+        Raises:
+            Unavailable: nothing, retries included.
+            Spent: a budget does not allow to ask.
+            EngineError: it never will.
+            CheckpointError: the answer cannot be kept.
+        """
+        body = self.body(request, seed)
+        name = _digest(body, seed if request.temperature else 0)
+        if (known := self.answers[name]) is not None:
+            return known
+        if name not in self._asking:
+            task = asyncio.create_task(self._asked(name, json.dumps(body).encode(), request.max_tokens))
+            self._asking[name] = task
+            task.add_done_callback(lambda task: task.cancelled() or task.exception())  # who asked may have gone
+            task.add_done_callback(lambda _: self._asking.pop(name))
+        return await asyncio.shield(self._asking[name])
+
+    async def _asked(self, name: str, content: bytes, max_tokens: int) -> Answer:
+        """Calls until one is answered."""
+        worst = Cost(1, len(content), max_tokens)  # a token is a byte at least
+        for left in reversed(range(self.config.retries + 1)):
+            async with self._slots:
+                if self._ended is not None:
+                    raise self._ended
+                try:
+                    async with self.purse.holding(worst) as costs:
+                        answer, wait_s = await self._called(name, content, worst)
+                        costs.append(answer.cost)
+                        self.answers.add(answer)
+                except CoterieError as error:  # so it is for those who wait, too
+                    self._ended = error
+                    raise
+            if not answer.fault:
+                return answer
+            if answer.fault in REFUSED or not left:
+                raise Unavailable(answer.fault, f"policies.{self.policy.name}: {answer.text}")
+            self.tried_again[answer.fault] += 1
+            pause_s = 2.0 ** (self.config.retries - left) * random.uniform(0.25, 0.5)
+            await asyncio.sleep(min(LONGEST_WAIT_S, max(wait_s, pause_s)))
+        raise AssertionError("the last try returns")
+
+    async def _called(self, name: str, content: bytes, worst: Cost) -> tuple[Answer, float]:
+        """What one call brings, and for how many seconds the server asks to be left alone.
+
+        A call that has no end may have been paid for all the same.
+
+        Raises:
+            EngineError: the server wants another key, address or model.
+        """
+        http, told = self._http, b""
+        try:
+            async with (
+                asyncio.timeout(self.config.timeout_s),
+                self._client.stream(
+                    "POST",
+                    f"{self.config.url}/chat/completions",
+                    content=content,
+                    headers={"Content-Type": "application/json"},
+                ) as response,
+            ):
+                async for part in response.aiter_bytes():
+                    told += part
+                    if len(told) > LONGEST_ANSWER:
+                        return Answer(name, worst, f"more than {LONGEST_ANSWER} bytes", fault="remote_size"), 0.0
+        except (TimeoutError, http.TimeoutException):
+            return Answer(name, worst, f"no answer in {self.config.timeout_s:g} s", fault="remote_timeout"), 0.0
+        except http.ConnectError as error:
+            return Answer(name, Cost(1), self._said(str(error)), fault="remote_connection"), 0.0
+        except (http.HTTPError, http.StreamError) as error:
+            return Answer(name, worst, self._said(str(error)), fault="remote_connection"), 0.0
+        status, said = response.status_code, self._said(told.decode(errors="replace"))
+        if status == 200:
+            return self._read(name, told, worst), 0.0
+        if status in AGAIN or f"remote_{status}" in REFUSED:
+            return Answer(name, Cost(1), said, fault=f"remote_{status}"), _seconds(response.headers.get("retry-after"))
+        raise EngineError(
+            f"policies.{self.policy.name}: {self.config.url} answers {status} {said}; look at its remote.url, "
+            f"remote.key_variable and model = '{self.policy.model}'"
+        )
+
+    def _read(self, name: str, told: bytes, worst: Cost) -> Answer:
+        """A chat completion."""
+        try:
+            completion = json.loads(told)
+            choice, usage = completion["choices"][0], completion.get("usage")
+            text, finish = choice["message"].get("content") or "", choice.get("finish_reason")
+            cost = Cost(1, **_Usage.model_validate(usage).model_dump()) if usage else worst
+            text = text.encode(errors="replace").decode()  # half a surrogate is no text
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
+            return Answer(name, worst, f"no chat completion: {type(error).__name__}", fault="remote_answer")
+        return Answer(name, cost, text, "length" if finish == "length" else "stop")
+
+    def _said(self, text: str) -> str:
+        """What a server says, as a part of a line; it may say the key."""
+        return one_line(text.replace(self._key, "…") if self._key else text)[:200]
+
+
+class RemoteEngine(Engine):
+    """Servers that answer for policies, each for one."""
+
+    def __init__(self, policies: Mapping[str, RemotePolicy], config: EngineConfig | None = None) -> None:
+        super().__init__(policies, config)
+        self.servers = {name: Server(policy) for name, policy in policies.items()}
+
+    @property
+    def tried_again(self) -> Counter[str]:
+        """What calls were made again after, by name."""
+        return sum((server.tried_again for server in self.servers.values()), Counter[str]())
+
+    def render(self, policy: str, role: str, prompt: LoggedPrompt) -> tuple[int, ...]:
+        """A prompt's digest, as one token."""
+        remote = self.policies[policy]
+        return (_token(json.dumps(as_text(prompt, role, remote.thinking, remote.system))),)
+
+    def context(self, policy: str) -> int:
+        """The server knows, and refuses what is too long."""
+        return UNLIMITED
+
+    def tokens(self, request: Request, samples: Sequence[Sample]) -> tuple[int, int]:
+        """As the server counted them."""
+        server = self.servers[request.policy]
+        known = [server.known(request, sample.seed) for sample in samples]
+        costs = [answer.cost for answer in known if answer is not None]
+        return sum(cost.prompt_tokens for cost in costs), sum(cost.completion_tokens for cost in costs)
+
+    async def start(self) -> None:
+        """Makes ready to ask."""
+        for server in self.servers.values():
+            server.start()
+
+    async def generate(self, requests: Sequence[Request]) -> list[tuple[Sample, ...] | Unavailable]:
+        """Every sample is a request of its own, asked side by side; what was paid for is waited for."""
+        given = await asyncio.gather(*map(self._samples, requests), return_exceptions=True)
+        answers = [samples for samples in given if isinstance(samples, tuple | Unavailable)]
+        for error in given:
+            if isinstance(error, BaseException) and not isinstance(error, Unavailable):
+                raise error
+        return answers
+
+    async def close(self) -> None:
+        """Lets go of connections."""
+        for server in self.servers.values():
+            await server.close()
+
+    async def _samples(self, request: Request) -> tuple[Sample, ...]:
+        server = self.servers[request.policy]
+        answers = await asyncio.gather(
+            *(server.answer(request, seed) for seed in request.seeds), return_exceptions=True
+        )
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return tuple(self._sample(request, seed, answer) for seed, answer in zip(request.seeds, answers, strict=True)
+                     if isinstance(answer, Answer))  # fmt: skip
+
+    def _sample(self, request: Request, seed: int, answer: Answer) -> Sample:
+        """A reply as one token, up to the first stop string, for servers that go on."""
+        text, stop = cut(answer.text, request.stop)
+        return Sample(
+            role=request.role,
+            policy=request.policy,
+            version=self.versions[request.policy],
+            prompt_ids=request.prompt_ids,
+            completion_ids=(_token(answer.text),),
+            logprobs=(0.0,),
+            finish="string" if stop else answer.finish,
+            text=text,
+            seed=seed,
+            temperature=request.temperature,
+        )
+
+
+def _digest(body: Mapping[str, Any], seed: int) -> str:
+    return hashlib.sha256(json.dumps([body, seed], sort_keys=True).encode()).hexdigest()
+
+
+def _token(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode(errors="replace")).digest()[:7])
+
+
+def _seconds(header: str | None) -> float:
+    """What Retry-After says in seconds; 0 where it says a date, or nothing."""
+    return float(header) if header and header.isascii() and header.isdigit() else 0.0
