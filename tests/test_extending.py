@@ -165,8 +165,10 @@ def test_an_installed_package_is_named_by_module_and_by_entry_point(package, tab
             {"team": {"kind": "lora", "lora": {"ranks": 4}}},
             r"unknown key 'policies.team.lora.ranks'; did you",
         ),
-        ("policies", {"team": {"kind": "lora", "lora": 4}}, r"policies.team.lora = 4: input should be a valid dict"),
+        ("policies", {"team": {"kind": "lora", "lora": 4}}, r"policies.team.lora = 4: it is a table"),
         ("policies", {"team": {"device": "gpu"}}, "policies.team.device"),
+        ("policies", {"team": {"lr": 1}}, "unknown key 'policies.team.lr'; it is policies.team.optimizer.lr"),
+        ("policies", {"team": {"url": ""}}, "unknown key 'policies.team.url'; it is policies.team.remote.url"),
         ("policies", {"team": {"optimizer": {"lrr": 1}}}, "unknown key 'policies.team.optimizer.lrr'"),
     ],
 )

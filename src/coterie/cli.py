@@ -70,24 +70,26 @@ def train(
         raise ConfigError("--resume goes on in its own folder; leave --out away")
     if anyway and resume is None:
         raise ConfigError("--anyway has no effect without --resume; leave it away")
+    from coterie.run.files import check_free
     from coterie.run.folder import Run
 
     old = None if resume is None else Run.open(resume)
     config = str(resume / "config.toml") if resume and config is None else config
     resolved = load_config(str(config), sets or ())
+    if out is not None:
+        check_free(out)  # before torch is loaded, which takes seconds
     finished = old is not None and resolved.train.steps in old.checkpoints.steps()
     if dry_run:
         from coterie.run.weights import preview
 
-        if old:
-            old.check_goes_on(resolved)
-        say(preview(resolved))
+        say(preview(resolved, old))
         return
     from coterie.report.display import Display
     from coterie.report.terminal import let_output_break
     from coterie.run.interrupts import Stop
     from coterie.run.loaded import headline
     from coterie.run.train import train as run_training
+    from coterie.run.weights import spending
 
     let_output_break()
     for remark in resolved.remarks:
@@ -97,6 +99,8 @@ def train(
     except Stop as stopped:  # typer would drop the error's message
         interrupted(str(stopped), 128 + stopped.number)
     say(f"done: {run.folder}")
+    for line in spending(run):
+        say(line)
     if finished:
         made = run.config.train.steps
         say(f"it had made its {made} steps before; for more: {run.resume_command} --set train.steps={2 * made}")

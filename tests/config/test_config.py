@@ -52,6 +52,10 @@ def test_an_unknown_key_names_the_nearest_the_file_and_the_line(tmp_path):
         (["team.proposer=x", "team.planner=x"], "add [policies.x]"),
         (["team.propsoer=x"], "unknown role 'team.propsoer'; did you mean 'proposer'?"),
         (["policies.other.model=starter"], "policy 'other' plays no role"),
+        (
+            ["team.proposer=pilot", "team.planner=pilto", "policies.pilot.kind=full"],
+            "role 'planner' is played by policy 'pilto', which is not defined; did you mean 'pilot'",
+        ),
         (["policies.team.modle=starter"], "unknown key 'policies.team.modle'; did you mean 'model'?"),
         (["team.proposer=3", "team.planner=3"], "name a policy"),
         (["train=3"], "write it as table.key=value"),

@@ -160,7 +160,8 @@ def test_what_is_written_is_a_peft_folder_and_comes_back(tmp_path):
 def test_targets_choose_layers_and_one_that_is_nowhere_is_one_line():
     model = adapted(base(), seed=1, targets=("q_proj", "v_proj"), **LORA)
     assert {name.split(".")[-3] for name in model.weights()} == {"q_proj", "v_proj"}
-    with pytest.raises(ConfigError, match=r"^policies\.a\.lora: no adapter fits this network: .*nowhere"):
+    names = "down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"
+    with pytest.raises(ConfigError, match=rf"^policies\.a\.lora\.targets names 'nowhere'; linear layers .* {names}$"):
         adapted(base(), seed=1, targets=("nowhere",), **LORA)
 
 

@@ -88,7 +88,7 @@ def test_an_engine_that_samples_another_distribution(models, tmp_path, monkeypat
         ConfigError, match=r"the engine's log-probabilities differ by 0\.\d+ from those of a plain forward"
     ):
         trouble(models, tmp_path, "toys.py:Agree", "train.steps=1")
-    monkeypatch.setattr("coterie.run.weights.check_family", lambda policy, trained: None)
+    monkeypatch.setattr("coterie.run.policies.check_family", lambda policy, trained: None)
     told = trouble(models, tmp_path, "toys.py:Agree", "train.steps=1", "train.max_mismatch=9")
     assert "other probabilities than it sampled" in told["mismatch", "team"]
 

@@ -16,6 +16,7 @@ from coterie.kernel.team import Team, route
 from coterie.models.load import save_model
 from coterie.registry import past_policy
 from coterie.run.folder import Run
+from coterie.run.records import Progress
 from coterie.run.weights import TeamModels
 from tests.runs import cut_back, untimed, weights
 from tests.toys import tiny
@@ -130,9 +131,7 @@ def test_mistakes_are_one_line(sets, first):
         models(FROZEN, f"policies.y.model={first.folder}/planner")
     with pytest.raises(ConfigError, match=r"is lora, no whole model; kind = 'frozen' plays it"):
         models(f"policies.x.model={first.folder}/y")
-    with pytest.raises(OSError, match=r"no checkpoint of step 77|step 77"):
-        models(FROZEN, f"policies.y.model={first.folder}#77/x")
-    with pytest.raises(ConfigError, match="every policy is frozen, so there is nothing to train"):
+    with pytest.raises(ConfigError, match="every policy is frozen or remote, so there is nothing to train"):
         models(FROZEN, "policies.x.kind=frozen")
     with pytest.raises(ConfigError, match=r"optimizer.* has no effect.* never trained"):
         models(FROZEN, "policies.y.optimizer.lr=1e-3")
@@ -165,3 +164,49 @@ def test_samples_of_the_frozen_train_nobody():
     )
     routed = route(team, [group], [(1.0, -1.0)])
     assert {name: [one.sample.role for one in graded] for name, graded in routed.items()} == {"p": ["a"]}
+
+
+def test_a_past_self_is_pinned_to_its_step_and_that_checkpoint_stays(sets, first, tmp_path):
+    source = Run(shutil.copytree(first.folder, tmp_path / "source"))
+    best = load(source).progress.step
+    config = load_config("tests/toys.py:Agree", [*sets, FROZEN, f"policies.y.model={source.folder}/x"])
+    run = train(config, tmp_path / "run")
+    assert run.config.policies["y"].model == f"{source.folder.resolve()}#{best}/x"
+    before = load(run).evaluate(tasks=10)
+    train(
+        load_config("tests/toys.py:Agree", [*sets, FROZEN, f"policies.y.model={source.folder}#1/x"]), tmp_path / "other"
+    )
+    for step in (5, 6):
+        source.checkpoints.save(Progress(step=step), lambda folder: (folder / "x").write_text("x"), keep=1)
+    assert {0, 1, best, 6} <= set(source.checkpoints.steps())
+    assert not {3, 5} & set(source.checkpoints.steps())
+    cut_back(run.folder, 2)
+    train(config, resume=run.folder)  # it still says RUN/x
+    assert load(run).evaluate(tasks=10) == before
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [("{run}#77/x", r"has no checkpoint of step 77; there are 0, 1, 2, 3, 4$"),
+     ("{run}", "is a run; name one of its .*#STEP/x"),
+     ("{run}#2", "is a run; name one of its policies"), ("runs/nope/x", "no such folder here, and no such run"),
+     ("{run}#two/x", "is a run; name one of its policies"), ("{run}#2/z", "has no policy 'z'; it has x, y")],
+)  # fmt: skip
+def test_a_run_that_is_not_there_is_told_by_the_setting_that_names_it(model, told, sets, first, tmp_path):
+    with pytest.raises(ConfigError, match=told) as caught:
+        train(
+            load_config("tests/toys.py:Agree", [*sets, FROZEN, f"policies.y.model={model.format(run=first.folder)}"]),
+            tmp_path / "run",
+        )
+    assert "policies.y.model" in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_damage_elsewhere_is_told_by_the_setting_that_names_it(sets, first, tmp_path):
+    source = Run(shutil.copytree(first.folder, tmp_path / "source"))
+    (source.checkpoints.path(2) / "policies/x/config.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"policies\.y\.model = .*is cut or changed; put it back from a copy$"):
+        train(
+            load_config("tests/toys.py:Agree", [*sets, FROZEN, f"policies.y.model={source.folder}#2/x"]),
+            tmp_path / "run",
+        )

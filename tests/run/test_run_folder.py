@@ -147,7 +147,7 @@ def test_a_run_goes_on_exactly_with_what_it_began_with(made):
             {**EXACT, "torch": "9", "device": "cuda"},
             "device unknown, here cuda; install that .* torch, use that device,",
         ),
-        ({**EXACT, "environment": "d"}, "restore its files, or"),
+        ({**EXACT, "environment": "d"}, "restore its file, or"),
         ({**EXACT, "algorithm": "d"}, "restore its file, or"),
         ({**EXACT, "config": "d"}, r"restore config\.toml, or"),
     ],

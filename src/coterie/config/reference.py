@@ -6,8 +6,9 @@ import json
 import sys
 
 from coterie.algorithms.base import Algorithm
-from coterie.config.settings import EvalConfig, PolicyConfig, SFTConfig, TrainConfig
-from coterie.kernel.engine import Engine
+from coterie.config.settings import EvalConfig, LoraConfig, PolicyConfig, SFTConfig, TrainConfig
+from coterie.engines.remote import RemoteConfig
+from coterie.kernel.engine import LONGEST_S, Engine
 from coterie.kernel.environment import Environment, Settings
 from coterie.learning.loss import Loss
 from coterie.learning.optimizer import OptimizerConfig
@@ -35,6 +36,8 @@ def reference() -> str:
         parts += _table(f'[loss] name = "{name}"', find("loss", name, Loss))
     parts += _table("[memory]", MemoryConfig)
     parts += _table("[policies.NAME]", PolicyConfig)
+    parts += _table("[policies.NAME.lora]", LoraConfig)
+    parts += _table("[policies.NAME.remote]", RemoteConfig)
     parts += _table("[optimizer]", OptimizerConfig)
     for name in ENGINES:
         parts += _table(f'[engine] name = "{name}"', find("engine", name, Engine).options)
@@ -52,7 +55,8 @@ def _table(title: str, kind: type[Settings]) -> list[str]:
         meaning = (field.description or "").replace("|", "\\|").replace("\n", " ")
         choices = schema[name].get("enum")
         among = f" One of {', '.join(f'`{choice}`' for choice in choices)}." if choices else ""
-        rows.append(f"| `{name}` | {f'`{default}`' if default else ''} | {meaning}{among} |")
+        most = f" At most {limit}." if (limit := schema[name].get("maximum")) and limit != LONGEST_S else ""
+        rows.append(f"| `{name}` | {f'`{default}`' if default else ''} | {meaning}{most}{among} |")
     return [f"## {title}", "\n".join(rows)]
 
 

@@ -79,7 +79,7 @@ def recommended(environment: Environment, written: Mapping[str, Any]) -> dict[st
     learners = [
         policy for policy in policies.values() if isinstance(policy, dict) and policy.get("kind") not in UNTRAINED
     ]
-    if any("model" in policy for policy in learners):
+    if any(policy.get("model", environment.starter) != environment.starter for policy in learners):
         tables = {name: table for name, table in tables.items() if name in ("team", "policies")}
     return tables
 
@@ -347,6 +347,11 @@ def _where_else(table: str, key: str, base: type[Settings] | None) -> str:
         owners = [name for name in TABLES[table] if key in find(table, name, base).model_fields]
         if owners:
             return f"; it is a setting of {', '.join(owners)}"
+    parent, _, _ = table.rpartition(".")
+    if parent == "policies" and key in OptimizerConfig.model_fields:
+        return f"; it is {table}.optimizer.{key}"
+    if parent == "policies" and key in RemoteConfig.model_fields:
+        return f"; it is {table}.remote.{key}"
     if table == "algorithm" and any(key in find("loss", name, Loss).model_fields for name in TABLES["loss"]):
         return f"; it is loss.{key}"
     return ""
@@ -355,6 +360,8 @@ def _where_else(table: str, key: str, base: type[Settings] | None) -> str:
 def _plain(error: Any) -> str:
     if error["type"] == "tuple_type":
         return 'it is a list; write it as ["…", "…"]'
+    if error["type"] == "model_type":
+        return "it is a table; write its settings as {key = value}"
     message = str(error["msg"])
     return message[0].lower() + message[1:]
 
@@ -379,6 +386,11 @@ def _policies(source: Source, team: Team, starter: str) -> dict[str, PolicyConfi
     written = dict(source.data.get("policies", {}))
     if not source.data.get("team"):
         written.setdefault(SHARED, {})
+    for role, policy in team.roles.items():
+        if policy not in written:
+            hint = nearest(policy, written) or f'; add [policies.{policy}] with model = "{starter or "…"}"'
+            where = source.place(f"team.{role}")
+            raise ConfigError(f"{where}role '{role}' is played by policy '{policy}', which is not defined{hint}")
     for name, content in written.items():
         if not isinstance(content, dict):
             raise ConfigError(f"{source.place(f'policies.{name}')}'policies.{name}' is a table: [policies.{name}]")
@@ -390,13 +402,6 @@ def _policies(source: Source, team: Team, starter: str) -> dict[str, PolicyConfi
             raise ConfigError(
                 f"{source.place(f'policies.{name}')}policy '{name}' plays no role{nearest(name, team.policies)}; "
                 "name it under [team], or remove it"
-            )
-    model = starter or "…"
-    for role, policy in team.roles.items():
-        if policy not in written:
-            raise ConfigError(
-                f"{source.place(f'team.{role}')}role '{role}' is played by policy '{policy}', which is not defined; "
-                f'add [policies.{policy}] with model = "{model}"'
             )
     return {name: _policy(source, f"policies.{name}", written[name], starter) for name in team.policies}
 

@@ -230,7 +230,7 @@ class LocalLearner:
     def _refuse(self, name: str, rows: Sequence[Row], *, untouched: bool) -> None:
         """Finds the group that spoils the update, clears all gradients and stops."""
         net = self.trainees[name].model.net
-        spoilt = "no single group"
+        spoilt, mend = "no single group", "start a new run with a lower optimizer.lr"
         for group in sorted({row.group for row in rows}):
             net.zero_grad(set_to_none=True)
             mine = [row for row in rows if row.group == group]
@@ -238,12 +238,11 @@ class LocalLearner:
             gradients = [weight.grad for weight in net.parameters() if weight.grad is not None]
             if not math.isfinite(loss) or not all(bool(gradient.isfinite().all()) for gradient in gradients):
                 spoilt = f"group {group}"
+                if not math.isfinite(loss):
+                    mend = f"{type(self.loss).__name__} gives a loss of {loss}: look there, or {mend}"
                 break
         self._forget_gradients()
-        raise UpdateError(
-            f"the update of policy '{name}' is not finite, in {spoilt}; start a new run with a lower optimizer.lr",
-            untouched=untouched,
-        )
+        raise UpdateError(f"the update of policy '{name}' is not finite, in {spoilt}; {mend}", untouched=untouched)
 
     def _forget_gradients(self) -> None:
         for trainee in self.trainees.values():

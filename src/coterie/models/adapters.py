@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from coterie.errors import CheckpointError, ConfigError, first_line
+from coterie.errors import CheckpointError, ConfigError, first_line, nearest
 from coterie.models.load import Model, fingerprint
 
 FILE = "adapter_model.safetensors"
@@ -102,6 +102,15 @@ def adapted(
         peft = _peft()
     except ImportError as error:
         raise ConfigError(f"{where}: kind = 'lora' needs PEFT; install it: pip install 'coterie[lora]'") from error
+    head = base.net.get_output_embeddings()
+    linear = [name for name, part in base.net.named_modules() if isinstance(part, torch.nn.Linear) and part is not head]
+    layers = {name.rpartition(".")[2] for name in linear}
+    for target in targets:
+        if target not in layers:
+            raise ConfigError(
+                f"{where}.lora.targets names '{target}'{nearest(target, layers)}; linear layers of this network are "
+                f"called {', '.join(sorted(layers))}"
+            )
     shared = {id(tensor): tensor for tensor in itertools.chain(base.net.parameters(), base.net.buffers())}
     net = copy.deepcopy(base.net, shared)
     config = peft.LoraConfig(

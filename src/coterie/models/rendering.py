@@ -38,7 +38,7 @@ class Renderer:
         system: own: a system message is one. fold: it begins the first user's message.
 
     Raises:
-        ConfigError: there is no chat template.
+        ConfigError: there is no chat template, or it has not one of these variables.
     """
 
     def __init__(
@@ -52,6 +52,11 @@ class Renderer:
     ) -> None:
         if not tokenizer.chat_template:
             raise ConfigError(f"the tokenizer of policy '{policy}' has no chat template; use an instruct model")
+        for name in template or {}:
+            if not re.search(rf"\b{re.escape(name)}\b", str(tokenizer.chat_template)):
+                raise ConfigError(
+                    f"policies.{policy}.template.{name} has no effect: the chat template has no such word"
+                )
         self.tokenizer = tokenizer
         self.policy = policy
         self.thinking: Thinking = thinking

@@ -70,8 +70,16 @@ class Checkpoints:
         for old in folder.parent.glob(f"{REPLACED}*"):
             self._prune(old)
         for step in self.steps()[:-keep]:
-            if step not in (0, progress.best_step):
+            if step not in (0, progress.best_step) and not self._kept(step).exists():
                 self._prune(self.path(step))
+
+    def keep(self, step: int) -> None:
+        """Has a checkpoint stay for good: another run begins with it."""
+        with contextlib.suppress(OSError):  # where nothing can be written, nothing is removed
+            self._kept(step).touch()
+
+    def _kept(self, step: int) -> Path:
+        return self.folder / f"kept-{step:05d}"
 
     def recover(self) -> None:
         """Puts a checkpoint back that was being replaced when the run was killed, and ends what was being removed."""

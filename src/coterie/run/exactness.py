@@ -31,7 +31,7 @@ MENDS = {
     **{name: f"install that version of {name}" for name in (*EXACT, "peft")},
     "threads": "set OMP_NUM_THREADS to that number",
     "device": "use that device",
-    "environment": "restore its files",
+    "environment": "restore its file",
     "algorithm": "restore its file",
     "loss": "restore its file",
     "engine": "restore its file",

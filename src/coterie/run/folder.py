@@ -110,7 +110,8 @@ class Run:
         if not set(lost) <= set(about.get("lost_lines", ())):
             differs["metrics.jsonl"] = (f"{lines} lines", f"{lines - len(lost)}")
         if differs and not anyway:
-            said = "; ".join(f"{name} {was}, here {now}" for name, (was, now) in differs.items())
+            files = {name: f" ({called})" for name, called in self.config.names.items() if ".py:" in called}
+            said = "; ".join(f"{name}{files.get(name, '')} {was}, here {now}" for name, (was, now) in differs.items())
             mends = ", ".join(dict.fromkeys(MENDS.get(name.split()[0], "") for name in differs))
             raise CheckpointError(
                 f"{self.folder} cannot go on exactly: it was run with {said}; {mends}, or go on all the same, which "

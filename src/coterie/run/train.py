@@ -18,7 +18,7 @@ from coterie.config.settings import MUTE_TASKS, Config
 from coterie.errors import CheckpointError, ConfigError, EngineError, EnvError, RolloutError, Unavailable, UpdateError
 from coterie.kernel.cursor import PlayBug
 from coterie.kernel.environment import Environment, Split
-from coterie.kernel.group import Group
+from coterie.kernel.group import Collected, Group
 from coterie.kernel.loops import drive
 from coterie.kernel.mistakes import task_of
 from coterie.kernel.play import Play
@@ -42,6 +42,7 @@ from coterie.run.metrics import (
     selection_metrics,
     update_metrics,
 )
+from coterie.run.policies import pinned
 from coterie.run.records import Played, Progress
 from coterie.run.trackers import Trackers
 from coterie.run.weights import TeamModels
@@ -223,6 +224,7 @@ def _begin(out: str | Path | None, config: Config) -> Iterator[tuple[Run, TeamMo
     folder = Path(out) if out else new_folder(config.names["environment"])
     check_free(folder)
     rehearse(config.environment, play_timeout_s=config.engine.play_timeout_s)
+    config = pinned(config)
     models = TeamModels(config, training=True, folder=folder)
     made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     run, progress = Run.create(folder, config, exactness(config) | models.exactness()), Progress()
@@ -241,6 +243,7 @@ def _begin(out: str | Path | None, config: Config) -> Iterator[tuple[Run, TeamMo
 @contextmanager
 def _continue(folder: Path, config: Config, anyway: bool) -> Iterator[tuple[Run, TeamModels, Progress]]:
     run = Run.open(folder)
+    config = pinned(config, run.config)
     run.check_goes_on(config)
     with run.locked(), ExitStack() as reading:
         run.checkpoints.recover()
@@ -274,6 +277,11 @@ def _rollout(run: Run, config: Config, play: Play, step: int) -> list[Played]:
         kept = [
             (i, outcome) for i, outcome in zip(indices, outcomes, strict=True) if not isinstance(outcome, Unavailable)
         ]
+        for _, outcome in kept:
+            if not isinstance(outcome, Collected):
+                raise ConfigError(
+                    f"{type(config.algorithm).__name__}.collect gave {outcome!r:.80}; return a coterie.Collected"
+                )
         if len(outcomes) - len(kept) > settings.max_dropped_share * len(outcomes):
             raise RolloutError(
                 f"step {step + 1} lost {len(outcomes) - len(kept)} of {len(outcomes)} tasks to faults "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -11,22 +10,18 @@ from pathlib import Path
 
 import torch
 
-from coterie.checks.families import check_family
 from coterie.checks.rehearsal import rehearse
 from coterie.config.settings import Config, PolicyConfig
 from coterie.engines.remote import RemoteEngine, RemotePolicy, Server
 from coterie.engines.routed import RoutedEngine
-from coterie.errors import ConfigError
 from coterie.kernel.engine import Engine
 from coterie.kernel.loops import Hosted
 from coterie.kernel.play import Sampling
 from coterie.learning.learner import Learner, LocalLearner
 from coterie.learning.policy import Policy
-from coterie.models.adapters import adapted
-from coterie.models.load import Model, load_model
-from coterie.registry import Past, find, past_policy
+from coterie.registry import find
 from coterie.run.folder import Run
-from coterie.seeds import seed_of
+from coterie.run.policies import Policies, pick_device, pinned
 
 KERNELS = ("MKL_CBWR",)
 """Variables of the environment that choose how a processor adds up."""
@@ -52,9 +47,9 @@ class TeamModels:
         self.config = config
         config.environment.ready()
         saved = checkpoint / "policies" if checkpoint is not None and not training else None
-        self._bases: dict[tuple[str, str, torch.dtype], Model] = {}
+        self._make = Policies(config).make
         self.policies: dict[str, Policy] = {
-            name: self._policy(name, policy, saved / name if saved else None)
+            name: self._make(name, policy, saved / name if saved else None)
             for name, policy in config.policies.items()
             if policy.kind != "remote"
         }
@@ -71,80 +66,6 @@ class TeamModels:
                 file = checkpoint / "optimizers" / f"{name}.pt"
                 learner.load(name, torch.load(file, weights_only=True, map_location="cpu"))
         self.engine = self._engine(self.policies, self.remotes)
-
-    def _policy(self, name: str, policy: PolicyConfig, folder: Path | None = None) -> Policy:
-        """The policy of a checkpoint's folder, or else of the model that the config names.
-
-        To play, a checkpoint is enough: the model that the run began with may have gone. An adapter needs its base, and
-        what is frozen is where it was.
-        """
-        assert policy.kind != "remote", "a server's has no weights here"
-        device = pick_device(policy.device or self.config.train.device)
-        if device.startswith("cuda") and self.config.train.deterministic:
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the first kernel is
-            torch.use_deterministic_algorithms(True, warn_only=True)  # a scan along rows has only one kernel
-        made = Policy(
-            name,
-            _templated(self._model(name, policy, device, folder), f"policies.{name}", policy.chat_template),
-            policy.kind,
-            template=policy.template,
-            thinking=policy.thinking,
-            system=policy.system,
-            optimizer=self.config.optimizer_of(name) if name in self.config.policies else self.config.optimizer,
-            dtype=self._dtype(policy),
-        )
-        check_family(made, trained=policy.kind != "frozen")
-        return made
-
-    def _dtype(self, policy: PolicyConfig) -> torch.dtype:
-        return getattr(torch, policy.dtype or self.config.train.dtype)
-
-    def _model(self, name: str, policy: PolicyConfig, device: str, folder: Path | None) -> Model:
-        where = f"policies.{name}"
-        if policy.kind == "frozen":
-            model = self._frozen(name, policy.model, device, self._dtype(policy))
-            model.net.requires_grad_(False)
-            return model
-        if policy.kind == "lora":
-            base = self._base(policy.model, device, self._dtype(policy), where)
-            seed = seed_of("lora", self.config.train.seed, name)
-            model = adapted(base, **policy.lora.model_dump(), seed=seed, source=policy.model, where=where)
-            if folder:
-                model.take(folder)
-            return model
-        if folder:
-            return load_model(str(folder), device=device, where=f"policy {name}")
-        return self._loaded(policy.model, device, torch.float32, where)
-
-    def _frozen(self, name: str, source: str, device: str, dtype: torch.dtype) -> Model:
-        """A model, or what a policy of a run was."""
-        past, where = past_policy(source), f"policies.{name}"
-        if past is None:
-            return load_model(source, device=device, dtype=dtype, where=f"{where}.model")
-        run, theirs = _past(past, where)
-        if theirs.kind == "full":
-            return self._loaded(source, device, dtype, where)
-        with run.checkpoints.reading("best" if past.step is None else past.step) as (checkpoint, _):
-            return self._model(name, theirs, device, checkpoint / "policies" / past.policy)
-
-    def _loaded(self, source: str, device: str, dtype: torch.dtype, where: str) -> Model:
-        """The model of a source: as `load_model` knows it, or whole weights of a run's policy."""
-        if (past := past_policy(source)) is None:
-            return load_model(source, device=device, dtype=dtype, where=f"{where}.model")
-        run, theirs = _past(past, where)
-        if theirs.kind != "full":
-            raise ConfigError(f"{where}.model = '{source}' is {theirs.kind}, no whole model; kind = 'frozen' plays it")
-        with run.checkpoints.reading("best" if past.step is None else past.step) as (checkpoint, _):
-            folder = str(checkpoint / "policies" / past.policy)
-            return load_model(folder, device=device, dtype=dtype, where=f"{where}.model")
-
-    def _base(self, source: str, device: str, dtype: torch.dtype, where: str) -> Model:
-        """What adapters are put on: loaded once, however many there are. Its weights are never trained."""
-        key = source, device, dtype
-        if key not in self._bases:
-            self._bases[key] = self._loaded(source, device, dtype, where)
-            self._bases[key].net.requires_grad_(False)
-        return self._bases[key]
 
     def exactness(self) -> dict[str, str]:
         """What the same numbers rest on here: threads, devices, and the models that the policies began with."""
@@ -189,7 +110,7 @@ class TeamModels:
         """An engine that has one more policy: its weights from a folder, its template from `policy`."""
         if policy.kind == "remote":
             return self._engine(self.policies, {**self.remotes, name: self._afar(name, policy)})
-        return self._engine({**self.policies, name: self._policy(name, policy, folder)}, self.remotes)
+        return self._engine({**self.policies, name: self._make(name, policy, folder)}, self.remotes)
 
     def _engine(self, policies: Mapping[str, Policy], remotes: Mapping[str, RemotePolicy]) -> Hosted:
         engine = find("engine", self.config.names["engine"], Engine)(policies, self.config.engine)
@@ -226,37 +147,6 @@ def spending(run: Run) -> Iterator[str]:
             )
 
 
-def _templated(model: Model, where: str, file: str) -> Model:
-    """The model with a chat template of a file's, where one is named.
-
-    Raises:
-        ConfigError: the file is not there; or there is no template at all.
-    """
-    if file:
-        try:
-            template = Path(file).read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"{where}.chat_template = '{file}': this file cannot be read; name one that can"
-            ) from error
-        model.tokenizer = copy.deepcopy(model.tokenizer)  # a base's is everybody's
-        model.tokenizer.chat_template = template
-    if not model.tokenizer.chat_template:
-        raise ConfigError(
-            f"{where}.model: the tokenizer has no chat template; use an instruct model, or give {where}.chat_template"
-        )
-    return model
-
-
-def _past(past: Past, where: str) -> tuple[Run, PolicyConfig]:
-    """A run, and what it says of one of its policies."""
-    run = Run.open(past.run)
-    if past.policy not in run.config.policies:
-        there = ", ".join(run.config.policies)
-        raise ConfigError(f"{where}.model: {past.run} has no policy '{past.policy}'; it has {there}")
-    return run, run.config.policies[past.policy]
-
-
 def _named(device: torch.device) -> str:
     """A device with the name of its hardware."""
     if device.type == "cuda":
@@ -264,27 +154,18 @@ def _named(device: torch.device) -> str:
     return f"{device.type} {torch.backends.cpu.get_cpu_capability()}"
 
 
-def pick_device(wanted: str) -> str:
-    """The device a setting stands for.
-
-    Raises:
-        ConfigError: it is not there.
-    """
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if wanted == "auto":
-        return next(name for name, available in there.items() if available)
-    kind, _, number = wanted.partition(":")
-    if not there[kind] or (number and int(number) >= torch.cuda.device_count()):
-        raise ConfigError(f"device = '{wanted}', but there is no such device here; use 'auto' or 'cpu'")
-    return wanted
-
-
-def preview(config: Config) -> str:
+def preview(config: Config, old: Run | None = None) -> str:
     """A resolved config as a file, with remarks and what its models take; nothing is trained.
+
+    Args:
+        old: the run that would go on.
 
     Raises:
         CoterieError: what would stop the run at its beginning.
     """
+    config = pinned(config, old.config if old else None)
+    if old:
+        old.check_goes_on(config)
     pick_device(config.train.device)
     rehearse(config.environment, play_timeout_s=config.engine.play_timeout_s)
     remarks = "".join(f"# {remark}\n" for remark in config.remarks)

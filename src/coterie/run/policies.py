@@ -1,0 +1,204 @@
+"""A run's policies are made: whole models, adapters over bases that are loaded once, what other runs have learned."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from coterie.checks.families import check_family
+from coterie.config.settings import Config, PolicyConfig
+from coterie.errors import CheckpointError, ConfigError
+from coterie.learning.policy import Policy
+from coterie.models.adapters import adapted
+from coterie.models.load import Model, load_model
+from coterie.registry import Past, past_policy
+from coterie.run.folder import Run
+from coterie.seeds import seed_of
+
+
+class Policies:
+    """Makes the policies of one run."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._bases: dict[tuple[str, str, torch.dtype], Model] = {}
+
+    def make(self, name: str, policy: PolicyConfig, folder: Path | None = None) -> Policy:
+        """The policy of a checkpoint's folder, or else of the model that the config names.
+
+        To play, a checkpoint is enough: the model that the run began with may have gone. An adapter needs its base, and
+        what is frozen is where it was.
+
+        Raises:
+            ConfigError: a model or device is not there, or the model is of a family that cannot be run.
+        """
+        assert policy.kind != "remote", "a server's has no weights here"
+        device = pick_device(policy.device or self.config.train.device)
+        if device.startswith("cuda") and self.config.train.deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the first kernel is
+            torch.use_deterministic_algorithms(True, warn_only=True)  # a scan along rows has only one kernel
+        template = policy.chat_template if folder is None or policy.kind != "full" else ""  # a checkpoint has it
+        made = Policy(
+            name,
+            _templated(self._model(name, policy, device, folder), f"policies.{name}", template),
+            policy.kind,
+            template=policy.template,
+            thinking=policy.thinking,
+            system=policy.system,
+            optimizer=self.config.optimizer_of(name) if name in self.config.policies else self.config.optimizer,
+            dtype=self._dtype(policy),
+        )
+        check_family(made, trained=policy.kind != "frozen")
+        return made
+
+    def _dtype(self, policy: PolicyConfig) -> torch.dtype:
+        return getattr(torch, policy.dtype or self.config.train.dtype)
+
+    def _model(self, name: str, policy: PolicyConfig, device: str, folder: Path | None) -> Model:
+        where = f"policies.{name}"
+        if policy.kind == "frozen":
+            model = self._frozen(name, policy.model, device, self._dtype(policy))
+            model.net.requires_grad_(False)
+            return model
+        if policy.kind == "lora":
+            base = self._base(policy.model, device, self._dtype(policy), where)
+            seed = seed_of("lora", self.config.train.seed, name)
+            model = adapted(base, **policy.lora.model_dump(), seed=seed, source=policy.model, where=where)
+            if folder:
+                model.take(folder)
+            return model
+        if folder:
+            return load_model(str(folder), device=device, where=f"policy {name}")
+        return self._loaded(policy.model, device, torch.float32, where)
+
+    def _frozen(self, name: str, source: str, device: str, dtype: torch.dtype) -> Model:
+        """A model, or what a policy of a run was."""
+        past, where = past_policy(source), f"policies.{name}"
+        if past is None:
+            return load_model(source, device=device, dtype=dtype, where=f"{where}.model")
+        with _weights(past, where) as (theirs, folder):
+            if theirs.kind == "full":
+                return load_model(str(folder), device=device, dtype=dtype, where=f"{where}.model")
+            return self._model(name, theirs, device, folder)
+
+    def _loaded(self, source: str, device: str, dtype: torch.dtype, where: str) -> Model:
+        """The model of a source: as `load_model` knows it, or whole weights of a run's policy."""
+        if (past := past_policy(source)) is None:
+            return load_model(source, device=device, dtype=dtype, where=f"{where}.model")
+        with _weights(past, where) as (theirs, folder):
+            if theirs.kind != "full":
+                raise ConfigError(
+                    f"{where}.model = '{source}' is {theirs.kind}, no whole model; kind = 'frozen' plays it"
+                )
+            return load_model(str(folder), device=device, dtype=dtype, where=f"{where}.model")
+
+    def _base(self, source: str, device: str, dtype: torch.dtype, where: str) -> Model:
+        """What adapters are put on: loaded once, however many there are. Its weights are never trained."""
+        key = source, device, dtype
+        if key not in self._bases:
+            self._bases[key] = self._loaded(source, device, dtype, where)
+            self._bases[key].net.requires_grad_(False)
+        return self._bases[key]
+
+
+@contextmanager
+def _weights(past: Past, where: str) -> Iterator[tuple[PolicyConfig, Path]]:
+    """What a run says of one of its policies, and the folder of its weights."""
+    run, there = Run.open(past.run), f"{where}.model = '{past}'"
+    if past.policy not in run.config.policies:
+        raise ConfigError(f"{there}: {past.run} has no policy '{past.policy}'; it has {', '.join(run.config.policies)}")
+    try:
+        with run.checkpoints.reading("best" if past.step is None else past.step) as (checkpoint, _):
+            yield run.config.policies[past.policy], checkpoint / "policies" / past.policy
+    except CheckpointError as error:
+        reason, _, hint = str(error).partition("; ")
+        mend = hint if hint.startswith("there are") else "put it back from a copy"
+        raise ConfigError(f"{there}: {reason}; {mend}") from error
+
+
+def pinned(config: Config, before: Config | None = None) -> Config:
+    """The config with what other runs have learned as it is now: RUN/POLICY becomes RUN#STEP/POLICY, for good.
+
+    The run that it comes from keeps that checkpoint.
+
+    Args:
+        before: of the same run, when it began.
+
+    Raises:
+        ConfigError: a model names no policy of a run, though it looks as if it did.
+    """
+    policies = dict(config.policies)
+    for name, policy in config.policies.items():
+        if policy.kind == "remote":
+            continue
+        past = past_policy(policy.model)
+        if past is None:
+            _check_named(policy.model, f"policies.{name}.model")
+            continue
+        then = past_policy(before.policies[name].model) if before and name in before.policies else None
+        if past.step is None and then is not None and (then.run, then.policy) == (past.run, past.policy):
+            past = then
+        checkpoints, step = Run.open(past.run).checkpoints, past.step
+        if step is None:
+            with checkpoints.reading("best") as (_, progress):
+                step = progress.step
+        checkpoints.keep(step)
+        past = replace(past, step=step)
+        policies[name] = policy.model_copy(update={"model": str(past)})
+    return replace(config, policies=policies)
+
+
+def _check_named(model: str, where: str) -> None:
+    """Raises ConfigError: a model is named like a run's, and is none."""
+    folder = Path(model.split("#", maxsplit=1)[0])
+    if (folder / "checkpoints").is_dir() and (folder / "config.toml").is_file():
+        there = ", ".join(f"{model.split('#', maxsplit=1)[0]}#STEP/{name}" for name in Run.open(folder).config.policies)
+        raise ConfigError(f"{where} = '{model}' is a run; name one of its policies: {there}")
+    if "#" in model or (model.count("/") > 1 and not folder.is_absolute() and not folder.exists()):
+        raise ConfigError(
+            f"{where} = '{model}': there is no such folder here, and no such run; name a folder, RUN#STEP/POLICY or a "
+            "Hugging Face id"
+        )
+
+
+def _templated(model: Model, where: str, file: str) -> Model:
+    """The model with a chat template of a file's, where one is named.
+
+    Raises:
+        ConfigError: the file is not there; or there is no template at all.
+    """
+    if file:
+        try:
+            template = Path(file).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"{where}.chat_template = '{file}': this file cannot be read; name one that can"
+            ) from error
+        model.tokenizer = copy.deepcopy(model.tokenizer)  # a base's is everybody's
+        model.tokenizer.chat_template = template
+    if not model.tokenizer.chat_template:
+        raise ConfigError(
+            f"{where}.model: the tokenizer has no chat template; use an instruct model, or give {where}.chat_template"
+        )
+    return model
+
+
+def pick_device(wanted: str) -> str:
+    """The device a setting stands for.
+
+    Raises:
+        ConfigError: it is not there.
+    """
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if wanted == "auto":
+        return next(name for name, available in there.items() if available)
+    kind, _, number = wanted.partition(":")
+    if not there[kind] or (number and int(number) >= torch.cuda.device_count()):
+        raise ConfigError(f"device = '{wanted}', but there is no such device here; use 'auto' or 'cpu'")
+    return wanted
