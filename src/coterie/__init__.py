@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from coterie.kernel.tracker import Tracker
     from coterie.learning.loss import Loss
     from coterie.run.ablation import Ablation
+    from coterie.run.export import export
     from coterie.run.loaded import evaluate, load
     from coterie.run.sft import sft
     from coterie.run.train import train
@@ -49,6 +50,7 @@ _HOMES = {
     "Unavailable": "coterie.errors",
     "check": "coterie.checks.conformance",
     "evaluate": "coterie.run.loaded",
+    "export": "coterie.run.export",
     "load": "coterie.run.loaded",
     "load_config": "coterie.config.resolve",
     "seed_of": "coterie.seeds",
@@ -77,6 +79,7 @@ __all__ = [
     "Unavailable",
     "check",
     "evaluate",
+    "export",
     "load",
     "load_config",
     "seed_of",

@@ -9,27 +9,17 @@ import dataclasses
 import json
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from coterie.bench import BENCHES
+from coterie.commands import AsJson, RunFolder, Sets, looking, models, team_of, terminal
 from coterie.errors import nearest
 from coterie.kernel.safe import command, plain
 from coterie.report.evaluation import evaluation_json, evaluation_text
 from coterie.report.output import interrupted, kept_for_json, say, serve
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from coterie.run.loaded import Loaded
-
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-Sets = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one setting; may be repeated.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -95,7 +85,7 @@ def train(
     for remark in resolved.remarks:
         say(remark)
     try:
-        run = run_training(resolved, out, resume=resume, anyway=anyway, trackers=[Display(console=_console())])
+        run = run_training(resolved, out, resume=resume, anyway=anyway, trackers=[Display(console=terminal())])
     except Stop as stopped:  # typer would drop the error's message
         interrupted(str(stopped), 128 + stopped.number)
     say(f"done: {run.folder}")
@@ -105,7 +95,7 @@ def train(
         made = run.config.train.steps
         say(f"it had made its {made} steps before; for more: {run.resume_command} --set train.steps={2 * made}")
     if test:
-        with _console(stderr=True).status("playing test tasks, at the start and at the best checkpoint"):
+        with terminal(stderr=True).status("playing test tasks, at the start and at the best checkpoint"):
             figures = headline(run)
         say(str(figures))
     say(f"measure it on held-out tasks: {command('eval', run.folder)}")
@@ -158,7 +148,7 @@ def evaluate(
 
     if data is not None and split != "test":
         raise ConfigError(f"--data {data} is tested on; ask for it without --split {split}")
-    loaded, console = _loaded(run, step), _console(stderr=True)
+    loaded, console = team_of(run, step), terminal(stderr=True)
     for remark in loaded.use(data) if data is not None else ():
         console.print(remark, markup=False, highlight=False)
     if memory is not None:
@@ -224,7 +214,7 @@ def play(
         say(prompt)
         return typer.prompt(plain(f"{seat}"), default="", show_default=False)
 
-    loaded = _loaded(run, step)
+    loaded = team_of(run, step)
     say(f"{split} task {task}, played by the checkpoint of step {loaded.progress.step}")
     log = loaded.play(split, task, temperature=temperature, seats={seat: ask} if seat else None)  # pyright: ignore[reportArgumentType]
     say(log_text(log))
@@ -271,7 +261,7 @@ def report(
         Run.open(run)  # checked before torch is loaded, which takes seconds
     from coterie.report.gather import report as build
 
-    console = _console(stderr=True)
+    console = terminal(stderr=True)
     with console.status("reading") as status:
         text = build(runs, tasks=tasks, progress=status.update)
     write_whole(page, text, "choose another place with --out")
@@ -301,147 +291,16 @@ def show_memory(
     say(memory_text(progress.memory, opened.config.memory, role, queries))
 
 
-@app.command()
-def sft(
-    environment: Annotated[str, typer.Argument(metavar="ENV", help="An environment's name or FILE.py:Class.")],
-    out: Annotated[Path, typer.Option(help="The model folder to make.")],
-    model: Annotated[str | None, typer.Option(help="A model to go on from; default: a new small one.")] = None,
-    sets: Sets = None,
-) -> None:
-    """Build a starter from demonstrations: coterie sft plan_path --out my_starter --set sft.steps=500"""
-    from coterie.config.resolve import load_sft
-    from coterie.report.display import step_progress
-    from coterie.run.sft import sft as build
-
-    world, config, memory = load_sft(environment, sets or ())
-    from coterie.report.terminal import let_output_break
-
-    let_output_break()
-    with step_progress(_console(), config.steps) as progress:
-        built = build(world, out, config, source=model, memory=memory, progress=progress)
-    say(f"done: {out}, {built.size / 1e6:.2f} million parameters")
-
-
-@app.command(name="list")
-def list_names(
-    kind: Annotated[str | None, typer.Argument(help="environments, algorithms, losses, engines or trackers.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """List what there is: coterie list algorithms"""
-    from coterie.errors import ConfigError
-    from coterie.registry import PLURALS, summary
-
-    lists = {plural: name for name, plural in PLURALS.items()}
-    if kind is not None and kind not in lists:
-        raise ConfigError(f"unknown list '{kind}'{nearest(kind, lists)}; there are {', '.join(lists)}")
-    names = {plural: summary(name) for plural, name in lists.items() if kind in (None, plural)}
-    if as_json:
-        say(json.dumps(names))
-        return
-    for name, entries in names.items():
-        say(name)
-        for entry, text in entries.items():
-            say(f"  {entry:14} {text}")
-
-
-@app.command(name="data")
-def show_data(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="As environment.data: a file, hub:…, A -> B, a benchmark.")
-    ],
-    functions: Annotated[
-        bool, typer.Option(help="Problems alone that ask for a function, as code_pair takes.")
-    ] = False,
-    solutions: Annotated[bool, typer.Option(help="Try each row's own solution on its tests.")] = True,
-    sets: Sets = None,
-    as_json: AsJson = False,
-) -> None:
-    """Look at data: rows, splits, hashes, and what is left out and why: coterie data humaneval"""
-    from coterie.config.resolve import load_environment
-    from coterie.environments.coding.problems.base import ProgrammingTask
-
-    tables = {"name": "code_pair" if functions else "code", "data": name, "check_solutions": solutions}
-    world = load_environment({"environment": tables}, sets or ())
-    assert isinstance(world, ProgrammingTask)
-    data = world.problems()
-    say(json.dumps(data.summary()) if as_json else data.page())
-
-
-@app.command()
-def check(
-    target: Annotated[
-        str, typer.Argument(metavar="ENV|CONFIG", help="An environment's name, FILE.py:Class, or a TOML file.")
-    ],
-    sets: Sets = None,
-    tasks: Annotated[int, typer.Option(min=1, help="Tasks of each split to play.")] = 3,
-    decentralised: Annotated[
-        bool, typer.Option("--decentralised", help="And that no role is ever shown what another said.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Prove that an environment keeps its contract: coterie check my_env.py:MyEnv"""
-    from coterie.checks.conformance import check as prove
-    from coterie.config.resolve import load_config
-
-    config = load_config(target, sets or ())
-    limits = config.engine.model_dump(include={"call_timeout_s", "play_timeout_s"}, exclude_unset=True)
-    with kept_for_json(as_json):
-        report = prove(
-            config.environment, tasks=tasks, horizon=config.algorithm.reach, decentralised=decentralised, **limits
-        )
-    if as_json:
-        say(json.dumps({"ok": report.ok, "findings": [dataclasses.asdict(finding) for finding in report.findings]}))
-    else:
-        say(str(report))
-    raise typer.Exit(0 if report.ok else 1)
-
-
-@app.command()
-def doctor(as_json: AsJson = False) -> None:
-    """Look at this machine: versions, hardware, what can run: coterie doctor"""
-    from coterie.checks.doctor import examine
-
-    findings = examine()
-    if as_json:
-        say(json.dumps([dataclasses.asdict(finding) for finding in findings]))
-        return
-    area = ""
-    for finding in findings:
-        if finding.area != area:
-            area = finding.area
-            say(area)
-        advice = "" if finding.ok else f"; {finding.advice}"
-        say(f"  {'ok     ' if finding.ok else 'missing'} {finding.name:14} {finding.text}{advice}")
-
-
-@app.command()
-def bench(
-    name: Annotated[str, typer.Argument(help=f"One of {', '.join(BENCHES)}.")],
-    as_json: AsJson = False,
-) -> None:
-    """Measure: every figure in the docs comes from here: coterie bench rollout"""
-    from coterie.bench import run_bench
-    from coterie.report.terminal import let_output_break
-
-    let_output_break()
-    figures: dict[str, Any] = run_bench(name, say=None if as_json else lambda line: say(line, err=True))
-    say(json.dumps(figures) if as_json else "\n".join(f"{key}: {value}" for key, value in figures.items()))
-
-
-def _console(stderr: bool = False) -> Console:
-    from coterie.report.terminal import SafeConsole
-
-    return SafeConsole(stderr=stderr, highlight=False)
-
-
-def _loaded(run: Path, step: int | None) -> Loaded:
-    """A run's team; says where its environment is no longer the one that it was trained in."""
-    from coterie.run.loaded import load
-
-    loaded = load(run, step)
-    if loaded.changed:
-        say("coterie: the environment's files have changed since the run was trained", err=True)
-    return loaded
+for name, verb in {
+    "export": models.export,
+    "sft": models.sft,
+    "list": looking.list_names,
+    "data": looking.show_data,
+    "check": looking.check,
+    "doctor": looking.doctor,
+    "bench": looking.bench,
+}.items():
+    app.command(name=name)(verb)
 
 
 def main() -> None:

@@ -7,20 +7,22 @@ a forward and its backward.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib
 import itertools
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer
 
 from coterie.errors import CheckpointError, ConfigError, first_line, nearest
-from coterie.models.load import Model, fingerprint
+from coterie.models.load import Model, load_model
 
 FILE = "adapter_model.safetensors"
 
@@ -35,11 +37,6 @@ class Adapted(Model):
     adapter: Any = field(kw_only=True)
     base: Model = field(kw_only=True)
     source: str = field(kw_only=True)
-
-    @property
-    def origin(self) -> str:
-        """The base's, with its own template: an adapter begins as nothing."""
-        return fingerprint(replace(self.base, tokenizer=self.tokenizer))
 
     def weights(self) -> Mapping[str, torch.Tensor]:
         """The adapter's, under the names of PEFT's files."""
@@ -123,14 +120,38 @@ def adapted(
     with torch.random.fork_rng(devices=[base.device] if base.device.type == "cuda" else []):
         torch.manual_seed(seed)
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", FutureWarning)  # PEFT asks transformers by a name that is to go
+            with _quiet():
                 adapter = peft.get_peft_model(net, config)
         except ValueError as error:
             raise ConfigError(f"{where}.lora: no adapter fits this network: {first_line(error)}") from error
     adapter.eval()
     whole = {part.name: getattr(base, part.name) for part in fields(Model)}
     return Adapted(**{**whole, "net": net}, adapter=adapter, base=base, source=source)
+
+
+def merge(base: str, adapter: Path, out: Path) -> None:
+    """Writes a whole model, W + (alpha / rank) B A in place of W, from an adapter's folder.
+
+    Raises:
+        ConfigError: its base cannot be loaded, or PEFT is not installed.
+    """
+    model = load_model(base, where="the base")
+    try:
+        peft = _peft()
+    except ImportError as error:
+        raise ConfigError("to merge an adapter needs PEFT; install it: pip install 'coterie[lora]'") from error
+    with _quiet():
+        whole = peft.PeftModel.from_pretrained(model.net, adapter).merge_and_unload()
+    whole.save_pretrained(out)
+    AutoTokenizer.from_pretrained(adapter).save_pretrained(out)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """PEFT asks transformers by a name that is to go."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
 
 
 def _peft() -> Any:

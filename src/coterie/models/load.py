@@ -18,6 +18,7 @@ from transformers.utils.logging import disable_progress_bar
 from coterie.errors import CheckpointError, ConfigError, first_line
 from coterie.kernel.environment import STARTERS
 from coterie.models import hub
+from coterie.models.files import ADAPTER_CONFIG
 
 Head = Callable[[torch.Tensor], torch.Tensor]
 """Hidden states to logits."""
@@ -172,7 +173,15 @@ def load_model(source: str, *, device: str = "cpu", dtype: torch.dtype = torch.f
         raise ConfigError(f"{where} = '{source}': this folder does not exist; put it back, or name another model")
     name = str(folder) if folder.exists() else source
     if folder.is_dir() and not (folder / "config.json").exists():
-        raise ConfigError(f"{where} = '{source}': this folder holds no model (config.json is missing)")
+        adapter = (folder / ADAPTER_CONFIG).exists()
+        raise ConfigError(
+            f"{where} = '{source}': this folder holds "
+            + (
+                "an adapter: kind = 'lora' trains it, 'frozen' plays it"
+                if adapter
+                else "no model (config.json is missing)"
+            )
+        )
     try:
         if not folder.exists() and not hub.answers():  # otherwise the library tries each of its files five times
             name = snapshot_download(source, local_files_only=True)

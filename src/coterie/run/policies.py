@@ -12,14 +12,18 @@ from pathlib import Path
 import torch
 
 from coterie.checks.families import check_family
-from coterie.config.settings import Config, PolicyConfig
+from coterie.config.settings import Config, LoraConfig, PolicyConfig
 from coterie.errors import CheckpointError, ConfigError
 from coterie.learning.policy import Policy
 from coterie.models.adapters import adapted
+from coterie.models.files import adapter_config, base_of
 from coterie.models.load import Model, load_model
 from coterie.registry import Past, past_policy
 from coterie.run.folder import Run
 from coterie.seeds import seed_of
+
+ODD = ("use_dora", "use_rslora", "bias", "rank_pattern", "alpha_pattern", "modules_to_save", "layers_to_transform")
+"""Settings of adapters that we do not train, nor play."""
 
 
 class Policies:
@@ -63,25 +67,40 @@ class Policies:
     def _model(self, name: str, policy: PolicyConfig, device: str, folder: Path | None) -> Model:
         where = f"policies.{name}"
         if policy.kind == "frozen":
-            model = self._frozen(name, policy.model, device, self._dtype(policy))
+            model = self._frozen(name, policy, device)
             model.net.requires_grad_(False)
             return model
         if policy.kind == "lora":
-            base = self._base(policy.model, device, self._dtype(policy), where)
-            seed = seed_of("lora", self.config.train.seed, name)
-            model = adapted(base, **policy.lora.model_dump(), seed=seed, source=policy.model, where=where)
-            if folder:
-                model.take(folder)
-            return model
+            return self._adapted(name, policy, device, folder)
         if folder:
             return load_model(str(folder), device=device, where=f"policy {name}")
         return self._loaded(policy.model, device, torch.float32, where)
 
-    def _frozen(self, name: str, source: str, device: str, dtype: torch.dtype) -> Model:
-        """A model, or what a policy of a run was."""
-        past, where = past_policy(source), f"policies.{name}"
+    def _adapted(self, name: str, policy: PolicyConfig, device: str, folder: Path | None) -> Model:
+        """A new adapter over its base, or one that begins with an adapter's folder. folder: a checkpoint's."""
+        where, begun = f"policies.{name}", Path(policy.model)
+        theirs, lora = lora_of(begun), policy.lora
+        if theirs and (theirs.rank, theirs.alpha) != (lora.rank, lora.alpha):
+            raise ConfigError(
+                f"{where}.lora: the adapter in {begun} has rank = {theirs.rank} and alpha = {theirs.alpha:g}, not "
+                f"{lora.rank} and {lora.alpha:g}; set them so"
+            )
+        source = base_of(begun) or policy.model
+        base = self._base(source, device, self._dtype(policy), where)
+        seed = seed_of("lora", self.config.train.seed, name)
+        model = adapted(base, **lora.model_dump(), seed=seed, source=source, where=where)
+        if folder or theirs:
+            model.take(folder or begun)
+        return model
+
+    def _frozen(self, name: str, policy: PolicyConfig, device: str) -> Model:
+        """A model, an adapter's folder on its base, or what a policy of a run was."""
+        past, where = past_policy(policy.model), f"policies.{name}"
+        dtype = self._dtype(policy)
+        if past is None and (lora := lora_of(Path(policy.model))):
+            return self._adapted(name, policy.model_copy(update={"lora": lora}), device, None)
         if past is None:
-            return load_model(source, device=device, dtype=dtype, where=f"{where}.model")
+            return load_model(policy.model, device=device, dtype=dtype, where=f"{where}.model")
         with _weights(past, where) as (theirs, folder):
             if theirs.kind == "full":
                 return load_model(str(folder), device=device, dtype=dtype, where=f"{where}.model")
@@ -105,6 +124,22 @@ class Policies:
             self._bases[key] = self._loaded(source, device, dtype, where)
             self._bases[key].net.requires_grad_(False)
         return self._bases[key]
+
+
+def lora_of(folder: Path) -> LoraConfig | None:
+    """What an adapter's folder says of itself as settings; None where it is none.
+
+    Raises:
+        ConfigError: it is an adapter of another form.
+    """
+    config = adapter_config(folder)
+    if config is None:
+        return None
+    if odd := [key for key in ODD if config.get(key) not in (None, False, "none", {}, [])]:
+        raise ConfigError(f"{folder}: an adapter with {odd[0]} is not supported; merge it into its base")
+    targets = config.get("target_modules") or ()
+    names = () if isinstance(targets, str) else tuple(sorted({name.rpartition(".")[2] for name in targets}))
+    return LoraConfig(rank=config["r"], alpha=config["lora_alpha"], targets=names)
 
 
 @contextmanager

@@ -1,0 +1,38 @@
+"""Verbs of the command line, and what they share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coterie.report.output import say
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from coterie.run.loaded import Loaded
+
+Sets = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one setting; may be repeated.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+
+
+def terminal(stderr: bool = False) -> Console:
+    """Where people read."""
+    from coterie.report.terminal import SafeConsole
+
+    return SafeConsole(stderr=stderr, highlight=False)
+
+
+def team_of(run: Path, step: int | None) -> Loaded:
+    """A run's team; says where its environment is no longer the one that it was trained in."""
+    from coterie.run.loaded import load
+
+    loaded = load(run, step)
+    if loaded.changed:
+        say("coterie: the environment's files have changed since the run was trained", err=True)
+    return loaded

@@ -1,0 +1,115 @@
+"""Verbs that look: what there is, what is right, what this machine has, how fast it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Annotated, Any
+
+import typer
+
+from coterie.bench import BENCHES
+from coterie.commands import AsJson, Sets
+from coterie.errors import nearest
+from coterie.report.output import kept_for_json, say
+
+
+def list_names(
+    kind: Annotated[str | None, typer.Argument(help="environments, algorithms, losses, engines or trackers.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what there is: coterie list algorithms"""
+    from coterie.errors import ConfigError
+    from coterie.registry import PLURALS, summary
+
+    lists = {plural: name for name, plural in PLURALS.items()}
+    if kind is not None and kind not in lists:
+        raise ConfigError(f"unknown list '{kind}'{nearest(kind, lists)}; there are {', '.join(lists)}")
+    names = {plural: summary(name) for plural, name in lists.items() if kind in (None, plural)}
+    if as_json:
+        say(json.dumps(names))
+        return
+    for name, entries in names.items():
+        say(name)
+        for entry, text in entries.items():
+            say(f"  {entry:14} {text}")
+
+
+def show_data(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="As environment.data: a file, hub:…, A -> B, a benchmark.")
+    ],
+    functions: Annotated[
+        bool, typer.Option(help="Problems alone that ask for a function, as code_pair takes.")
+    ] = False,
+    solutions: Annotated[bool, typer.Option(help="Try each row's own solution on its tests.")] = True,
+    sets: Sets = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look at data: rows, splits, hashes, and what is left out and why: coterie data humaneval"""
+    from coterie.config.resolve import load_environment
+    from coterie.environments.coding.problems.base import ProgrammingTask
+
+    tables = {"name": "code_pair" if functions else "code", "data": name, "check_solutions": solutions}
+    world = load_environment({"environment": tables}, sets or ())
+    assert isinstance(world, ProgrammingTask)
+    data = world.problems()
+    say(json.dumps(data.summary()) if as_json else data.page())
+
+
+def check(
+    target: Annotated[
+        str, typer.Argument(metavar="ENV|CONFIG", help="An environment's name, FILE.py:Class, or a TOML file.")
+    ],
+    sets: Sets = None,
+    tasks: Annotated[int, typer.Option(min=1, help="Tasks of each split to play.")] = 3,
+    decentralised: Annotated[
+        bool, typer.Option("--decentralised", help="And that no role is ever shown what another said.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Prove that an environment keeps its contract: coterie check my_env.py:MyEnv"""
+    from coterie.checks.conformance import check as prove
+    from coterie.config.resolve import load_config
+
+    config = load_config(target, sets or ())
+    limits = config.engine.model_dump(include={"call_timeout_s", "play_timeout_s"}, exclude_unset=True)
+    with kept_for_json(as_json):
+        report = prove(
+            config.environment, tasks=tasks, horizon=config.algorithm.reach, decentralised=decentralised, **limits
+        )
+    if as_json:
+        say(json.dumps({"ok": report.ok, "findings": [dataclasses.asdict(finding) for finding in report.findings]}))
+    else:
+        say(str(report))
+    raise typer.Exit(0 if report.ok else 1)
+
+
+def doctor(as_json: AsJson = False) -> None:
+    """Look at this machine: versions, hardware, what can run: coterie doctor"""
+    from coterie.checks.doctor import examine
+
+    findings = examine()
+    if as_json:
+        say(json.dumps([dataclasses.asdict(finding) for finding in findings]))
+        return
+    area = ""
+    for finding in findings:
+        if finding.area != area:
+            area = finding.area
+            say(area)
+        advice = "" if finding.ok else f"; {finding.advice}"
+        say(f"  {'ok     ' if finding.ok else 'missing'} {finding.name:14} {finding.text}{advice}")
+
+
+def bench(
+    name: Annotated[str, typer.Argument(help=f"One of {', '.join(BENCHES)}.")],
+    as_json: AsJson = False,
+) -> None:
+    """Measure: every figure in the docs comes from here: coterie bench rollout"""
+    from coterie.bench import run_bench
+    from coterie.report.terminal import let_output_break
+
+    let_output_break()
+    figures: dict[str, Any] = run_bench(name, say=None if as_json else lambda line: say(line, err=True))
+    say(json.dumps(figures) if as_json else "\n".join(f"{key}: {value}" for key, value in figures.items()))

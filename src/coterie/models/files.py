@@ -1,0 +1,43 @@
+"""What a model's folder says of itself, read without torch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from coterie.errors import ConfigError
+
+ADAPTER_CONFIG = "adapter_config.json"
+"""What makes a folder one of PEFT's."""
+
+
+def adapter_config(folder: Path) -> dict[str, Any] | None:
+    """What an adapter's folder says; None where it is none.
+
+    Raises:
+        ConfigError: it is damaged.
+    """
+    file = folder / ADAPTER_CONFIG
+    if not file.is_file():
+        return None
+    try:
+        config = json.loads(file.read_bytes())
+        if not isinstance(config["base_model_name_or_path"], str):
+            raise TypeError("no base")
+        return config
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{file} is damaged, or names no base; put it back from a copy") from error
+
+
+def base_of(folder: Path) -> str | None:
+    """What an adapter rests on: a folder or a hub's id; None where the folder holds no adapter.
+
+    A base that was exported beside the adapter is found there when both have moved.
+    """
+    config = adapter_config(folder)
+    if config is None:
+        return None
+    base = config["base_model_name_or_path"]
+    beside = folder.parent / Path(base).name
+    return base if Path(base).is_dir() or not beside.is_dir() else str(beside)
