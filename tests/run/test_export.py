@@ -6,6 +6,7 @@ import json
 import shutil
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -110,16 +111,14 @@ def test_merged_it_is_a_whole_model(run, out, tmp_path):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # TRL's own
 def test_trl_trains_it_on(run, out, tmp_path):
-    pytest.importorskip("trl", reason="needs the extra oracles: pip install 'coterie[oracles]'")
-    from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer  # pyright: ignore[reportPrivateImportUsage]
-
-    settings = GRPOConfig(
+    trl: Any = pytest.importorskip("trl", reason="needs the extra oracles: pip install 'coterie[oracles]'")
+    datasets: Any = pytest.importorskip("datasets")
+    settings = trl.GRPOConfig(
         output_dir=str(tmp_path), per_device_train_batch_size=4, max_steps=1, num_generations=4, save_strategy="no",
         max_completion_length=4, report_to=[], use_cpu=True, bf16=False, activation_checkpointing=False,
     )  # fmt: skip
-    trainer = GRPOTrainer(
-        model=str(out / "whole"), args=settings, train_dataset=Dataset.from_list([{"prompt": "pick"}] * 4),
+    trainer = trl.GRPOTrainer(
+        model=str(out / "whole"), args=settings, train_dataset=datasets.Dataset.from_list([{"prompt": "pick"}] * 4),
         reward_funcs=lambda completions, **_: [float(len(text)) for text in completions],
     )  # fmt: skip
     assert torch.equal(logits(trainer.model.float()), ours(run, 2, "whole"))
