@@ -149,8 +149,8 @@ def test_an_installed_package_is_named_by_module_and_by_entry_point(package, tab
     ("table", "content", "message"),
     [
         ("engine", {"name": "vlm"}, "unknown engine 'vlm'; there are transformers, or FILE.py:Class"),
-        ("engine", {"rows": 0}, "engine.rows"),
-        ("engine", {"row": 1}, "unknown key 'engine.row'; did you mean 'rows'"),
+        ("engine", {"memory_gib": 0}, "engine.memory_gib"),
+        ("engine", {"memory": 1}, "unknown key 'engine.memory'; did you mean 'memory_gib'"),
         ("engine", {"name": "tests/toys.py:Agree"}, "has no class Agree that is a coterie.Engine"),
         ("loss", {"name": "gsop"}, "unknown loss 'gsop'; did you mean 'gspo'"),
         ("loss", {"epsilon_hi": 1.0}, "unknown key 'loss.epsilon_hi'; did you mean 'epsilon_high'"),

@@ -47,7 +47,7 @@ def train(
         bool, typer.Option("--test/--no-test", help="Play the held-out test tasks at the end, start and best.")
     ] = True,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the resolved config and what it needs; train nothing.")
+        bool, typer.Option("--dry-run", help="Print the resolved config, try one tiny step, and keep nothing.")
     ] = False,
 ) -> None:
     """Train a team: coterie train plan_path --set train.steps=200"""
@@ -70,9 +70,10 @@ def train(
         check_free(out)  # before torch is loaded, which takes seconds
     finished = old is not None and resolved.train.steps in old.checkpoints.steps()
     if dry_run:
-        from coterie.run.weights import preview
+        from coterie.report.planned import try_out
 
-        say(preview(resolved, old))
+        for text in try_out(resolved, old):
+            say(text)
         return
     from coterie.report.display import Display
     from coterie.report.terminal import let_output_break
@@ -292,6 +293,7 @@ def show_memory(
 
 
 for name, verb in {
+    "plan": models.plan,
     "export": models.export,
     "sft": models.sft,
     "list": looking.list_names,

@@ -39,7 +39,7 @@ def plain(folder: Path) -> type[Engine]:
     return find("engine", f"{file}:Plain", Engine)
 
 
-@pytest.fixture(params=["scripted", "transformers", "transformers, two rows", "of the docs", "remote"])
+@pytest.fixture(params=["scripted", "transformers", "transformers, one row at a time", "of the docs", "remote"])
 def engine(request, tmp_path) -> Iterator[Engine]:
     if request.param != "remote":
         yield made(request.param, tmp_path)
@@ -56,7 +56,9 @@ def made(name: str, folder: Path) -> Engine:
         case "of the docs":
             return plain(folder)(policies({"p": model}))
         case _:
-            return TransformersEngine(policies({"p": model}), TransformersConfig(rows=2 if "two" in name else 64))
+            return TransformersEngine(
+                policies({"p": model}), TransformersConfig(memory_gib=1e-6 if "one" in name else 1)
+            )
 
 
 def wordy(engine: Engine) -> bool:

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 import torch
 
-from coterie.engines.decoding import Row
+from coterie.engines.decoding import Decoder, Row
 from coterie.engines.transformers import TransformersConfig, TransformersEngine
 from coterie.kernel.engine import Request
 from coterie.kernel.episode import ChatMessage
@@ -58,7 +58,7 @@ def test_reported_logprobs_are_those_of_a_full_forward(ragged, temperature):
 
 def test_sampled_frequencies_match_the_exact_distribution():
     model = tiny(scale=6.0)
-    engine = engine_of(model, rows=4096)
+    engine = engine_of(model)
     prompt = prompts(1)[0]
     draws = 4000
     (answers,) = run(engine.generate([request(prompt, range(draws), max_tokens=1)]))
@@ -221,12 +221,13 @@ def test_bfloat16_samples_from_a_copy_that_sync_refreshes():
     assert {weight.dtype for weight in model.net.parameters()} == {torch.float32}
 
 
-def test_a_wave_larger_than_the_engines_rows_is_decoded_in_parts(monkeypatch):
+def test_a_wave_that_takes_more_than_the_engines_memory_is_decoded_in_parts(monkeypatch):
     model = tiny(scale=3.0)
-    engine, whole = engine_of(model, rows=3), engine_of(model)
+    three = Decoder(Policy("p", model)).costs.of(rows=3, prompts=2, longest=9, max_tokens=12)
+    engine, whole = engine_of(model, memory_gib=three / 2**30), engine_of(model)
     sizes, fill = [], engine._decoders["p"].fill
     monkeypatch.setattr(engine._decoders["p"], "fill", lambda rows: (sizes.append(len(rows)), fill(rows))[1])
-    wave = [request(prompt, [1, 2], key=at) for at, prompt in enumerate(prompts(4))]
+    wave = [request(prompt, [1, 2], key=at) for at, prompt in enumerate(prompts(4, ragged=False))]
     ids = [[sample.completion_ids for sample in group] for group in run(engine.generate(wave))]
     assert ids == [[sample.completion_ids for sample in group] for group in run(whole.generate(wave))]
     assert sizes == [3, 3, 2]

@@ -25,6 +25,7 @@ BENCHES = {
     "memory": "peak memory of a demo step",
     "methods": "the results of rae, reinforce_pp and gigpo beside mas_grpo, short trainings of plan_path",
     "neighbours": "what a program takes beside another run whose programs take all they can",
+    "plan": "what `coterie plan` predicts of a tiny step against what it takes",
     "notes": "selection rules with and without notes, short trainings of assistants",
     "plan_path": "the results table of plan_path: algorithms, seeds, intervals",
     "roles": "what plan_path loses with a role muted, swapped or replaced by its start",

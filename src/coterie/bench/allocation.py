@@ -112,7 +112,7 @@ def measure(start: str, pair: int) -> None:
 def _half(models: TeamModels, tasks: range, step: int) -> tuple[dict[str, torch.Tensor], int, float]:
     """The gradient of every policy from some tasks, with the replies and seconds it took."""
     config, began = models.config, time.perf_counter()
-    sampling = models.sampling(config.train.temperature)
+    sampling = models.config.sampling(config.train.temperature)
     play = Play(config.environment, config.team, models.engine, seed=1, step=step, sampling=sampling)
 
     async def collect() -> list[Any]:

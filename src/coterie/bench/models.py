@@ -10,17 +10,24 @@ from coterie.models.load import Model, load_model, prepare
 
 def medium() -> Model:
     """3.3 million parameters: 4 layers of width 256, 8 heads, 4 of them for keys and values."""
+    return random_qwen3(448, 256, 768, layers=4, heads=8, head_dim=32)
+
+
+def random_qwen3(
+    vocabulary: int, width: int, inner: int, *, layers: int, heads: int, kv_heads: int = 4, head_dim: int = 64
+) -> Model:
+    """A network of Qwen3's shape with random weights, and the starter's tokenizer."""
     torch.manual_seed(0)
     tokenizer = load_model("starter").tokenizer
     net = Qwen3ForCausalLM(
         Qwen3Config(
-            vocab_size=448,
-            hidden_size=256,
-            intermediate_size=768,
-            num_hidden_layers=4,
-            num_attention_heads=8,
-            num_key_value_heads=4,
-            head_dim=32,
+            vocab_size=vocabulary,
+            hidden_size=width,
+            intermediate_size=inner,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            num_key_value_heads=kv_heads,
+            head_dim=head_dim,
             max_position_embeddings=1024,
             tie_word_embeddings=True,
             pad_token_id=tokenizer.pad_token_id,

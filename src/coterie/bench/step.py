@@ -64,7 +64,7 @@ def _share(config: Config, environment: PlanPath | Any, steps: int, say: Say) ->
 
 def _step(config: Config, environment: PlanPath | Any, models: TeamModels, step: int, say: Say) -> float:
     began = time.perf_counter()
-    play = Play(environment, config.team, models.engine, seed=0, step=step, sampling=models.sampling(1.0))
+    play = Play(environment, config.team, models.engine, seed=0, step=step, sampling=models.config.sampling(1.0))
 
     groups: list[Group] = []
 

@@ -9,6 +9,7 @@ what still differs is refused. Of a large network a few layers are enough, one o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -115,7 +116,7 @@ def _sample(policy: Policy) -> list[Sampled]:
         for seed in range(SAMPLES)
     ]
     decoder = Decoder(replace(policy, dtype=_dtype(model)))
-    for batch in decoder.batches(rows, len(rows)):
+    for batch in decoder.batches(rows, math.inf):
         for _ in decoder.fill(batch):
             pass
     return rows

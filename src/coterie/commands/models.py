@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from coterie.commands import RunFolder, Sets, terminal
+from coterie.commands import AsJson, RunFolder, Sets, terminal
 from coterie.kernel.safe import command
-from coterie.report.output import say
+from coterie.report.output import kept_for_json, say
 
 
 def sft(
@@ -30,6 +31,30 @@ def sft(
     with step_progress(terminal(), config.steps) as progress:
         built = build(world, out, config, source=model, memory=memory, progress=progress)
     say(f"done: {out}, {built.size / 1e6:.2f} million parameters")
+
+
+def plan(
+    config: Annotated[str, typer.Argument(metavar="CONFIG", help="A TOML file, an environment's name, FILE.py:Class.")],
+    gpu: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Plan for this GPU instead of this machine, such as h100-80.")
+    ] = None,
+    sets: Sets = None,
+    as_json: AsJson = False,
+) -> None:
+    """Predict memory and time before a run starts: coterie plan configs/gpu/plan_path_qwen3.toml --gpu h100-80"""
+    from coterie.checks.machines import gpu as named
+    from coterie.config.resolve import load_config
+
+    resolved = load_config(config, sets or ())
+    machine = None if gpu is None else named(gpu)
+    from coterie.report.planned import as_data, planned_text
+    from coterie.run.plan import check_planned
+    from coterie.run.plan import plan as planned
+
+    with kept_for_json(as_json):
+        plans = planned(resolved, machine)
+    say(json.dumps(as_data(plans)) if as_json else "\n\n".join(map(planned_text, plans)))
+    check_planned(resolved, plans, machine)
 
 
 def export(

@@ -13,6 +13,7 @@ from coterie.config.toml import to_toml
 from coterie.engines.remote import RemoteConfig
 from coterie.kernel.engine import EngineConfig
 from coterie.kernel.environment import Environment, Settings
+from coterie.kernel.play import Sampling
 from coterie.kernel.team import Team
 from coterie.learning.loss import Loss
 from coterie.learning.optimizer import OptimizerConfig
@@ -214,6 +215,19 @@ class Config:
             OptimizerConfig.model_validate({**self.optimizer.model_dump(exclude_unset=True), **own})
             if own
             else self.optimizer
+        )
+
+    def sampling(self, temperature: float | None = None, top_p: float = 1.0) -> Sampling:
+        """How replies are drawn in this run. temperature: None: as in training, each policy at its own."""
+        own = {name: policy.temperature for name, policy in self.policies.items() if policy.temperature is not None}
+        return Sampling(
+            self.train.temperature if temperature is None else temperature,
+            top_p,
+            self.engine.max_tokens,
+            self.engine.call_timeout_s,
+            self.engine.play_timeout_s,
+            self.engine.front,
+            own if temperature is None else {},
         )
 
     def inert(self) -> dict[str, dict[str, str]]:

@@ -6,9 +6,10 @@ ended leave the batch. Log-probabilities are those of the distribution sampled.
 
 from __future__ import annotations
 
-import copy
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
 from random import Random
 from typing import Any
@@ -21,6 +22,36 @@ from coterie.kernel.episode import Sample, SampleFinish
 from coterie.kernel.stopping import cut
 from coterie.learning.distribution import inverse_cdf, log_distribution, nucleus
 from coterie.learning.policy import Policy
+from coterie.models.load import copied
+from coterie.models.memory import GIB, free_bytes
+from coterie.models.meter import Meter, at_once
+
+TRAINED_BYTES = 12
+"""Of a trained weight beside itself: its gradient and AdamW's two averages, in float32."""
+PROBES = 8, 16
+"""Tokens of two prompts whose difference says what a token takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Bytes that decoding takes.
+
+    token: in the cache of a row. row: of a row, whatever its length. prompt: of a token of a prompt, beside its cache,
+    while prompts are read.
+    """
+
+    token: int
+    row: int
+    prompt: int
+
+    def of(self, rows: int, prompts: int, longest: int, max_tokens: int) -> int:
+        """What a batch takes at most.
+
+        Args:
+            prompts: how many are distinct; all are as long as the longest.
+            max_tokens: of a reply.
+        """
+        return rows * (self.row + (longest + max_tokens) * self.token) + prompts * longest * self.prompt
 
 
 @dataclass(slots=True)
@@ -46,7 +77,7 @@ class Decoder:
         self.model = policy.model
         self.net: PreTrainedModel = policy.model.net
         if next(self.net.parameters()).dtype != policy.dtype:
-            self.net = _computing_in(policy.dtype, self.net)
+            self.net = copied(self.net, lambda weight: weight.to(policy.dtype))
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -56,13 +87,30 @@ class Decoder:
             for name, weight in self.net.state_dict().items():
                 weight.copy_(source[name])
 
-    def batches(self, rows: Sequence[Row], size: int) -> Iterator[list[Row]]:
-        """Rows that are decoded side by side, at most `size`: short prompts first, of one length where it must be."""
+    @cached_property
+    def costs(self) -> Costs:
+        """What decoding takes, found on two short prompts."""
+        return costs_of(self.net)
+
+    def batches(self, rows: Sequence[Row], memory: float) -> Iterator[list[Row]]:
+        """Rows that are decoded side by side: short prompts first, of one length where it must be.
+
+        Args:
+            memory: bytes that a batch may take; a row that takes more is alone.
+        """
         order = sorted(rows, key=lambda row: (len(row.request.prompt_ids), row.request.prompt_ids))
         together = [order] if self.model.pads else [list(same) for _, same in groupby(order, _prompt_tokens)]
         for some in together:
-            for start in range(0, len(some), size):
-                yield some[start : start + size]
+            batch: list[Row] = []
+            prompts, max_tokens = 0, 0
+            for row in some:
+                another = not batch or batch[-1].request.prompt_ids != row.request.prompt_ids
+                prompts, max_tokens = prompts + another, max(max_tokens, row.request.max_tokens)
+                if batch and self.costs.of(len(batch) + 1, prompts, _prompt_tokens(row), max_tokens) > memory:
+                    yield batch
+                    batch, prompts, max_tokens = [], 1, row.request.max_tokens
+                batch.append(row)
+            yield batch
 
     @torch.no_grad()
     def fill(self, rows: list[Row]) -> Iterator[None]:
@@ -109,6 +157,11 @@ class Decoder:
 
     def _choose(self, logits: torch.Tensor, rows: list[Row]) -> torch.Tensor:
         """The next token of each row, noted with its log-probability. Returns (R,)."""
+        size = at_once(logits.shape[-1])
+        parts = [self._chosen(logits[at : at + size], rows[at : at + size]) for at in range(0, len(rows), size)]
+        return torch.cat(parts)
+
+    def _chosen(self, logits: torch.Tensor, rows: list[Row]) -> torch.Tensor:
         temperatures = torch.tensor([row.request.temperature for row in rows], device=logits.device)[:, None]
         greedy = temperatures[:, 0] == 0
         distribution = log_distribution(logits, temperatures.masked_fill(temperatures == 0, 1.0), self.model.vocabulary)
@@ -156,15 +209,39 @@ class Decoder:
         )
 
 
-def _computing_in(dtype: torch.dtype, net: PreTrainedModel) -> PreTrainedModel:
-    """A copy of a network with its weights in another type; buffers, such as the angles of RoPE, stay as they are."""
-    changed = copy.deepcopy(net)
-    changed.to(dtype)  # pyright: ignore[reportArgumentType]
-    kept = dict(net.named_buffers())
-    for prefix, module in changed.named_modules():
-        for name, buffer in module.named_buffers(recurse=False):
-            buffer.data = kept[f"{prefix}.{name}".lstrip(".")].clone()
-    return changed
+@torch.no_grad()
+def costs_of(net: Any) -> Costs:
+    """What decoding with a network takes, found on two short prompts.
+
+    Args:
+        net: with numbers or without.
+    """
+    live, peak = list[int](), list[int]()
+    word = (getattr(net.config.get_text_config(), "pad_token_id", None) or 0) + 1  # of padding alone there is a warning
+    for tokens in PROBES:
+        with Meter(net.state_dict().values()) as meter:
+            cache = DynamicCache(config=net.config)
+            ids = torch.full((1, tokens), word, device=net.device)
+            logits = net(input_ids=ids, past_key_values=cache, logits_to_keep=1).logits
+            live.append(meter.live)
+            peak.append(meter.peak)
+            del cache, logits
+    more = PROBES[1] - PROBES[0]
+    token, prompt = (live[1] - live[0]) // more, (peak[1] - peak[0]) // more
+    return Costs(token, max(0, live[0] - token * PROBES[0]), max(0, prompt - token))
+
+
+def left_bytes(policies: Sequence[Policy]) -> int:
+    """What the training of policies will leave free on their devices; the least, where there are several."""
+    trained = dict.fromkeys((policy.device for policy in policies), 0)
+    for policy in policies:
+        trained[policy.device] += TRAINED_BYTES * sum(weight.numel() for weight in policy.model.trained)
+    return min(free_bytes(device) - taken for device, taken in trained.items())
+
+
+def budget_gib(left: int) -> float:
+    """Half of the bytes that are left, to a power of two, GiB; an eighth of one at least."""
+    return 2.0 ** math.floor(math.log2(max(left / 2, GIB / 8) / GIB))
 
 
 def _select(cache: DynamicCache, rows: torch.Tensor) -> None:

@@ -20,9 +20,11 @@ class TransformersConfig(EngineConfig):
     """How replies are sampled, by the embedded engine."""
 
     exact: ClassVar[bool] = True
+    found: ClassVar[tuple[str, ...]] = ("memory_gib",)
 
-    rows: int = Field(default=1024, ge=1)
-    """Samples decoded at once."""
+    memory_gib: float | None = Field(default=None, gt=0)
+    """GiB that prompts, caches and logits of what is decoded at once may take; the rest of a wave waits. None: half of
+    what training will leave free on the device when a run begins, to a power of two; the run's config keeps it."""
 
 
 class TransformersEngine(Engine):
@@ -32,9 +34,12 @@ class TransformersEngine(Engine):
 
     def __init__(self, policies: Mapping[str, Policy], config: EngineConfig | None = None) -> None:
         super().__init__(policies, config)
-        from coterie.engines.decoding import Decoder
+        from coterie.engines.decoding import Decoder, budget_gib, left_bytes
 
         self._decoders = {name: Decoder(policy) for name, policy in policies.items()}
+        assert isinstance(self.config, TransformersConfig)
+        if self.config.memory_gib is None and policies:
+            self.config = self.config.model_copy(update={"memory_gib": budget_gib(left_bytes(list(policies.values())))})
 
     async def sync(self, policy: str, version: int) -> None:
         """Takes over a policy's weights as they are now, under a new version number."""
@@ -46,10 +51,11 @@ class TransformersEngine(Engine):
         from coterie.engines.decoding import Row
 
         assert isinstance(self.config, TransformersConfig)
-        policy, size = requests[0].policy, self.config.rows
+        assert self.config.memory_gib is not None
+        policy, memory = requests[0].policy, int(self.config.memory_gib * 2**30)
         decoder, version = self._decoders[policy], self.versions[policy]
         rows = [Row(request, seed, Random(seed)) for request in requests for seed in request.seeds]
-        for batch in decoder.batches(rows, size):
+        for batch in decoder.batches(rows, memory):
             for _ in decoder.fill(batch):
                 if self.closing:
                     raise Unavailable("engine", "it is being closed")

@@ -51,6 +51,8 @@ class EngineConfig(Settings):
 
     exact: ClassVar[bool] = False
     """Whether the log-probabilities are the learner's own, up to the rounding of one arithmetic."""
+    found: ClassVar[tuple[str, ...]] = ()
+    """Settings that an engine finds for its machine where they are none; a run keeps what was found when it began."""
 
     front: FrontName = "waves"
     """waves: whatever waits is answered together, the same in every run; eager: a question leaves at once."""

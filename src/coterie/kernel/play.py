@@ -134,7 +134,7 @@ class Play:
             task,
             seed_of("episode", self._seed, self._step, task.id, episode),
             name=str(episode),
-            perform=self._perform,
+            perform=self.perform,
             watch=self._watch,
         )
 
@@ -257,7 +257,13 @@ class Play:
             stop=point.asked.stop,
         )
 
-    async def _perform(self, function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
+    async def perform(self, function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
+        """What a function given to `scene.call` returns, tried again where what it needs was not there.
+
+        Raises:
+            CallError: it failed.
+            Unavailable: what it needs is not there.
+        """
         self.budget.calls[function.__qualname__] += 1
         for _ in range(RETRIES):
             try:

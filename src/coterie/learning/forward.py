@@ -19,9 +19,7 @@ from coterie.learning.distribution import log_distribution
 from coterie.learning.loss import Tokens
 from coterie.learning.masks import attention_masks
 from coterie.models.load import Head, Model
-
-HEAD_CHUNK = 4096
-"""Tokens whose logits are in memory at once."""
+from coterie.models.meter import at_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +36,10 @@ class Layout:
     targets: torch.Tensor  # (N,)
     rows: tuple[Row, ...]
 
-    @property
-    def lengths(self) -> torch.Tensor:
-        """Trained tokens of each row, (R,)."""
-        return torch.tensor([len(row.completion_ids) for row in self.rows])
-
     def spread(self, values: Sequence[float], device: torch.device) -> torch.Tensor:
         """One number a row, repeated for each of its trained tokens, (N,) float32."""
-        return torch.tensor(values, dtype=torch.float32).repeat_interleave(self.lengths).to(device)
+        repeated = [value for value, row in zip(values, self.rows, strict=True) for _ in row.completion_ids]
+        return torch.tensor(repeated, dtype=torch.float32).to(device)
 
     def tokens(self, logprobs: torch.Tensor) -> Tokens:
         """What a loss is told.
@@ -53,13 +47,13 @@ class Layout:
         Args:
             logprobs: (N,), of the trained tokens.
         """
-        device, lengths = logprobs.device, self.lengths
+        device = logprobs.device
         return Tokens(
             logprobs=logprobs,
             old=torch.tensor([value for row in self.rows for value in row.rollout_logprobs], device=device),
             advantages=self.spread([row.advantage for row in self.rows], device),
-            rows=torch.arange(len(self.rows)).repeat_interleave(lengths).to(device),
-            lengths=lengths.to(device),
+            rows=torch.tensor([at for at, row in enumerate(self.rows) for _ in row.completion_ids], device=device),
+            lengths=torch.tensor([len(row.completion_ids) for row in self.rows], device=device),
         )
 
 
@@ -119,8 +113,9 @@ def score(model: Model, layout: Layout, dtype: torch.dtype) -> Scores:
 
     def read(hidden: torch.Tensor, head: Head) -> torch.Tensor:
         states = hidden.flatten(0, 1)[predictor]  # (N, H)
-        parts = zip(*(t.split(HEAD_CHUNK) for t in (states, targets, temperatures)), strict=True)
-        chunks = [_chunk(head, model.vocabulary, *part) for part in parts]
+        size = at_once(model.config.vocab_size)
+        parts = zip(*(tensor.split(size) for tensor in (states, targets, temperatures)), strict=True)
+        chunks = [_chunk(head, model.vocabulary, *part, again=len(states) > size) for part in parts]
         return torch.stack([torch.cat(tensors) for tensors in zip(*chunks, strict=True)])
 
     with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
@@ -130,9 +125,15 @@ def score(model: Model, layout: Layout, dtype: torch.dtype) -> Scores:
 
 
 def _chunk(
-    head: Head, vocabulary: int, states: torch.Tensor, targets: torch.Tensor, temperatures: torch.Tensor
+    head: Head,
+    vocabulary: int,
+    states: torch.Tensor,
+    targets: torch.Tensor,
+    temperatures: torch.Tensor,
+    *,
+    again: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """One chunk; its logits are made again in the backward pass instead of being kept."""
+    """One chunk. again: its logits are made again in the backward pass instead of being kept."""
 
     def compute(states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         distribution = log_distribution(head(states), temperatures[:, None], vocabulary)
@@ -144,6 +145,6 @@ def _chunk(
             steepness = (1 - 2 * logprobs.exp() + torch.einsum("nv,nv->n", shares, shares)).clamp(min=0).sqrt()
         return logprobs, entropy, steepness
 
-    if len(states) < HEAD_CHUNK:
-        return compute(states)
-    return checkpoint(compute, states, use_reentrant=False)  # pyright: ignore[reportReturnType]
+    if again:
+        return checkpoint(compute, states, use_reentrant=False)  # pyright: ignore[reportReturnType]
+    return compute(states)

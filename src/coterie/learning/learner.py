@@ -47,6 +47,17 @@ class Trainee:
         return self.policy.optimizer
 
 
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """A micro-batch's loss and what it was made of. reference: its log-probabilities, (N,), where the loss asks."""
+
+    layout: Layout
+    scores: Scores
+    tokens: Tokens
+    reference: torch.Tensor | None
+    loss: torch.Tensor
+
+
 class Learner(Protocol):
     """What turns a team's experience into other weights."""
 
@@ -196,8 +207,8 @@ class LocalLearner:
 
     def accumulate(self, name: str, rows: Sequence[Row], totals: _Totals | None = None) -> float:
         """Adds the gradient of rows to a policy's, micro-batch by micro-batch. Returns their loss."""
-        trainee, sums = self.trainees[name], totals or _Totals()
-        return sum(self._backward(trainee, batch, sums) for batch in self.microbatches(name, rows))
+        sums = totals or _Totals()
+        return sum(self._backward(name, batch, sums) for batch in self.microbatches(name, rows))
 
     def microbatches(self, name: str, rows: Sequence[Row]) -> list[list[Pack]]:
         """How a policy's rows are packed and split."""
@@ -208,13 +219,13 @@ class LocalLearner:
         budget = trainee.config.tokens_per_microbatch
         return microbatches(pack(rows, min(budget, PACK_PER_WIDTH * width)), budget)
 
-    def _backward(self, trainee: Trainee, batch: Sequence[Pack], totals: _Totals) -> float:
-        layout = lay_out(batch)
+    def forward(self, name: str, batch: Sequence[Pack]) -> Forward:
+        """The loss of a micro-batch, ready for its backward pass."""
+        trainee, layout = self.trainees[name], lay_out(batch)
         device = trainee.model.device
         if trainee.config.checkpointing:
             trainee.model.net.train()  # layers checkpoint in training mode only; dropout is off
         scores = score(trainee.model, layout, trainee.policy.dtype)
-        scores.logprobs.retain_grad()
         trainee.model.net.eval()
         tokens = layout.tokens(scores.logprobs)
         weights = layout.spread([row.token_weight for row in layout.rows], device)
@@ -222,10 +233,14 @@ class LocalLearner:
         if trainee.reference is not None:
             with torch.no_grad():
                 reference = score(trainee.reference, layout, trainee.policy.dtype).logprobs
-        loss = (weights * self.loss(tokens, reference)).sum()
-        loss.backward()
-        totals.add(self.loss, loss, layout, scores, tokens, reference)
-        return float(loss.detach())
+        return Forward(layout, scores, tokens, reference, (weights * self.loss(tokens, reference)).sum())
+
+    def _backward(self, name: str, batch: Sequence[Pack], totals: _Totals) -> float:
+        done = self.forward(name, batch)
+        done.scores.logprobs.retain_grad()
+        done.loss.backward()
+        totals.add(self.loss, done)
+        return float(done.loss.detach())
 
     def _refuse(self, name: str, rows: Sequence[Row], *, untouched: bool) -> None:
         """Finds the group that spoils the update, clears all gradients and stops."""
@@ -261,16 +276,9 @@ class _Totals:
         self.peaks: dict[str, float] = {}
         self.roles: dict[str, torch.Tensor] = {}
 
-    def add(
-        self,
-        loss: Loss,
-        total: torch.Tensor,
-        layout: Layout,
-        scores: Scores,
-        tokens: Tokens,
-        reference: torch.Tensor | None,
-    ) -> None:
-        self.loss += float(total.detach())
+    def add(self, loss: Loss, done: Forward) -> None:
+        layout, scores, tokens, reference = done.layout, done.scores, done.tokens, done.reference
+        self.loss += float(done.loss.detach())
         self.sequences += len(layout.rows)
         logprobs, entropy = scores.logprobs.detach(), scores.entropy
         moved = logprobs - tokens.old

@@ -117,7 +117,7 @@ class Model:
 
     def start(self) -> Model:
         """The model as it is now, for good: what a trained one is held to."""
-        return replace(self, net=copy.deepcopy(self.net).requires_grad_(False))
+        return replace(self, net=copied(self.net).requires_grad_(False))
 
     def read(self, ids: torch.Tensor, read: Read, **inputs: Any) -> torch.Tensor:
         """One forward of the whole network, in which `read` stands in the place of its output layer.
@@ -214,13 +214,13 @@ def prepare(net: PreTrainedModel, tokenizer: Any, where: str = "model") -> Model
         tokenizer=tokenizer,
         stop_ids=frozenset(ends),
         vocabulary=min(len(tokenizer), net.config.get_text_config().vocab_size),
-        context=_context(net.config.get_text_config()),
+        context=context_of(net.config.get_text_config()),
     )
     model.finish = _find_finish(model, where)
     return model
 
 
-def _context(config: Any) -> int:
+def context_of(config: Any) -> int:
     """Tokens of prompt and reply together; a network without positions has no limit of its own."""
     names = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
     return next((limit for name in names if (limit := getattr(config, name, None))), UNLIMITED)
@@ -276,6 +276,27 @@ def _find_finish(model: Model, where: str) -> Finish:
         f"{where}: models of the family '{model.family}' change their logits after the output layer in a way that is "
         "not known; it is not supported"
     )
+
+
+def copied(
+    net: PreTrainedModel,
+    weight: Callable[[torch.Tensor], torch.Tensor] = torch.clone,
+    buffer: Callable[[torch.Tensor], torch.Tensor] = torch.clone,
+    instead: dict[int, Any] | None = None,
+) -> PreTrainedModel:
+    """A network like another, whose tensors are made of that one's.
+
+    Args:
+        weight, buffer: what a weight becomes, and what does not count as one, such as the angles of RoPE.
+        instead: what each tensor has become, by id; networks that share weights share them in copies that share it.
+    """
+    instead = {} if instead is None else instead
+    for own in net.buffers():
+        instead.setdefault(id(own), buffer(own))
+    for own in net.parameters():
+        if id(own) not in instead:
+            instead[id(own)] = torch.nn.Parameter(weight(own.detach()), requires_grad=own.requires_grad)
+    return copy.deepcopy(net, dict(instead))
 
 
 def fingerprint(model: Model) -> str:

@@ -167,7 +167,7 @@ class Loaded:
             split=split,
             tasks=min(settings.tasks, there or settings.tasks) if tasks is None else tasks,
             sampled=sampled,
-            sampling=self.models.sampling(settings.temperature, settings.top_p),
+            sampling=self.config.sampling(settings.temperature, settings.top_p),
             seed=self.config.train.seed,
             seats=seats,
             recall=self.recall,
@@ -205,7 +205,7 @@ class Loaded:
             self.config.team,
             self.models.engine,
             seed=self.config.train.seed,
-            sampling=self.models.sampling(temperature),
+            sampling=self.config.sampling(temperature),
             seats=seats,
             recall=self.recall,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,12 +25,20 @@ from coterie.seeds import seed_of
 ODD = ("use_dora", "use_rslora", "bias", "rank_pattern", "alpha_pattern", "modules_to_save", "layers_to_transform")
 """Settings of adapters that we do not train, nor play."""
 
+KERNEL_CACHES = "LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+"""What says how many kernels PyTorch keeps that were made for one shape; 1,024 take a GiB, and rarely come again."""
+
 
 class Policies:
-    """Makes the policies of one run."""
+    """Makes the policies of one run.
 
-    def __init__(self, config: Config) -> None:
+    Args:
+        load: what loads a model, as `load_model` does.
+    """
+
+    def __init__(self, config: Config, load: Callable[..., Model] = load_model) -> None:
         self.config = config
+        self._load = load
         self._bases: dict[tuple[str, str, torch.dtype], Model] = {}
 
     def make(self, name: str, policy: PolicyConfig, folder: Path | None = None) -> Policy:
@@ -42,15 +50,31 @@ class Policies:
         Raises:
             ConfigError: a model or device is not there, or the model is of a family that cannot be run.
         """
-        assert policy.kind != "remote", "a server's has no weights here"
         device = pick_device(policy.device or self.config.train.device)
         if device.startswith("cuda") and self.config.train.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the first kernel is
             torch.use_deterministic_algorithms(True, warn_only=True)  # a scan along rows has only one kernel
-        template = policy.chat_template if folder is None or policy.kind != "full" else ""  # a checkpoint has it
-        made = Policy(
+        if device == "cpu" and self._dtype(policy) == torch.bfloat16:
+            for cache in KERNEL_CACHES:
+                os.environ.setdefault(cache, "64")
+        made = self.load(name, policy, device, folder)
+        check_family(made, trained=policy.kind != "frozen")
+        return made
+
+    def load(self, name: str, policy: PolicyConfig, device: str, folder: Path | None = None) -> Policy:
+        """As `make`, on a device that is there; nothing is tested.
+
+        Raises:
+            ConfigError: a model is not there.
+        """
+        assert policy.kind != "remote", "a server's has no weights here"
+        model = self._model(name, policy, device, folder)
+        if model.tokenizer is not None:  # of a shape alone there may be none
+            template = policy.chat_template if folder is None or policy.kind != "full" else ""  # a checkpoint has it
+            model = _templated(model, f"policies.{name}", template)
+        return Policy(
             name,
-            _templated(self._model(name, policy, device, folder), f"policies.{name}", template),
+            model,
             policy.kind,
             template=policy.template,
             thinking=policy.thinking,
@@ -58,8 +82,6 @@ class Policies:
             optimizer=self.config.optimizer_of(name) if name in self.config.policies else self.config.optimizer,
             dtype=self._dtype(policy),
         )
-        check_family(made, trained=policy.kind != "frozen")
-        return made
 
     def _dtype(self, policy: PolicyConfig) -> torch.dtype:
         return getattr(torch, policy.dtype or self.config.train.dtype)
@@ -73,7 +95,7 @@ class Policies:
         if policy.kind == "lora":
             return self._adapted(name, policy, device, folder)
         if folder:
-            return load_model(str(folder), device=device, where=f"policy {name}")
+            return self._load(str(folder), device=device, where=f"policy {name}")
         return self._loaded(policy.model, device, torch.float32, where)
 
     def _adapted(self, name: str, policy: PolicyConfig, device: str, folder: Path | None) -> Model:
@@ -89,7 +111,7 @@ class Policies:
         base = self._base(source, device, self._dtype(policy), where)
         seed = seed_of("lora", self.config.train.seed, name)
         model = adapted(base, **lora.model_dump(), seed=seed, source=source, where=where)
-        if folder or theirs:
+        if (folder or theirs) and model.device.type != "meta":  # a shape takes no numbers
             model.take(folder or begun)
         return model
 
@@ -100,22 +122,22 @@ class Policies:
         if past is None and (lora := lora_of(Path(policy.model))):
             return self._adapted(name, policy.model_copy(update={"lora": lora}), device, None)
         if past is None:
-            return load_model(policy.model, device=device, dtype=dtype, where=f"{where}.model")
+            return self._load(policy.model, device=device, dtype=dtype, where=f"{where}.model")
         with _weights(past, where) as (theirs, folder):
             if theirs.kind == "full":
-                return load_model(str(folder), device=device, dtype=dtype, where=f"{where}.model")
+                return self._load(str(folder), device=device, dtype=dtype, where=f"{where}.model")
             return self._model(name, theirs, device, folder)
 
     def _loaded(self, source: str, device: str, dtype: torch.dtype, where: str) -> Model:
         """The model of a source: as `load_model` knows it, or whole weights of a run's policy."""
         if (past := past_policy(source)) is None:
-            return load_model(source, device=device, dtype=dtype, where=f"{where}.model")
+            return self._load(source, device=device, dtype=dtype, where=f"{where}.model")
         with _weights(past, where) as (theirs, folder):
             if theirs.kind != "full":
                 raise ConfigError(
                     f"{where}.model = '{source}' is {theirs.kind}, no whole model; kind = 'frozen' plays it"
                 )
-            return load_model(str(folder), device=device, dtype=dtype, where=f"{where}.model")
+            return self._load(str(folder), device=device, dtype=dtype, where=f"{where}.model")
 
     def _base(self, source: str, device: str, dtype: torch.dtype, where: str) -> Model:
         """What adapters are put on: loaded once, however many there are. Its weights are never trained."""
@@ -160,7 +182,7 @@ def _weights(past: Past, where: str) -> Iterator[tuple[PolicyConfig, Path]]:
 def pinned(config: Config, before: Config | None = None) -> Config:
     """The config with what other runs have learned as it is now: RUN/POLICY becomes RUN#STEP/POLICY, for good.
 
-    The run that it comes from keeps that checkpoint.
+    The run that it comes from keeps that checkpoint. What the engine found for its machine at the beginning stays.
 
     Args:
         before: of the same run, when it began.
@@ -186,7 +208,11 @@ def pinned(config: Config, before: Config | None = None) -> Config:
         checkpoints.keep(step)
         past = replace(past, step=step)
         policies[name] = policy.model_copy(update={"model": str(past)})
-    return replace(config, policies=policies)
+    engine = config.engine
+    if before and before.names["engine"] == config.names["engine"]:
+        then = before.engine.model_dump(include=set(engine.found))
+        engine = engine.model_copy(update={key: value for key, value in then.items() if getattr(engine, key) is None})
+    return replace(config, policies=policies, engine=engine)
 
 
 def _check_named(model: str, where: str) -> None:

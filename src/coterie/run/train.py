@@ -42,6 +42,7 @@ from coterie.run.metrics import (
     selection_metrics,
     update_metrics,
 )
+from coterie.run.plan import check_fits
 from coterie.run.policies import pinned
 from coterie.run.records import Played, Progress
 from coterie.run.trackers import Trackers
@@ -130,7 +131,7 @@ def _learn(run: Run, models: TeamModels, progress: Progress, interrupts: Interru
     step, began = progress.step, time.perf_counter()
     recall = _recall(config, progress, seed_of(settings.seed, step), training=True)
     play = Play(config.environment, config.team, models.engine, seed=settings.seed, step=step,
-                sampling=models.sampling(), recall=recall)  # fmt: skip
+                sampling=config.sampling(), recall=recall)  # fmt: skip
     collected = _rollout(run, config, play, step)
     all_groups = [group for task in collected for group in task.collected.groups]
     groups = algorithm.select(all_groups, Random(seed_of("select", settings.seed, step)))
@@ -225,7 +226,9 @@ def _begin(out: str | Path | None, config: Config) -> Iterator[tuple[Run, TeamMo
     check_free(folder)
     rehearse(config.environment, play_timeout_s=config.engine.play_timeout_s)
     config = pinned(config)
+    check_fits(config)
     models = TeamModels(config, training=True, folder=folder)
+    config = models.config
     made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     run, progress = Run.create(folder, config, exactness(config) | models.exactness()), Progress()
     try:
@@ -330,7 +333,7 @@ def _validate(run: Run, models: TeamModels, progress: Progress) -> dict[str, flo
     tasks = config.train.eval_tasks
     with _bugs_kept(run, config.environment, "validation", range(tasks)):
         evaluation = evaluate_team(
-            config.environment, config.team, models.engine, tasks=tasks, sampling=models.sampling(1.0),
+            config.environment, config.team, models.engine, tasks=tasks, sampling=config.sampling(1.0),
             recall=_recall(config, progress), max_dropped_share=config.train.max_dropped_share,
         )  # fmt: skip
     if evaluation.success > progress.best_success:
@@ -347,7 +350,7 @@ def _mute(run: Run, models: TeamModels, progress: Progress) -> dict[str, float]:
     with _bugs_kept(run, config.environment, "validation", range(MUTE_TASKS)):
         before, *after = [
             evaluate_team(
-                config.environment, config.team, models.engine, tasks=MUTE_TASKS, sampling=models.sampling(1.0),
+                config.environment, config.team, models.engine, tasks=MUTE_TASKS, sampling=config.sampling(1.0),
                 seats=ablation.seats() if ablation else None, recall=_recall(config, progress),
                 max_dropped_share=config.train.max_dropped_share,
             )

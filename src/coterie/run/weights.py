@@ -5,23 +5,22 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from coterie.checks.rehearsal import rehearse
 from coterie.config.settings import Config, PolicyConfig
 from coterie.engines.remote import RemoteEngine, RemotePolicy, Server
 from coterie.engines.routed import RoutedEngine
 from coterie.kernel.engine import Engine
 from coterie.kernel.loops import Hosted
-from coterie.kernel.play import Sampling
 from coterie.learning.learner import Learner, LocalLearner
 from coterie.learning.policy import Policy
 from coterie.registry import find
 from coterie.run.folder import Run
-from coterie.run.policies import Policies, pick_device, pinned
+from coterie.run.policies import Policies
 
 KERNELS = ("MKL_CBWR",)
 """Variables of the environment that choose how a processor adds up."""
@@ -65,7 +64,10 @@ class TeamModels:
                 policy.model.take(checkpoint / "policies" / name)
                 file = checkpoint / "optimizers" / f"{name}.pt"
                 learner.load(name, torch.load(file, weights_only=True, map_location="cpu"))
+        if not training:  # to play, an engine finds anew what it finds for its machine
+            self.config = replace(config, engine=config.engine.model_copy(update=dict.fromkeys(config.engine.found)))
         self.engine = self._engine(self.policies, self.remotes)
+        self.config = replace(config, engine=self.engine.config)
 
     def exactness(self) -> dict[str, str]:
         """What the same numbers rest on here: threads, devices, and the models that the policies began with."""
@@ -91,20 +93,6 @@ class TeamModels:
                 self.trained, self.config.loss, train.steps, seed=train.seed, max_mismatch=train.max_mismatch
             )
         return self._learner
-
-    def sampling(self, temperature: float | None = None, top_p: float = 1.0) -> Sampling:
-        """How replies are drawn in this run. temperature: None: as in training, each policy at its own."""
-        config, engine = self.config, self.config.engine
-        own = {name: policy.temperature for name, policy in config.policies.items() if policy.temperature is not None}
-        return Sampling(
-            config.train.temperature if temperature is None else temperature,
-            top_p,
-            engine.max_tokens,
-            engine.call_timeout_s,
-            engine.play_timeout_s,
-            engine.front,
-            own if temperature is None else {},
-        )
 
     def engine_with(self, name: str, policy: PolicyConfig, folder: Path) -> Hosted:
         """An engine that has one more policy: its weights from a folder, its template from `policy`."""
@@ -152,36 +140,3 @@ def _named(device: torch.device) -> str:
     if device.type == "cuda":
         return f"cuda {torch.cuda.get_device_name(device)}"
     return f"{device.type} {torch.backends.cpu.get_cpu_capability()}"
-
-
-def preview(config: Config, old: Run | None = None) -> str:
-    """A resolved config as a file, with remarks and what its models take; nothing is trained.
-
-    Args:
-        old: the run that would go on.
-
-    Raises:
-        CoterieError: what would stop the run at its beginning.
-    """
-    config = pinned(config, old.config if old else None)
-    if old:
-        old.check_goes_on(config)
-    pick_device(config.train.device)
-    rehearse(config.environment, play_timeout_s=config.engine.play_timeout_s)
-    remarks = "".join(f"# {remark}\n" for remark in config.remarks)
-    return remarks + config.toml() + "\n".join(map(_size, TeamModels(config).policies.values()))
-
-
-def _size(policy: Policy) -> str:
-    """A line of TOML comment: a policy's parameters, and the memory that they take.
-
-    What is trained has a gradient and AdamW's two averages beside its weights, all in float32; activations come on top.
-    """
-    weights = list(policy.model.net.parameters())
-    trained = sum(weight.numel() for weight in weights if weight.requires_grad)
-    taken = sum(weight.numel() * weight.element_size() for weight in weights) + 12 * trained
-    shared = ", its base once for all that share it" if policy.kind == "lora" else ""
-    return (
-        f"# policy {policy.name}: {policy.model.size / 1e6:.2f} million parameters, {trained / 1e6:.2f} trained, "
-        f"{taken / 2**30:.2f} GiB{shared} and activations"
-    )

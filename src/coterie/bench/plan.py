@@ -1,0 +1,90 @@
+"""What `coterie plan` predicts of a tiny step against what it takes, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from coterie.bench import Say
+from coterie.bench.models import random_qwen3
+from coterie.models.load import save_model
+
+SIZES = {
+    "1M": (512, 128, 384, 4, 4),
+    "30M": (4096, 512, 1536, 8, 8),
+    "135M": (32_768, 768, 2304, 16, 12),
+    "0.6B": (151_936, 1024, 3072, 28, 16),
+}
+"""Of random networks in Qwen3's shape: tokens, width, inner width, layers, heads; the last is Qwen3-0.6B's."""
+WAYS = [(kind, dtype) for kind in ("full", "lora") for dtype in ("float32", "bfloat16")]
+LARGE = [("lora", "bfloat16")]
+"""What the largest is tried in."""
+SCRIPT = """
+import json, sys
+from coterie import load_config
+from coterie.run.dry import dry_run
+done = dry_run(load_config("plan_path", json.loads(sys.argv[1])), tasks=1)
+(plan,), (measured,) = done.plans, done.measured
+print(json.dumps({"predicted": plan.peak, "measured": measured}))
+"""
+PAGE = Path("docs/results/plan.md")
+GIB = 1 << 30
+
+
+def run(say: Say) -> dict[str, Any]:
+    """Ratios of predicted to measured; the table is written where the docs are."""
+    figures: dict[str, Any] = {}
+    rows: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for size, (vocabulary, width, inner, layers, heads) in SIZES.items():
+            large = size == "0.6B"
+            model = random_qwen3(
+                vocabulary,
+                width,
+                inner,
+                layers=layers,
+                heads=heads,
+                kv_heads=8 if large else 4,
+                head_dim=128 if large else 64,
+            )
+            save_model(model, Path(folder) / size)
+            parameters = model.size
+            del model
+            for kind, dtype in LARGE if large else WAYS:
+                say(f"{size} {kind} {dtype}")
+                done = _dry(f"{folder}/{size}", kind, dtype)
+                ratio = done["predicted"] / done["measured"]
+                figures[f"{size} {kind} {dtype}"] = round(ratio, 3)
+                rows.append(
+                    f"| {parameters / 1e6:,.1f} M | {kind} | {dtype} | {done['predicted'] / GIB:.2f} | "
+                    f"{done['measured'] / GIB:.2f} | {ratio:.2f} |"
+                )
+                say(rows[-1])
+    if PAGE.parent.is_dir():
+        PAGE.write_text("\n".join([*HEAD, *rows]) + "\n", encoding="utf-8")
+    return figures
+
+
+def _dry(model: str, kind: str, dtype: str) -> dict[str, int]:
+    sets = [f"policies.{policy}.{key}={value}" for policy in ("scout", "pilot")
+            for key, value in (("model", model), ("kind", kind))]  # fmt: skip
+    sets += [f"train.dtype={dtype}", "optimizer.tokens_per_microbatch=2048"]
+    command = [sys.executable, "-c", SCRIPT, json.dumps(sets)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+HEAD = [
+    "# Results: what is planned, and what is taken",
+    "",
+    "Written by `coterie bench plan`. The peak of a process that plays one task of plan_path with a network a role and "
+    "updates both twice, against what `coterie plan` predicts of just that, GiB. Networks have Qwen3's shape and random "
+    "weights, adapters rank 32; two threads of a processor; what Python and its libraries take is in both.",
+    "",
+    "| parameters | kind | type | predicted | measured | ratio |",
+    "|---|---|---|---|---|---|",
+]

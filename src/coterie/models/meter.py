@@ -1,0 +1,61 @@
+"""What a computation takes of memory: counted from the tensors that it makes, whatever device they are on.
+
+Tensors without numbers, as those of `shapes`, count like others: so a network that fits nowhere here can be measured.
+Nothing is known of what a library's own kernels take for a moment, nor of what an allocator cannot give again.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+LARGEST_LOGITS = 1 << 28
+"""Bytes of logits, in float32, that are looked at at once: those of more tokens are taken in parts."""
+
+
+def at_once(vocabulary: int) -> int:
+    """Tokens whose logits are looked at at once."""
+    return max(1, LARGEST_LOGITS // (4 * vocabulary))
+
+
+def storage_of(tensor: torch.Tensor) -> tuple[int, int]:
+    """What names the memory that a tensor looks into, as long as that is there, and its bytes."""
+    storage = tensor.untyped_storage()
+    return storage._cdata, storage.nbytes()  # noqa: SLF001  (a tensor without numbers has no address)
+
+
+class Meter(TorchDispatchMode):
+    """Counts, while it is entered, the bytes of all tensors that are made.
+
+    live: of those that are there now. peak: the most that were there at one time.
+
+    Args:
+        known: tensors that were there before: what looks into them is not counted.
+    """
+
+    def __init__(self, known: Iterable[torch.Tensor] = ()) -> None:
+        super().__init__()
+        self.live = 0
+        self.peak = 0
+        self._sizes: dict[int, int] = {storage_of(tensor)[0]: 0 for tensor in known}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        tree_map_only(torch.Tensor, self._count, made)
+        return made
+
+    def _count(self, tensor: torch.Tensor) -> None:
+        key, size = storage_of(tensor)
+        if key not in self._sizes:
+            self._sizes[key] = size
+            self.live += size
+            self.peak = max(self.peak, self.live)
+            weakref.finalize(tensor.untyped_storage(), self._forget, key)
+
+    def _forget(self, storage: int) -> None:
+        self.live -= self._sizes.pop(storage)

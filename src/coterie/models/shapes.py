@@ -1,0 +1,118 @@
+"""Models as shapes: everything of a network but its numbers, so that what fits nowhere here can be looked at.
+
+Only a model's config is read, from a folder or the hub. Where the hub cannot be reached, the shapes of a few published
+models are known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PretrainedConfig, Qwen3Config
+
+from coterie.errors import ConfigError, first_line
+from coterie.kernel.environment import STARTERS
+from coterie.models import hub
+from coterie.models.adapters import Adapted
+from coterie.models.load import Model, context_of, copied, starter_folder
+
+M = TypeVar("M", bound=Model)
+
+QWEN3: dict[str, tuple[int, int, int, int]] = {
+    "Qwen/Qwen3-0.6B": (1024, 3072, 28, 16),
+    "Qwen/Qwen3-1.7B": (2048, 6144, 28, 16),
+    "Qwen/Qwen3-4B": (2560, 9728, 36, 32),
+    "Qwen/Qwen3-4B-Instruct-2507": (2560, 9728, 36, 32),
+    "Qwen/Qwen3-8B": (4096, 12288, 36, 32),
+}
+"""Width, width of the feed-forward part, layers and heads of models as their publisher's configs have them."""
+
+
+class Shapes:
+    """Loads models without their numbers; `mode` is entered to compute with what `counted` makes of them."""
+
+    def __init__(self) -> None:
+        self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self._read: dict[str, tuple[PretrainedConfig, Any]] = {}
+        self._made: list[Model] = []
+        self._instead: dict[int, Any] = {}
+
+    def load(self, source: str, *, device: str = "cpu", dtype: torch.dtype = torch.float32, where: str) -> Model:
+        """The model of a source, as `load_model` knows it; its tokenizer is None where there is none here.
+
+        Args:
+            device: ignored: what is counted is the same on each.
+
+        Raises:
+            ConfigError: its config is not here, and cannot be had.
+        """
+        if source not in self._read:
+            self._read[source] = _read(source, where)
+        config, tokenizer = self._read[source]
+        try:
+            with torch.device("meta"):
+                net: Any = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)
+        except (ValueError, RuntimeError, KeyError) as error:
+            raise ConfigError(
+                f"{where} = '{source}': it is no causal language model that is known here ({first_line(error)})"
+            ) from error
+        text = config.get_text_config()
+        return Model(
+            net=net.eval(),
+            tokenizer=tokenizer,
+            stop_ids=frozenset(),
+            vocabulary=text.vocab_size if tokenizer is None else min(len(tokenizer), text.vocab_size),
+            context=context_of(text),
+        )
+
+    def counted(self, model: M) -> M:
+        """A model that computes, without numbers; models that share weights share them still."""
+        self._made.append(model)  # a tensor that has gone would leave its number to another
+        with self.mode:
+            net = copied(model.net, _empty, _empty, self._instead)
+        if isinstance(model, Adapted):
+            return replace(model, net=net, base=self.counted(model.base))
+        return replace(model, net=net)
+
+
+def _empty(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+
+
+def _read(source: str, where: str) -> tuple[PretrainedConfig, Any]:
+    """A model's config, and its tokenizer where that is here."""
+    folder = starter_folder(source) if source in STARTERS else Path(source)
+    afar = not folder.is_dir() and not hub.answers()
+    name = str(folder) if folder.is_dir() else source
+    try:
+        config = AutoConfig.from_pretrained(name, local_files_only=afar, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        if source in QWEN3:
+            return _published(source), None
+        raise ConfigError(
+            f"{where} = '{source}': what shape it has cannot be read ({first_line(error).split('. ')[0]}); give a "
+            f"folder with its config.json, or fetch that where the hub can be reached: hf download {source} config.json"
+        ) from error
+    try:
+        return config, AutoTokenizer.from_pretrained(name, local_files_only=afar, trust_remote_code=False)
+    except (OSError, ValueError, KeyError):
+        return config, None
+
+
+def _published(source: str) -> PretrainedConfig:
+    width, inner, layers, heads = QWEN3[source]
+    return Qwen3Config(
+        vocab_size=151_936,
+        hidden_size=width,
+        intermediate_size=inner,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=8,
+        head_dim=128,
+        max_position_embeddings=262_144 if source.endswith("2507") else 40_960,
+        tie_word_embeddings=width < 4096,
+    )

@@ -1,0 +1,100 @@
+"""What a run will take, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from coterie.config.settings import Config
+from coterie.models.memory import GIB
+from coterie.run.dry import DryRun, dry_run, resolved
+from coterie.run.folder import Run
+from coterie.run.measured import KINDS, Share
+from coterie.run.plan import Plan, check_planned, plan
+
+
+def try_out(config: Config, old: Run | None = None) -> Iterator[str]:
+    """A config as the run would keep it, what it would take, and one tiny step: TOML, of which all the rest is comment.
+
+    Args:
+        old: the run that would go on.
+
+    Raises:
+        CoterieError: what would stop the run at its beginning.
+    """
+    config = resolved(config, old)
+    yield _comment("\n".join(config.remarks)) + config.toml()
+    plans = plan(config)
+    yield _comment("\n\n".join(map(planned_text, plans)))
+    check_planned(config, plans)
+    if any(policy.kind == "remote" for policy in config.policies.values()):
+        yield _comment("no step was tried: a server plays in it, and may want to be paid")
+    else:
+        yield _comment(dry_text(dry_run(config)))
+
+
+def _comment(text: str) -> str:
+    return "".join(f"# {line}".rstrip() + "\n" for line in text.splitlines())
+
+
+def planned_text(plan: Plan) -> str:
+    """A device's plan: whether it fits, and each policy's part."""
+    when = "while policies learn" if plan.learning > plan.sampling else "while policies are sampled from"
+    lines = [
+        f"{plan.machine.name}: {plan.peak / GIB:.2f} of {plan.machine.memory / GIB:.1f} GiB at the peak, {when}; "
+        + ("it fits" if plan.fits else "it does not fit"),
+        "",
+        _row("", [share.policy for share in plan.shares]),
+        _row("kind", [share.kind for share in plan.shares]),
+        _row("model", [share.model.rpartition("/")[2] for share in plan.shares]),
+        _row("million parameters", [f"{share.parameters / 1e6:,.2f}" for share in plan.shares]),
+        _row("of these trained", [f"{share.trained / 1e6:,.2f}" for share in plan.shares]),
+        *(
+            _row(f"GiB {label}", [f"{share.memory.get(kind, 0) / GIB:.3g}" for share in plan.shares])
+            for kind, label in KINDS.items()
+        ),
+        _row("s sampling, at most", [_seconds(share.rollout_s) for share in plan.shares]),
+        _row("s learning, at most", [_seconds(share.update_s) for share in plan.shares]),
+        "",
+        f"{plan.process / GIB:.2f} GiB are the process's own; seconds are a rough estimate, of one step.",
+    ]
+    return "\n".join([*lines, *(f"{remark}." for remark in plan.remarks)])
+
+
+def dry_text(done: DryRun) -> str:
+    """What a tiny step took, against what was planned of it."""
+    lines = [
+        f"a tiny step, {done.tasks} tasks with replies as they came: {done.rollout_s:.1f} s sampling, "
+        f"{done.update_s:.1f} s learning"
+    ]
+    lines += [
+        f"{plan.machine.name}: {measured / GIB:.2f} GiB at the peak, {plan.peak / GIB:.2f} planned of it"
+        for plan, measured in zip(done.plans, done.measured, strict=True)
+    ]
+    return "\n".join(lines)
+
+
+def as_data(plans: Sequence[Plan]) -> list[dict[str, object]]:
+    """Plans as plain data, bytes and seconds."""
+    return [
+        {
+            "device": plan.machine.name, "memory": plan.machine.memory, "fits": plan.fits, "sampling": plan.sampling,
+            "learning": plan.learning, "process": plan.process, "remarks": list(plan.remarks),
+            "policies": {share.policy: _share(share) for share in plan.shares},
+        }
+        for plan in plans
+    ]  # fmt: skip
+
+
+def _share(share: Share) -> dict[str, object]:
+    return {
+        "kind": share.kind, "model": share.model, "parameters": share.parameters, "trained": share.trained,
+        "memory": dict(share.memory), "rollout_s": share.rollout_s, "update_s": share.update_s,
+    }  # fmt: skip
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f}" if seconds < 100 else f"{seconds:,.0f}"
+
+
+def _row(title: str, cells: Sequence[str]) -> str:
+    return f"{title:22}" + "".join(f"{cell[-15:]:>16}" for cell in cells)

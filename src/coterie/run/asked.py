@@ -1,0 +1,161 @@
+"""What a step asks of each policy, found without any model: roles say nothing sensible, at full length.
+
+Nothing outside is run: an episode ends at its first call, and what would be asked after it is not known.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from coterie.config.settings import Config
+from coterie.errors import Unavailable
+from coterie.kernel.engine import Engine, Request
+from coterie.kernel.episode import LoggedPrompt, Sample, text_of
+from coterie.kernel.group import Collected
+from coterie.kernel.loops import drive
+from coterie.kernel.play import Play, Sampling
+from coterie.kernel.scene import JSON
+from coterie.learning.policy import Policy
+
+LETTERS = 3
+"""Of a token, where there is no tokenizer to ask; English has about four, grids and programs fewer."""
+WORD = "la "
+TASKS = 2
+"""Tasks of a step that are played; the others ask as much."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """What some tasks of a step ask of each policy.
+
+    tasks: how many. waves: questions that are answered side by side. samples: replies that it learns from. cut: whether
+    an episode ended at a call.
+    """
+
+    tasks: int
+    waves: dict[str, list[list[Request]]] = field(default_factory=dict[str, list[list[Request]]])
+    samples: dict[str, list[Sample]] = field(default_factory=dict[str, list[Sample]])
+    cut: bool = False
+
+
+class Estimate(Engine):
+    """Answers everything with as much as may be said, and keeps what it was asked."""
+
+    def __init__(self, policies: Mapping[str, Policy], config: Config) -> None:
+        super().__init__(policies, config.engine)
+        self.asked = Asked(min(TASKS, config.train.tasks_per_step))
+
+    def render(self, policy: str, role: str, prompt: LoggedPrompt) -> tuple[int, ...]:
+        """A prompt's tokens; where there is no tokenizer here, as many as its letters make likely."""
+        model = self.policies.get(policy)
+        if model is not None and model.tokenizer is not None:
+            return super().render(policy, role, prompt)
+        text = text_of(prompt)
+        return tuple(zlib.crc32(text[at : at + LETTERS].encode()) % 1000 for at in range(0, len(text), LETTERS))
+
+    def context(self, policy: str) -> int:
+        """The model's; of a server it is not known."""
+        return super().context(policy) if policy in self.policies else 1 << 30
+
+    async def generate(self, requests: Sequence[Request]) -> list[tuple[Sample, ...]]:
+        """Replies as long as they may be."""
+        self.asked.waves.setdefault(requests[0].policy, []).append(list(requests))
+        return [tuple(self.answer(request, seed) for seed in request.seeds) for request in requests]
+
+    def answer(self, request: Request, seed: int) -> Sample:
+        """A reply as long as it may be."""
+        size = request.max_tokens
+        return Sample(
+            role=request.role,
+            policy=request.policy,
+            version=0,
+            prompt_ids=request.prompt_ids,
+            completion_ids=tuple(Random(seed).choices(range(100), k=size)),
+            logprobs=(0.0,) * size,
+            finish="length",
+            text=WORD * size,
+            seed=seed,
+            temperature=request.temperature,
+        )
+
+
+class Noted(Engine):
+    """An engine that keeps what it was asked and what it said."""
+
+    def __init__(self, engine: Engine, tasks: int) -> None:
+        super().__init__(engine.policies, engine.config)
+        self.engine = engine
+        self.asked = Asked(tasks)
+
+    def render(self, policy: str, role: str, prompt: LoggedPrompt) -> tuple[int, ...]:
+        """The engine's."""
+        return self.engine.render(policy, role, prompt)
+
+    def context(self, policy: str) -> int:
+        """The engine's."""
+        return self.engine.context(policy)
+
+    def tokens(self, request: Request, samples: Sequence[Sample]) -> tuple[int, int]:
+        """As the engine counts."""
+        return self.engine.tokens(request, samples)
+
+    async def start(self) -> None:
+        """Brings it up."""
+        await self.engine.start()
+
+    async def generate(self, requests: Sequence[Request]) -> Sequence[tuple[Sample, ...] | Unavailable]:
+        """The engine's answers."""
+        answers = await self.engine.generate(requests)
+        said = [sample for samples in answers if not isinstance(samples, Unavailable) for sample in samples]
+        self.asked.waves.setdefault(requests[0].policy, []).append(list(requests))
+        self.asked.samples.setdefault(requests[0].policy, []).extend(said)
+        return answers
+
+
+class Inside(Play):
+    """Play that never leaves the episode."""
+
+    left = False
+
+    async def perform(self, function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
+        """Nothing is."""
+        self.left = True
+        raise Unavailable("plan", "nothing outside runs before a run does")
+
+
+def asked_by(config: Config, policies: Mapping[str, Policy], sampling: Sampling) -> Asked:
+    """What tasks of a step ask, each reply as long as it may be.
+
+    A policy that nobody asked, because nothing sensible was said, is taken to be asked what all the others are.
+
+    Args:
+        policies: those that have weights here, which may be shapes alone.
+    """
+    engine = Estimate(policies, config)
+    asked = engine.asked
+    play = Inside(config.environment, config.team, engine, seed=config.train.seed, sampling=sampling)
+
+    async def collect() -> list[Collected | Unavailable]:
+        tasks = [play.task("train", index) for index in range(asked.tasks)]
+        return await play.together(*(config.algorithm.collect(play, task) for task in tasks))
+
+    played = [one for one in drive(collect()) if isinstance(one, Collected)]
+    asked.cut = play.left
+    samples = {
+        id(sample): sample
+        for one in played
+        for group in one.groups
+        for member in group.members
+        for sample in member.samples
+    }
+    everything = [wave for waves in asked.waves.values() for wave in waves]
+    for name in policies:
+        waves = asked.waves.setdefault(name, everything)
+        trained = [sample for sample in samples.values() if sample.policy == name]
+        asked.samples[name] = trained or [
+            engine.answer(request, seed) for wave in waves for request in wave for seed in request.seeds
+        ]
+    return asked

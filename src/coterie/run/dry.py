@@ -1,0 +1,97 @@
+"""A dry run: one tiny step with the run's own models, to compare what it takes with the plan. Nothing is kept."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from dataclasses import dataclass, replace
+
+import torch
+
+from coterie.checks.rehearsal import rehearse
+from coterie.config.settings import Config
+from coterie.kernel.loops import drive
+from coterie.kernel.play import Play
+from coterie.run.asked import Noted
+from coterie.run.folder import Run
+from coterie.run.measured import graded
+from coterie.run.plan import Plan, plan, process_bytes, with_optimizer
+from coterie.run.policies import pick_device, pinned
+from coterie.run.weights import TeamModels
+
+TASKS = 2
+"""Tasks of the tiny step."""
+STILL = 1e-12
+"""A learning rate by which nothing moves, so that the second update is of what was sampled too."""
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What a tiny step took.
+
+    plans: of this step, a device each. measured: bytes at the peak, in the same order. rollout_s, update_s: seconds.
+    """
+
+    tasks: int
+    plans: tuple[Plan, ...]
+    measured: tuple[int, ...]
+    rollout_s: float
+    update_s: float
+
+
+def resolved(config: Config, old: Run | None = None) -> Config:
+    """A run's config as the run would keep it, every check made that needs no model.
+
+    Args:
+        old: the run that would go on.
+
+    Raises:
+        CoterieError: what would stop the run at its beginning.
+    """
+    config = pinned(config, old.config if old else None)
+    if old:
+        old.check_goes_on(config)
+    pick_device(config.train.device)
+    rehearse(config.environment, play_timeout_s=config.engine.play_timeout_s)
+    return config
+
+
+def dry_run(config: Config, tasks: int = TASKS) -> DryRun:
+    """One rollout of a few tasks, and two updates as if every reply had taught something.
+
+    The second update is there because the optimizer's averages are only made in the first.
+
+    Raises:
+        CoterieError: what would stop the run at its beginning.
+    """
+    settings, process = config.train, process_bytes()
+    tasks = min(tasks, settings.tasks_per_step)
+    config = replace(config, train=settings.model_copy(update={"tasks_per_step": tasks, "eval_tasks": tasks}))
+    models = TeamModels(with_optimizer("lr", STILL)(config), training=True)
+    with models.engine:
+        engine = Noted(models.engine, tasks)
+        play = Play(config.environment, config.team, engine, seed=settings.seed, sampling=config.sampling())
+        began = time.perf_counter()
+        drive(_collected(config, play, tasks))
+        sampled = time.perf_counter()
+        experience = {name: graded(engine.asked.samples.get(name, [])) for name in config.team.trained}
+        for step in range(2):
+            models.learner.update(experience, step)
+        updated = time.perf_counter()
+        models.sync(1)
+    plans = tuple(plan(models.config, asked=engine.asked, process=process))
+    measured = tuple(_peak(one) for one in plans)
+    return DryRun(tasks, plans, measured, sampled - began, (updated - sampled) / 2)
+
+
+async def _collected(config: Config, play: Play, tasks: int) -> None:
+    chosen = [play.task("train", index) for index in range(tasks)]
+    await play.together(*(config.algorithm.collect(play, task) for task in chosen))
+
+
+def _peak(plan: Plan) -> int:
+    if plan.machine.kind == "cuda":
+        return torch.cuda.max_memory_reserved(plan.device) + plan.process
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

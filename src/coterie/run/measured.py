@@ -1,0 +1,246 @@
+"""What the policies of one device take, each measured on tensors without numbers, by the code that a run runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import torch
+
+from coterie.checks.machines import Machine
+from coterie.config.settings import Config
+from coterie.engines.decoding import Costs, Decoder, budget_gib
+from coterie.engines.transformers import TransformersConfig
+from coterie.kernel.engine import Request
+from coterie.kernel.episode import Sample
+from coterie.kernel.team import Graded
+from coterie.learning.batch import Pack, rows_of
+from coterie.learning.learner import LocalLearner
+from coterie.learning.policy import Policy
+from coterie.models.memory import GIB
+from coterie.models.meter import Meter, storage_of
+from coterie.models.shapes import Shapes
+from coterie.run.asked import Asked
+
+T = TypeVar("T")
+BUSY = 0.4
+"""Of a machine's best speed: what networks of this kind reach."""
+LAYER_S = 1e-3
+"""What a layer takes at least for a token of a whole batch, however little there is to compute."""
+KEPT = ("weights", "copy", "reference", "averages")
+"""Kinds of memory that are taken all the time."""
+KINDS = {
+    "weights": "weights",
+    "copy": "the engine's copy",
+    "reference": "reference for KL",
+    "averages": "AdamW's averages",
+    "gradients": "gradients",
+    "cache": "prompts, caches",
+    "activations": "activations",
+    "logits": "logits",
+}
+"""Kinds of memory, and what they are called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A policy's part.
+
+    parameters, trained: how many. memory: bytes by kind: weights; copy: the engine's, where it computes in another
+    type; reference: of a KL term; gradients; averages: AdamW's two; cache: prompts, caches and logits of what is
+    decoded at once; activations; logits: of what is trained at once. rollout_s, update_s: seconds of a step, roughly.
+    """
+
+    policy: str
+    device: str
+    kind: str
+    model: str
+    parameters: int
+    trained: int
+    memory: Mapping[str, int]
+    rollout_s: float
+    update_s: float
+
+    def of(self, *kinds: str) -> int:
+        """Bytes of some kinds."""
+        return sum(self.memory.get(kind, 0) for kind in kinds)
+
+
+class Measured:
+    """The policies of one device, each measured."""
+
+    def __init__(
+        self,
+        config: Config,
+        policies: Mapping[str, Policy],
+        shapes: Shapes,
+        machine: Machine,
+        process: int,
+        asked: Asked,
+    ) -> None:
+        self.config = config
+        self.policies = policies
+        self.shapes = shapes
+        self.machine = machine
+        self.process = process
+        self.asked = asked
+        self._seen = set[int]()
+        self._known: dict[str, object] = {}
+        trained = {name: policy for name, policy in policies.items() if name in config.team.trained}
+        with shapes.mode:
+            self.learner = LocalLearner(trained, config.loss, config.train.steps)
+            self.decoders = {name: Decoder(policy) for name, policy in policies.items()}
+        self.fixed = {name: self._fixed(name) for name in policies}
+        kept = sum(sum(memory.get(kind, 0) for kind in (*KEPT, "gradients")) for memory in self.fixed.values())
+        settings = config.engine
+        budget = settings.memory_gib if isinstance(settings, TransformersConfig) else None
+        self.budget = budget or budget_gib(machine.memory - process - kept)
+
+    def share(self, name: str) -> Share:
+        """One policy's part."""
+        policy, settings = self.policies[name], self.config.policies[name]
+        with self.shapes.mode:
+            costs = self._once(("costs", *self._shape(name)), lambda: self.decoders[name].costs)
+        memory, update_s = {**self.fixed[name], "cache": self._cache(name, costs)}, 0.0
+        samples = self.asked.samples.get(name, [])
+        if name in self.learner.trainees and samples:
+            batches = self._microbatches(name, samples)
+            worst = max(batches, key=_weight)
+            key = ("update", *self._shape(name), _weight(worst), len(worst), sum(len(pack.rows) for pack in worst))
+            body, whole = self._once(
+                key, lambda: (self._update(name, [_last(pack) for pack in worst]), self._update(name, worst))
+            )
+            memory |= {"activations": body, "logits": max(0, whole - body)}
+            update_s = self._update_s(name, samples)
+        return Share(
+            name, str(settings.device or self.config.train.device), policy.kind, settings.model, policy.model.size,
+            sum(weight.numel() for weight in policy.model.trained) if name in self.learner.trainees else 0,
+            memory, self._rollout_s(name, costs), update_s,
+        )  # fmt: skip
+
+    def _microbatches(self, name: str, samples: Sequence[Sample]) -> list[list[Pack]]:
+        """A step's, where every task has samples like these: so many tasks as fill one, and a part of another."""
+        tokens = sum(len(sample.prompt_ids) + len(sample.completion_ids) for sample in samples)
+        enough = 1 + self.policies[name].optimizer.tokens_per_microbatch // tokens
+        copies = min(-(-self.config.train.tasks_per_step // self.asked.tasks), 1 + enough)
+        like = [
+            replace(sample, prompt_ids=(copy, *sample.prompt_ids[1:])) for copy in range(copies) for sample in samples
+        ]
+        return self.learner.microbatches(name, rows_of(graded(like), self.config.loss))
+
+    def _shape(self, name: str) -> tuple[object, ...]:
+        """What policies that take the same have in common."""
+        policy, settings = self.policies[name], self.config.policies[name]
+        return settings.model, settings.kind, settings.lora, policy.dtype, policy.optimizer, self.config.loss.kl > 0
+
+    def _once(self, key: tuple[object, ...], measure: Callable[[], T]) -> T:
+        written = repr(key)
+        if written not in self._known:
+            self._known[written] = measure()
+        return self._known[written]  # pyright: ignore[reportReturnType]
+
+    def _fixed(self, name: str) -> dict[str, int]:
+        """What is there all the time, and gradients: counted where its storage is first met."""
+        policy = self.policies[name]
+        weights = sum(map(self._bytes, policy.model.net.state_dict(keep_vars=True).values()))
+        copy = sum(map(self._bytes, self.decoders[name].net.state_dict(keep_vars=True).values()))
+        memory = {"weights": weights, "copy": copy}
+        if trainee := self.learner.trainees.get(name):
+            trained = sum(4 * weight.numel() for weight in trainee.model.trained)
+            reference = trainee.reference
+            held = sum(map(self._bytes, reference.net.state_dict(keep_vars=True).values())) if reference else 0
+            memory |= {"reference": held, "gradients": trained, "averages": 2 * trained}
+        return memory
+
+    def _bytes(self, tensor: torch.Tensor) -> int:
+        key, size = storage_of(tensor)
+        if key in self._seen:
+            return 0
+        self._seen.add(key)
+        return size
+
+    def _cache(self, name: str, costs: Costs) -> int:
+        """Bytes of what is decoded at once: all that waits, or as much as the engine's memory holds."""
+        most = 0
+        for wave, times in self._waves(name):
+            longest = max(len(request.prompt_ids) for request in wave)
+            max_tokens = max(request.max_tokens for request in wave)
+            rows, prompts = sum(len(request.seeds) for request in wave), len({request.prompt_ids for request in wave})
+            whole = costs.of(int(rows * times), int(prompts * times), longest, max_tokens)
+            alone = costs.of(1, 1, longest, max_tokens)
+            most = max(most, alone, min(whole, int(self.budget * GIB)))
+        return most
+
+    def _waves(self, name: str) -> Iterator[tuple[Sequence[Request], float]]:
+        """What is answered side by side, and how often a step and a validation have that."""
+        for wave in self.asked.waves.get(name, ()):
+            yield wave, self._scale
+            yield (
+                [replace(request, seeds=request.seeds[:1]) for request in wave],
+                self.config.train.eval_tasks / self.asked.tasks,
+            )
+
+    def _update(self, name: str, batch: Sequence[Pack]) -> int:
+        """The most that a micro-batch's forward and backward take beside what is there."""
+        model = self.learner.trainees[name].model
+        with self.shapes.mode:
+            for weight in model.trained:
+                weight.grad = torch.zeros_like(weight)
+            known = [*model.net.state_dict(keep_vars=True).values(), *(weight.grad for weight in model.trained)]
+            with Meter(tensor for tensor in known if tensor is not None) as meter:
+                self.learner.forward(name, batch).loss.backward()
+            model.net.zero_grad(set_to_none=True)
+        return meter.peak
+
+    def _rollout_s(self, name: str, costs: Costs) -> float:
+        """Of a step: prompts as fast as they are computed, tokens as fast as weights and caches are read."""
+        policy, machine, seconds = self.policies[name], self.machine, 0.0
+        size = sum(weight.numel() for weight in policy.model.net.parameters())
+        a_pass = size * policy.dtype.itemsize / machine.bandwidth + policy.model.config.num_hidden_layers * LAYER_S
+        for wave in self.asked.waves.get(name, ()):
+            prompts = sum(map(len, {request.prompt_ids for request in wave})) * self._scale
+            rows = sum(len(request.seeds) for request in wave) * self._scale
+            tokens = max(request.max_tokens for request in wave)
+            cache = rows * (max(len(request.prompt_ids) for request in wave) + tokens) * costs.token
+            passes = 1 + cache // (self.budget * GIB)
+            reading = passes * a_pass + cache / 2 / machine.bandwidth
+            seconds += 2 * size * prompts / self._speed(policy)
+            seconds += tokens * max(2 * size * rows / self._speed(policy), reading)
+        return seconds
+
+    def _update_s(self, name: str, samples: Sequence[Sample]) -> float:
+        """Of a step: a forward and a backward are three forwards, and four where activations are computed again."""
+        policy = self.policies[name]
+        packs = [pack for batch in self.learner.microbatches(name, rows_of(graded(samples), self.config.loss))
+                 for pack in batch]  # fmt: skip
+        times = 8 if policy.optimizer.checkpointing else 6
+        size = sum(weight.numel() for weight in policy.model.net.parameters())
+        return times * size * sum(pack.tokens for pack in packs) * self._scale / self._speed(policy)
+
+    @property
+    def _scale(self) -> float:
+        """A step's tasks for each that was played."""
+        return self.config.train.tasks_per_step / self.asked.tasks
+
+    def _speed(self, policy: Policy) -> float:
+        machine = self.machine
+        return BUSY * (machine.bfloat16 if policy.dtype == torch.bfloat16 else machine.float32)
+
+
+def graded(samples: Sequence[Sample]) -> list[Graded]:
+    """Samples as if each had taught something."""
+    return [Graded(sample, (-1.0) ** number, 1.0, str(number // 2)) for number, sample in enumerate(samples)]
+
+
+def _weight(batch: Sequence[Pack]) -> int:
+    """What a micro-batch is laid out in: tokens, and more where they are in one row."""
+    longest = max(pack.tokens for pack in batch)
+    return len(batch) * longest * (4096 + longest)
+
+
+def _last(pack: Pack) -> Pack:
+    """The same layout of which one token a row is trained, so that next to no logits are made."""
+    return Pack(pack.shared, tuple(
+        replace(row, prompt_ids=(*row.prompt_ids, *row.completion_ids[:-1]), completion_ids=row.completion_ids[-1:],
+                rollout_logprobs=row.rollout_logprobs[-1:]) for row in pack.rows))  # fmt: skip

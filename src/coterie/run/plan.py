@@ -1,0 +1,231 @@
+"""What a run will take, before it starts: memory by kind and time, for each policy and the whole, from shapes alone.
+
+The code that samples and the code that learns are run on tensors without numbers, and what they make is counted. So a
+family's own ways, packs, checkpointing and adapters count as they are, and nothing has to fit here. Not counted: what
+kernels take for a moment, and what else is on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from coterie.checks.machines import Machine, here
+from coterie.config.settings import Config
+from coterie.errors import ConfigError
+from coterie.kernel.environment import STARTERS
+from coterie.learning.policy import Policy
+from coterie.models.memory import GIB
+from coterie.models.shapes import Shapes
+from coterie.run.asked import Asked, asked_by
+from coterie.run.measured import KEPT, Measured, Share
+from coterie.run.policies import Policies, pick_device
+
+CONTEXT = 0.7 * GIB
+"""Of a CUDA device: what its driver and libraries take for a process."""
+LATER, KERNELS = 0.12 * GIB, 0.15 * GIB
+"""Of a processor: what libraries take once they compute, and what they keep of bfloat16 kernels for shapes they met."""
+SLACK = {"cuda": {"full": 0.1, "lora": 0.1}, "cpu": {"full": 0.2, "lora": 0.7}, "mps": {"full": 0.2, "lora": 0.7}}
+"""Of what comes and goes, by the kind of policy: what an allocator cannot give again, because what stays lies between.
+
+Of processors it is measured, `coterie bench plan`: an adapter makes short-lived numbers beside each that stays.
+"""
+USABLE = 0.97
+"""Of a device's memory: above, a run is refused."""
+SMALL = 1 << 30
+"""Bytes of a model's files up to which nobody asks, at the beginning of a run, whether it fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one device is asked for. process: what Python and its libraries take there, bytes."""
+
+    machine: Machine
+    device: str
+    process: int
+    shares: tuple[Share, ...]
+    remarks: tuple[str, ...]
+
+    @property
+    def sampling(self) -> int:
+        """Bytes while policies are sampled from, one after the other."""
+        return self._whole(0, max(share.of("cache") * self._slack("full") for share in self.shares))
+
+    @property
+    def learning(self) -> int:
+        """Bytes while they learn: all gradients are there until all weights are moved."""
+        gradients = sum(share.of("gradients") for share in self.shares)
+        passing = [share.of("activations", "logits") * self._slack(share.kind) for share in self.shares]
+        return self._whole(gradients, max(passing))
+
+    @property
+    def peak(self) -> int:
+        """The most that is taken at one time."""
+        return max(self.sampling, self.learning)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the device has so much."""
+        return self.peak <= USABLE * self.machine.memory
+
+    def _slack(self, kind: str) -> float:
+        return 1 + SLACK[self.machine.kind].get(kind, 0.0)
+
+    def _whole(self, gradients: int, passing: float) -> int:
+        return int(self.process + sum(share.of(*KEPT) for share in self.shares) + gradients + passing)
+
+
+def plan(
+    config: Config, machine: Machine | None = None, *, asked: Asked | None = None, process: int | None = None
+) -> list[Plan]:
+    """What a run takes of each device that its policies name.
+
+    Args:
+        machine: the one that all are on; None: this one's devices.
+        asked: what a step asks; None: found out with roles that say nothing sensible, at full length.
+        process: bytes that Python and its libraries take here; None: what they take now.
+
+    Raises:
+        ConfigError: a model's shape cannot be had, or there is no such device here.
+    """
+    process = process_bytes() if process is None else process
+    shapes, policies = _shaped(config)
+    remarks: list[str] = []
+    if asked is None:
+        asked = asked_by(config, policies, config.sampling())
+        if asked.cut:
+            remarks.append("of an episode only what is asked before its first call outside is known")
+    return [
+        Plan(each.machine, device, each.process, tuple(map(each.share, each.policies)), tuple(remarks))
+        for device, each in _devices(config, machine, shapes, policies, process, asked)
+    ]
+
+
+def process_bytes() -> int:
+    """What this process takes of the machine's memory now."""
+    return psutil.Process().memory_info().rss
+
+
+def check_fits(config: Config) -> None:
+    """Refuses, before a large model is loaded, what cannot fit by its weights and what training keeps of them alone.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if all(policy.kind == "remote" or _small(policy.model) for policy in config.policies.values()):
+        return
+    process = process_bytes()
+    for _, each in _devices(config, None, *_shaped(config), process, Asked(1)):
+        taken = each.process + sum(sum(memory.values()) for memory in each.fixed.values())
+        if taken > USABLE * each.machine.memory:
+            raise ConfigError(
+                f"weights, and what training keeps of them, take {taken / GIB:.1f} GiB, and {each.machine.name} has "
+                f"{each.machine.memory / GIB:.1f}; what would fit is said by coterie plan"
+            )
+
+
+def check_planned(config: Config, plans: Sequence[Plan], machine: Machine | None = None) -> None:
+    """Refuses what does not fit, and says what would.
+
+    Raises:
+        ConfigError: a device has too little memory.
+    """
+    worst = max(plans, key=lambda plan: plan.peak / plan.machine.memory)
+    if worst.fits:
+        return
+    tried = [(said, plan(changed, machine)) for said, changed in _changes(config)]
+    fitting = [f"{said} ({_most(plans)})" for said, plans in tried if all(plan.fits for plan in plans)]
+    fitting = fitting[:-1] or fitting  # all of them together is for where none does alone
+    least, plans = min(tried, key=lambda one: max(plan.peak for plan in one[1]))
+    raise ConfigError(
+        f"{worst.machine.name} has {worst.machine.memory / GIB:.1f} GiB, and the run takes {worst.peak / GIB:.1f} at "
+        f"its peak; "
+        + (
+            f"it fits with {', or '.join(fitting)}"
+            if fitting
+            else f"even {least} leaves {_most(plans)}: take smaller models, or put policies on several devices"
+        )
+    )
+
+
+def _most(plans: Sequence[Plan]) -> str:
+    return f"{max(plan.peak for plan in plans) / GIB:.1f} GiB"
+
+
+def _changes(config: Config) -> Iterator[tuple[str, Config]]:
+    """What may be changed of a run to have it take less, each alone and all together."""
+    everything = config
+    changes: tuple[tuple[str, Callable[[Config], Config]], ...] = (
+        ("optimizer.checkpointing=true", with_optimizer("checkpointing", True)),
+        ("optimizer.tokens_per_microbatch=1024", with_optimizer("tokens_per_microbatch", 1024)),
+        ("policies.NAME.kind='lora' for every policy that is whole", _with_adapters),
+    )
+    for said, change in changes:
+        changed = change(config)
+        if changed != config:
+            yield said, changed
+        everything = change(everything)
+    yield "all of these", everything
+
+
+def with_optimizer(key: str, value: Any) -> Callable[[Config], Config]:
+    """A setting of the optimizer of every policy."""
+
+    def change(config: Config) -> Config:
+        policies = {
+            name: policy.model_copy(update={"optimizer": {**policy.optimizer, key: value}})
+            for name, policy in config.policies.items()
+        }
+        return replace(config, policies=policies)
+
+    return change
+
+
+def _with_adapters(config: Config) -> Config:
+    changed = {
+        name: policy.model_copy(update={"kind": "lora"}) if policy.kind == "full" else policy
+        for name, policy in config.policies.items()
+    }
+    return replace(config, policies=changed)
+
+
+def _small(model: str) -> bool:
+    """Whether a model is a starter or a folder of little weight."""
+    return model in STARTERS or (
+        Path(model).is_dir() and sum(file.stat().st_size for file in Path(model).glob("*.safetensors")) < SMALL
+    )
+
+
+def _shaped(config: Config) -> tuple[Shapes, dict[str, Policy]]:
+    """The policies that have weights here, without their numbers, and what computes with them."""
+    shapes = Shapes()
+    load = Policies(config, shapes.load).load
+    policies = {name: load(name, policy, "cpu") for name, policy in config.policies.items() if policy.kind != "remote"}
+    for policy in policies.values():
+        policy.model = shapes.counted(policy.model)
+    return shapes, policies
+
+
+def _devices(
+    config: Config,
+    machine: Machine | None,
+    shapes: Shapes,
+    policies: Mapping[str, Policy],
+    process: int,
+    asked: Asked,
+) -> Iterator[tuple[str, Measured]]:
+    """The policies of each device."""
+    devices: dict[str, dict[str, Policy]] = {}
+    for name, policy in policies.items():
+        wanted = config.policies[name].device or config.train.device
+        devices.setdefault("cuda" if machine else pick_device(wanted), {})[name] = policy
+    for device, there in devices.items():
+        on = machine or here(device)
+        halved = any(policy.dtype == torch.bfloat16 for policy in there.values())
+        taken = int(CONTEXT if on.kind == "cuda" else process + LATER + KERNELS * halved)
+        yield device, Measured(config, there, shapes, on, taken, asked)

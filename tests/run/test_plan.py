@@ -1,0 +1,247 @@
+"""What a run will take, before it starts: every kind of memory by hand, and nothing loaded or run on the way."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from coterie import load, load_config, train
+from coterie.checks import machines
+from coterie.checks.machines import GPUS, Machine, gpu
+from coterie.config.settings import LoraConfig
+from coterie.engines.transformers import TransformersConfig
+from coterie.errors import CheckpointError, ConfigError
+from coterie.models import load as loading
+from coterie.models.load import save_model
+from coterie.models.memory import GIB
+from coterie.models.shapes import Shapes
+from coterie.run import plan as planning
+from coterie.run import policies
+from coterie.run.asked import asked_by
+from coterie.run.dry import dry_run
+from coterie.run.measured import Share
+from coterie.run.plan import Plan, check_planned, plan
+from tests.test_cli import call
+from tests.toys import tiny
+
+ROOT = Path(__file__).parents[2]
+GPU_CONFIGS = sorted((ROOT / "configs/gpu").glob("*.toml"))
+BOX = Machine("box", "cpu", 8 * GIB, 1e11, 1e11, 1e10)
+SETS = ["team.a=x", "team.b=y", "train.steps=2", "train.tasks_per_step=4", "train.eval_tasks=5",
+        "algorithm.num_generations=3"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("plan") / "tiny"
+    save_model(tiny(scale=2.0), made)
+    return made
+
+
+def config(folder, *sets, environment="Agree"):
+    models = [f"policies.{name}.model={folder}" for name in "xy"]
+    return load_config(f"tests/toys.py:{environment}", [*SETS, *models, *sets])
+
+
+def shares(config) -> dict[str, Share]:
+    (only,) = plan(config, BOX)
+    return {share.policy: share for share in only.shares}
+
+
+def test_a_whole_policy_by_hand(folder):
+    size = tiny().size
+    share = shares(config(folder))["x"]
+    assert (share.parameters, share.trained) == (size, size)
+    kinds = {kind: share.memory.get(kind, 0) for kind in ("copy", "reference", "gradients", "averages")}
+    assert kinds == {"copy": 0, "reference": 0, "gradients": 4 * size, "averages": 8 * size}
+    assert share.memory["weights"] == 4 * size
+
+
+def test_bfloat16_has_a_copy_and_kl_a_reference(folder):
+    size = tiny().size
+    memory = shares(config(folder, "train.dtype=bfloat16", "loss.kl=0.1"))["x"].memory
+    assert memory["copy"] == 2 * size
+    assert memory["reference"] == 4 * size
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_two_adapters_count_their_base_once(dtype, folder):
+    sets = [f"policies.{name}.kind=lora" for name in "xy"] + [f"train.dtype={dtype}", "policies.y.lora={rank = 2}"]
+    both = shares(config(folder, *sets))
+    ins_and_outs = sum(
+        layer.in_features + layer.out_features
+        for name, layer in tiny().net.named_modules()
+        if isinstance(layer, torch.nn.Linear) and name != "lm_head"
+    )
+    ranks = {"x": LoraConfig().rank, "y": 2}
+    width = {"float32": 4, "bfloat16": 2}[dtype]
+    for name, share in both.items():
+        adapter = ranks[name] * ins_and_outs
+        assert share.trained == adapter
+        assert share.memory["weights"] == 4 * adapter + (width * tiny().size if name == "x" else 0)
+        assert share.memory["averages"] == 8 * adapter
+        assert share.memory["copy"] == 0
+
+
+def test_what_is_frozen_has_weights_alone(folder):
+    memory = shares(config(folder, "policies.y.kind=frozen", "policies.y.dtype=bfloat16"))["y"].memory
+    assert memory["weights"] == 2 * tiny().size
+    assert not {"gradients", "averages", "activations", "logits"} & memory.keys()
+
+
+def test_checkpointing_takes_fewer_activations_and_microbatches_too(folder):
+    sets = ("algorithm.num_generations=8", "train.tasks_per_step=16")
+    whole = shares(config(folder, *sets))["x"].memory["activations"]
+    assert shares(config(folder, *sets, "optimizer.checkpointing=true"))["x"].memory["activations"] < whole
+    assert shares(config(folder, *sets, "optimizer.tokens_per_microbatch=16"))["x"].memory["activations"] < whole
+
+
+def test_a_cache_is_bounded_by_the_engines_memory_and_is_a_rows_at_least(folder):
+    free, bounded, least = (
+        shares(config(folder, "train.eval_tasks=4000", *more))["x"].memory["cache"]
+        for more in ((), ("engine.memory_gib=0.001",), ("engine.memory_gib=1e-9",))
+    )
+    assert free > bounded == int(0.001 * GIB)
+    assert 0 < least < 100_000
+
+
+def test_a_peak_is_that_of_the_worse_half_of_a_step():
+    parts = {"weights": 100, "averages": 200, "gradients": 50, "cache": 1000, "activations": 30, "logits": 20}
+    share = Share("p", "cpu", "full", "m", 1, 1, parts, 0.0, 0.0)
+    whole = Plan(BOX, "cpu", 7, (share, share), ())
+    assert whole.sampling == 7 + 600 + int(1000 * 1.2)  # one policy is sampled from after the other
+    assert whole.learning == 7 + 600 + 100 + int(50 * 1.2)  # all gradients are there
+    assert whole.peak == whole.sampling
+    assert whole.fits
+    adapter = replace(share, kind="lora")
+    assert Plan(BOX, "cpu", 7, (share, adapter), ()).learning == 7 + 600 + 100 + int(50 * 1.7)
+    assert not Plan(Machine("small", "cpu", 1800, 1, 1, 1), "cpu", 7, (share, share), ()).fits
+
+
+@pytest.mark.parametrize("file", GPU_CONFIGS, ids=lambda file: file.stem)
+def test_every_config_for_a_gpu_fits_the_one_that_it_names(file, monkeypatch):
+    monkeypatch.setattr("coterie.models.hub.answers", lambda: False)
+    (name,) = re.findall(rf"^# coterie plan configs/gpu/{file.name} --gpu (\S+)$", file.read_text(), re.MULTILINE)
+    sets = ["environment.data=", "train.eval_tasks=40"] if "data =" in file.read_text() else []  # a hub's, elsewhere
+    config = load_config(str(file), sets)
+    plans = plan(config, gpu(name))
+    check_planned(config, plans, gpu(name))
+    (only,) = plans
+    assert 0.2 * only.machine.memory < only.peak < 0.97 * only.machine.memory
+
+
+def test_five_whole_models_do_not_fit_where_their_adapters_do(monkeypatch):
+    monkeypatch.setattr("coterie.models.hub.answers", lambda: False)
+    names = ("master", "qa", "shop_call", "general_call", "math")
+    config = load_config(
+        str(ROOT / "configs/gpu/assistants_qwen3.toml"), [f"policies.{name}.kind=full" for name in names]
+    )
+    plans = plan(config, GPUS["h200-141"])
+    assert 174 * GIB < plans[0].peak < 240 * GIB  # what was found from outside
+    with pytest.raises(ConfigError, match=r"^h200-141 has 140.4 GiB, and the run takes \d+\.\d .*kind='lora'.* GiB\)$"):
+        check_planned(config, plans, GPUS["h200-141"])
+
+
+def test_a_gpu_that_is_too_small_for_anything_says_so(folder):
+    tiny_gpu = Machine("toy", "cuda", GIB // 2, 1, 1, 1)
+    config_ = config(folder)
+    with pytest.raises(ConfigError, match=r"even .* leaves 0\.7 GiB: take smaller models"):
+        check_planned(config_, plan(config_, tiny_gpu), tiny_gpu)
+
+
+def test_nothing_outside_runs_and_it_is_said(folder, monkeypatch):
+    from coterie.kernel import calls
+
+    monkeypatch.setattr(calls, "run", lambda *_: pytest.fail("a call was made"))
+    (only,) = plan(config(folder, environment="Tools"), BOX)
+    assert any("first call" in remark for remark in only.remarks)
+    assert all(share.memory["cache"] > 0 and share.memory["activations"] > 0 for share in only.shares)
+
+
+def test_what_a_step_asks_by_hand(folder):
+    world = config(folder, "engine.max_tokens=8", environment="Sequential")
+    load_ = policies.Policies(world, Shapes().load).load
+    asked = asked_by(world, {name: load_(name, world.policies[name], "cpu") for name in "xy"}, world.sampling())
+    assert asked.tasks == 2
+    assert not asked.cut
+    # two turns, in each of which both roles are asked for three replies in two tasks, and each is trained on
+    assert {name: len(samples) for name, samples in asked.samples.items()} == {"x": 12, "y": 12}
+    assert {len(sample.completion_ids) for sample in asked.samples["x"]} == {world.engine.max_tokens}
+
+
+def memory_of(config) -> float | None:
+    assert isinstance(config.engine, TransformersConfig)
+    return config.engine.memory_gib
+
+
+def test_a_run_keeps_what_its_engine_found_and_goes_on_with_it(folder, tmp_path, monkeypatch):
+    found = [4.0, 2.0, 1.0, 0.5]
+    monkeypatch.setattr("coterie.engines.decoding.budget_gib", lambda left: found[0])
+    run = train(config(folder), tmp_path / "run")
+    assert memory_of(run.config) == 4.0
+    found.pop(0)  # less is free now
+    train(config(folder, "train.steps=3"), resume=run.folder)
+    assert memory_of(run.config) == 4.0
+    with pytest.raises(CheckpointError, match=r"was run with engine\.memory_gib = 4\.0, not 3"):
+        train(config(folder, "train.steps=4", "engine.memory_gib=3"), resume=run.folder)
+    assert memory_of(load(run).models.config) == 2.0  # to play, what is free here
+
+
+def test_a_large_model_that_cannot_fit_is_refused_before_it_is_loaded(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(planning, "SMALL", 0)
+    monkeypatch.setattr(machines, "total_bytes", lambda device: 100 << 20)
+    monkeypatch.setattr(loading, "load_model", lambda *_, **__: pytest.fail("it was loaded"))
+    with pytest.raises(ConfigError, match=r"^weights, and what training keeps of them, take .* coterie plan"):
+        train(config(folder), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_dry_run_tries_one_tiny_step_and_keeps_nothing(folder, tmp_path, monkeypatch):
+    before, settings = {file: file.read_bytes() for file in folder.iterdir()}, config(folder)
+    monkeypatch.chdir(tmp_path)
+    done = dry_run(settings)
+    assert done.tasks == 2
+    (only,), (measured,) = done.plans, done.measured
+    assert measured > 100 << 20
+    assert all(share.memory["activations"] > 0 for share in only.shares)
+    assert not list(tmp_path.iterdir())
+    assert {file: file.read_bytes() for file in folder.iterdir()} == before
+
+
+def test_a_dry_run_asks_no_server(folder, tmp_path):
+    sets = ["policies.y.kind=remote", "policies.y.model=m", "policies.y.remote.url=http://localhost:1/v1"]
+    from coterie.report.planned import try_out
+
+    told = list(try_out(load_config("tests/toys.py:Agree", [*SETS, f"policies.x.model={folder}", *sets])))
+    assert told[-1] == "# no step was tried: a server plays in it, and may want to be paid\n"
+
+
+def test_the_command_tells_and_refuses(folder, tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text(config(folder).toml())
+    code, out, err = call("plan", str(file), "--gpu", "l4-24")
+    assert (code, err) == (0, "")
+    assert out.startswith("l4-24: ")
+    assert "it fits" in out
+    code, out, _ = call("plan", str(file), "--gpu", "l4-24", "--json")
+    (told,) = json.loads(out)
+    assert told["policies"]["x"]["parameters"] == tiny().size
+    code, _, err = call("plan", str(file), "--gpu", "h100")
+    assert code == 2
+    assert "did you mean 'h100-80'" in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "dtype"), [("full", "float32"), ("lora", "bfloat16")])
+def test_what_is_predicted_is_within_15_percent_of_what_is_taken(kind, dtype, tmp_path):
+    from coterie.bench.models import random_qwen3
+    from coterie.bench.plan import _dry
+
+    save_model(random_qwen3(4096, 512, 1536, layers=4, heads=8), tmp_path / "model")
+    done = _dry(str(tmp_path / "model"), kind, dtype)
+    assert 0.85 < done["predicted"] / done["measured"] < 1.15
