@@ -103,7 +103,7 @@ def test_checkpointing_takes_fewer_activations_and_microbatches_too(folder):
 
 def test_a_cache_is_bounded_by_the_engines_memory_and_is_a_rows_at_least(folder):
     free, bounded, least = (
-        shares(config(folder, "train.eval_tasks=4000", *more))["x"].memory["cache"]
+        shares(config(folder, *more))["x"].memory["cache"]
         for more in ((), ("engine.memory_gib=0.001",), ("engine.memory_gib=1e-9",))
     )
     assert free > bounded == int(0.001 * GIB)

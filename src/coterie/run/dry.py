@@ -67,7 +67,8 @@ def dry_run(config: Config, tasks: int = TASKS) -> DryRun:
     """
     settings, process = config.train, process_bytes()
     tasks = min(tasks, settings.tasks_per_step)
-    config = replace(config, train=settings.model_copy(update={"tasks_per_step": tasks, "eval_tasks": tasks}))
+    train = settings.model_copy(update={"tasks_per_step": tasks, "eval_tasks": tasks})
+    config = replace(config, train=train, eval=config.eval.model_copy(update={"tasks": tasks}))
     models = TeamModels(with_optimizer("lr", STILL)(config), training=True)
     with models.engine:
         engine = Noted(models.engine, tasks)

@@ -18,6 +18,8 @@ from coterie.memory.recall import Recall
 
 Z95 = 1.959964
 """The 97.5 % point of the normal distribution."""
+AT_ONCE = 1000
+"""Episodes that are played side by side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ def evaluate_team(
     play = Play(environment, team, engine, seed=seed, step=-1, sampling=sampling, seats=seats, recall=recall,
                 votes=votes)  # fmt: skip
     episodes = max(1, sampled)
-    chunk = max(1, 1000 // episodes)
+    chunk = max(1, AT_ONCE // episodes)
 
     async def parts() -> list[Log | None]:
         logs: list[Log | None] = []

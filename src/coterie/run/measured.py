@@ -22,6 +22,7 @@ from coterie.models.memory import GIB
 from coterie.models.meter import Meter, storage_of
 from coterie.models.shapes import Shapes
 from coterie.run.asked import Asked
+from coterie.run.evaluate import AT_ONCE
 
 T = TypeVar("T")
 BUSY = 0.4
@@ -173,12 +174,13 @@ class Measured:
         return most
 
     def _waves(self, name: str) -> Iterator[tuple[Sequence[Request], float]]:
-        """What is answered side by side, and how often a step and a validation have that."""
+        """What is answered side by side, and how often a step, and a validation or test, has that."""
+        played = min(AT_ONCE, max(self.config.train.eval_tasks, self.config.eval.tasks))
         for wave in self.asked.waves.get(name, ()):
             yield wave, self._scale
             yield (
                 [replace(request, seeds=request.seeds[:1]) for request in wave],
-                self.config.train.eval_tasks / self.asked.tasks,
+                played / self.asked.tasks,
             )
 
     def _update(self, name: str, batch: Sequence[Pack]) -> int:
