@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from coterie import load_config, train, update
+from coterie.bench.models import random_qwen3
+from coterie.bench.plan import tried
 from coterie.engines.transformers import TransformersEngine
 from coterie.kernel.engine import Request
 from coterie.kernel.loops import Hosted, drive
@@ -85,6 +87,14 @@ def test_bfloat16_samples_from_a_copy_that_sync_refreshes():
         after = answered(hosted, wave())
     assert after != before
     assert after[0][0].version == 3
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kind", ["full", "lora"])
+def test_a_tiny_step_takes_what_is_planned_of_it(kind, dtype, tmp_path):
+    save_model(random_qwen3(4096, 512, 1536, layers=4, heads=8), tmp_path / "model")
+    done = tried(str(tmp_path / "model"), kind, dtype, f"train.device={DEVICE}")
+    assert 0.85 < done["predicted"] / done["measured"] < 1.15
 
 
 def test_a_resume_is_exact_and_one_update_is_made_again(tmp_path):

@@ -20,7 +20,7 @@ SIZES = {
     "0.6B": (151_936, 1024, 3072, 28, 16),
 }
 """Of random networks in Qwen3's shape: tokens, width, inner width, layers, heads; the last is Qwen3-0.6B's."""
-WAYS = [(kind, dtype) for kind in ("full", "lora") for dtype in ("float32", "bfloat16")]
+WAYS = [(kind, dtype) for kind in ("full", "lora", "lora, one for both roles") for dtype in ("float32", "bfloat16")]
 LARGE = [("lora", "bfloat16")]
 """What the largest is tried in."""
 SCRIPT = """
@@ -56,7 +56,7 @@ def run(say: Say) -> dict[str, Any]:
             del model
             for kind, dtype in LARGE if large else WAYS:
                 say(f"{size} {kind} {dtype}")
-                done = _dry(f"{folder}/{size}", kind, dtype)
+                done = tried(f"{folder}/{size}", kind, dtype)
                 ratio = done["predicted"] / done["measured"]
                 figures[f"{size} {kind} {dtype}"] = round(ratio, 3)
                 rows.append(
@@ -69,10 +69,19 @@ def run(say: Say) -> dict[str, Any]:
     return figures
 
 
-def _dry(model: str, kind: str, dtype: str) -> dict[str, int]:
-    sets = [f"policies.{policy}.{key}={value}" for policy in ("scout", "pilot")
-            for key, value in (("model", model), ("kind", kind))]  # fmt: skip
-    sets += [f"train.dtype={dtype}", "optimizer.tokens_per_microbatch=2048"]
+def tried(model: str, kind: str, dtype: str, *more: str) -> dict[str, int]:
+    """Predicted and measured bytes of a tiny step, in a process of its own.
+
+    Args:
+        kind: of both roles' policies.
+        more: settings.
+    """
+    kind, _, shared = kind.partition(", ")
+    policies = ["team"] if shared else ["scout", "pilot"]
+    sets = [
+        f"policies.{policy}.{key}={value}" for policy in policies for key, value in (("model", model), ("kind", kind))
+    ]
+    sets += [f"train.dtype={dtype}", "optimizer.tokens_per_microbatch=2048", *more]
     command = [sys.executable, "-c", SCRIPT, json.dumps(sets)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])
