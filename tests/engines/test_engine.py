@@ -94,6 +94,7 @@ def test_equal_waves_give_equal_floats():
 def test_each_distinct_prompt_is_prefilled_once_and_ended_rows_leave(monkeypatch):
     model = tiny(scale=3.0)
     engine = engine_of(model)
+    assert engine._decoders["p"].costs  # found once, by forwards of its own
     shapes: list[tuple[int, ...]] = []
     forward = model.net.forward
 
@@ -231,6 +232,20 @@ def test_a_wave_that_takes_more_than_the_engines_memory_is_decoded_in_parts(monk
     ids = [[sample.completion_ids for sample in group] for group in run(engine.generate(wave))]
     assert ids == [[sample.completion_ids for sample in group] for group in run(whole.generate(wave))]
     assert sizes == [3, 3, 2]
+
+
+def test_batches_are_cut_where_the_next_row_would_take_too_much():
+    decoder = Decoder(Policy("p", tiny()))
+    rows = [
+        Row(request(prompt, [seed], key=at, max_tokens=100 if at == 0 else 4), seed, Random(0))
+        for at, prompt in enumerate(sorted(prompts(6, ragged=False)))
+        for seed in (1, 2)
+    ]
+    two = decoder.costs.of(rows=2, prompts=2, longest=9, max_tokens=4)
+    assert two < decoder.costs.of(rows=1, prompts=1, longest=9, max_tokens=100)
+    assert two < decoder.costs.of(rows=3, prompts=2, longest=9, max_tokens=4)
+    sizes = [len(batch) for batch in decoder.batches(rows, two)]
+    assert sizes == [1, 1, 2, 2, 2, 2, 2]  # the first two may have long replies, and are alone
 
 
 def test_a_roles_own_words_go_in_as_it_sampled_them_and_the_template_takes_its_variables():

@@ -23,6 +23,7 @@ from coterie.learning.loss import Clip, Loss, PolicyGradient
 from coterie.learning.masks import attention_masks
 from coterie.learning.optimizer import OptimizerConfig, learning_rate
 from coterie.learning.policy import Policy
+from coterie.models.meter import Meter
 from coterie.run.metrics import update_metrics
 from tests.toys import policies, tiny
 
@@ -541,6 +542,18 @@ def test_the_head_is_taken_in_chunks_and_the_gradient_is_the_same(monkeypatch):
     expected = reference_gradient(trainer.trainees["p"].model, rows, trainer.loss)
     monkeypatch.setattr(forward, "at_once", lambda vocabulary: 5)
     assert relative(gradient(trainer, rows), expected) < 1e-5
+
+
+def test_logits_that_are_taken_in_parts_are_not_kept(monkeypatch):
+    model, layout = tiny(), lay_out(pack([row(range(5, 15 + number), 30) for number in range(8)], 4000))
+    live: list[int] = []
+    for size in (10_000, 5):
+        monkeypatch.setattr(forward, "at_once", lambda vocabulary, size=size: size)
+        with Meter(model.net.state_dict().values()) as taken:
+            scores = score(model, layout, torch.float32)
+            live.append(taken.live)
+            scores.logprobs.sum().backward()
+    assert live[0] - live[1] > len(layout.targets) * 320 * 4  # logits of 320 tokens, for each that is trained
 
 
 def test_a_mask_is_of_the_type_that_the_network_computes_in():

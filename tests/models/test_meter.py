@@ -1,15 +1,18 @@
 """What a computation takes of memory, counted: small sums by hand."""
 
+from random import Random
+
 import pytest
 import torch
 
-from coterie.engines.decoding import Decoder, budget_gib, left_bytes
+from coterie.engines.decoding import Decoder, Row, budget_gib, left_bytes
 from coterie.errors import ConfigError
 from coterie.learning.policy import Policy
-from coterie.models import hub, meter, shapes
+from coterie.models import hub, memory, shapes
 from coterie.models.load import copied
 from coterie.models.meter import Meter, at_once
 from coterie.models.shapes import QWEN3, Shapes
+from tests.engines.test_engine import request
 from tests.families import family
 from tests.toys import tiny
 
@@ -56,11 +59,36 @@ def test_tensors_without_numbers_count_as_those_with():
 
 def test_the_cache_of_a_token_by_hand():
     costs = Decoder(Policy("p", tiny())).costs
-    # two layers, one head of 16 for keys and one for values, float32; and the token's id, of 8 bytes
-    assert costs.token == 2 * 2 * 16 * 4 + 8
+    assert costs.token == 2 * 2 * 16 * 4  # two layers, one head of 16 for keys and one for values, float32
     assert costs.row == 320 * 4  # logits of 320 tokens
+    assert costs.choice == 24 * 320
     assert costs.prompt > 0
-    assert costs.of(rows=3, prompts=2, longest=9, max_tokens=12) == 3 * (1280 + 21 * 264) + 2 * 9 * costs.prompt
+    assert 1 <= costs.attention < 100  # a byte a pair of tokens for the mask, at least
+    reading = 2 * (9 * costs.prompt + int(81 * costs.attention))
+    whole = 3 * (1280 + 21 * 256) + max(reading, 3 * 24 * 320)  # prompts are read first, tokens are chosen then
+    assert costs.of(rows=3, prompts=2, longest=9, max_tokens=12) == whole
+    many = costs.of(rows=10**6, prompts=1, longest=9, max_tokens=12)
+    assert many == 10**6 * (1280 + 21 * 256) + (1 << 30)  # in parts
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gemma2", "gpt_oss", "bamba"])
+def test_what_long_prompts_take_is_foreseen_from_short_ones(name):
+    decoder = Decoder(Policy("p", family(name)))
+    decoder.model.pads = name != "bamba"
+    rows = [Row(request([5] * (200 - at * decoder.model.pads), [0], max_tokens=1), 0, Random(0)) for at in range(4)]
+    with torch.no_grad(), Meter(decoder.net.state_dict().values()) as taken:
+        for _ in decoder.fill(rows):
+            pass
+    assert 0.7 < decoder.costs.of(4, 4 if decoder.model.pads else 1, 200, 1) / taken.peak < 1.6
+
+
+def test_choosing_tokens_takes_what_is_foreseen_at_most():
+    decoder = Decoder(Policy("p", tiny()))
+    rows = [Row(request([5] * 9, [seed], max_tokens=4), seed, Random(seed)) for seed in range(64)]
+    logits = torch.zeros(64, 320)
+    with Meter([logits]) as taken:
+        decoder._choose(logits, rows)
+    assert 0.7 * 64 * decoder.costs.choice < taken.peak <= 64 * decoder.costs.choice
 
 
 def test_a_state_counts_once_a_row_however_long_it_is():
@@ -101,8 +129,8 @@ def test_copies_share_what_was_shared_and_keep_what_is_trained():
 
 
 def test_logits_of_so_many_tokens_are_looked_at_at_once():
-    assert at_once(512) == 131_072
-    assert at_once(151_936) == 441  # 256 MiB / 607,744 bytes
+    assert at_once(512) == 87_381
+    assert at_once(151_936) == 294  # 1 GiB / (151,936 x 24 bytes)
     assert at_once(1 << 40) == 1
 
 
@@ -120,17 +148,34 @@ def test_what_is_left_is_free_memory_less_what_training_will_take(monkeypatch):
     model, frozen = tiny(), tiny()
     frozen.net.requires_grad_(False)
     assert left_bytes([Policy("p", model), Policy("q", frozen)]) == 1_000_000_000 - 12 * model.size
+    elsewhere = tiny()
+    elsewhere.net.to("meta")  # pyright: ignore[reportArgumentType]
+    frees = {"cpu": 1_000_000_000, "meta": 5_000_000}
+    monkeypatch.setattr(decoding, "free_bytes", lambda device: frees[device.type])
+    left = left_bytes([Policy("p", model), Policy("q", elsewhere)])
+    assert left == 5_000_000 - 12 * sum(weight.numel() for weight in elsewhere.trained)  # the least of the two
+
+
+def test_a_container_may_have_less_than_the_machine(tmp_path, monkeypatch):
+    limit, taken = tmp_path / "limit", tmp_path / "taken"
+    monkeypatch.setattr(memory, "LIMITS", ((str(limit), str(taken)),))
+    whole = memory.total_bytes(torch.device("cpu"))
+    assert whole > 1 << 30
+    limit.write_text("max\n")
+    taken.write_text("300\n")
+    assert memory.total_bytes(torch.device("cpu")) == whole
+    limit.write_text("1000\n")
+    assert memory.total_bytes(torch.device("cpu")) == 1000
+    assert memory.free_bytes(torch.device("cpu")) == 700
 
 
 def test_many_logits_are_looked_at_in_parts_and_the_same_tokens_are_chosen(monkeypatch):
     from coterie.engines import decoding
-    from tests.engines.test_engine import prompts, request
+    from tests.engines.test_engine import prompts
 
     def sampled() -> list[tuple[tuple[int, ...], tuple[float, ...]]]:
         policy = Policy("p", tiny(scale=3.0))
         engine = decoding.Decoder(policy)
-        from random import Random
-
         rows = [
             decoding.Row(request(prompt, [seed], key=at, temperature=float(at > 0)), seed, Random(seed))
             for at, prompt in enumerate(prompts(4))
@@ -144,4 +189,3 @@ def test_many_logits_are_looked_at_in_parts_and_the_same_tokens_are_chosen(monke
     whole = sampled()
     monkeypatch.setattr(decoding, "at_once", lambda vocabulary: 5)
     assert sampled() == whole
-    assert meter.LARGEST_LOGITS == 1 << 28

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,18 +16,21 @@ from coterie import load, load_config, train
 from coterie.checks import machines
 from coterie.checks.machines import GPUS, Machine, gpu
 from coterie.config.settings import LoraConfig
+from coterie.engines.decoding import Decoder
 from coterie.engines.transformers import TransformersConfig
 from coterie.errors import CheckpointError, ConfigError
+from coterie.learning.policy import Policy
 from coterie.models import load as loading
 from coterie.models.load import save_model
 from coterie.models.memory import GIB
 from coterie.models.shapes import Shapes
+from coterie.run import dry, policies
 from coterie.run import plan as planning
-from coterie.run import policies
 from coterie.run.asked import asked_by
 from coterie.run.dry import dry_run
 from coterie.run.measured import Share
 from coterie.run.plan import Plan, check_planned, plan
+from coterie.run.weights import TeamModels
 from tests.test_cli import call
 from tests.toys import tiny
 
@@ -120,6 +125,7 @@ def test_a_peak_is_that_of_the_worse_half_of_a_step():
     assert whole.fits
     adapter = replace(share, kind="lora")
     assert Plan(BOX, "cpu", 7, (share, adapter), ()).learning == 7 + 600 + 100 + int(50 * 1.7)
+    assert Plan(BOX, "cpu", 7, (adapter,), ()).sampling == 7 + 300 + int(1000 * 1.2)
     assert not Plan(Machine("small", "cpu", 1800, 1, 1, 1), "cpu", 7, (share, share), ()).fits
 
 
@@ -150,7 +156,7 @@ def test_five_whole_models_do_not_fit_where_their_adapters_do(monkeypatch):
 def test_a_gpu_that_is_too_small_for_anything_says_so(folder):
     tiny_gpu = Machine("toy", "cuda", GIB // 2, 1, 1, 1)
     config_ = config(folder)
-    with pytest.raises(ConfigError, match=r"even .* leaves 0\.7 GiB: take smaller models"):
+    with pytest.raises(ConfigError, match=r"even .* leaves 0\.\d GiB: take smaller models"):
         check_planned(config_, plan(config_, tiny_gpu), tiny_gpu)
 
 
@@ -159,7 +165,7 @@ def test_nothing_outside_runs_and_it_is_said(folder, monkeypatch):
 
     monkeypatch.setattr(calls, "run", lambda *_: pytest.fail("a call was made"))
     (only,) = plan(config(folder, environment="Tools"), BOX)
-    assert any("first call" in remark for remark in only.remarks)
+    assert any("first scene.call" in remark for remark in only.remarks)
     assert all(share.memory["cache"] > 0 and share.memory["activations"] > 0 for share in only.shares)
 
 
@@ -245,3 +251,173 @@ def test_what_is_predicted_is_within_15_percent_of_what_is_taken(kind, dtype, tm
     save_model(random_qwen3(4096, 512, 1536, layers=4, heads=8), tmp_path / "model")
     done = tried(str(tmp_path / "model"), kind, dtype)
     assert 0.85 < done["predicted"] / done["measured"] < 1.15
+
+
+def test_each_device_that_is_named_is_planned_and_two_names_of_one_are_one(folder):
+    card = Machine("card", "cuda", 8 * GIB, 1e12, 1e12, 1e11)
+    apart = plan(config(folder, "policies.x.device=cuda:0", "policies.y.device=cuda:1"), card)
+    assert [[share.policy for share in each.shares] for each in apart] == [["x"], ["y"]]
+    (together,) = plan(config(folder, "policies.x.device=cuda:0", "policies.y.device=cuda"), card)
+    assert len(together.shares) == 2
+    mixed = plan(config(folder, "policies.x.device=cpu", "train.device=cuda"), card)
+    assert {each.machine.kind for each in mixed} == {"cpu", "cuda"}
+
+
+@pytest.mark.parametrize(("dtype", "kernels"), [("float32", 0.0), ("bfloat16", 0.15)])
+def test_a_process_takes_what_it_takes_now_and_what_libraries_will(dtype, kernels, folder):
+    (only,) = plan(config(folder, f"train.dtype={dtype}"), BOX, process=1000)
+    assert only.process == int(1000 + 0.12 * GIB + kernels * GIB)
+    (card,) = plan(config(folder, f"train.dtype={dtype}"), GPUS["l4-24"], process=1000)
+    assert card.process == int(0.7 * GIB)
+
+
+def test_a_validation_asks_once_where_training_draws_several(folder):
+    sets = ("train.tasks_per_step=1", "train.eval_tasks=50", "eval.tasks=50", "algorithm.num_generations=20")
+    cache = shares(config(folder, *sets))["x"].memory["cache"]
+    policy = Policy("x", tiny())
+    prompt, costs = len(policy.render("pick", "a")), Decoder(policy).costs
+    assert cache == max(costs.of(20, 1, prompt, 1), costs.of(50, 50, prompt, 1), costs.of(50, 25, prompt, 1))
+
+
+def test_more_tasks_fill_a_microbatch_and_no_more(folder):
+    sets = ["optimizer.tokens_per_microbatch=400", "algorithm.num_generations=2"]
+    taken = [
+        shares(config(folder, *sets, f"train.tasks_per_step={tasks}"))["x"].memory["activations"]
+        for tasks in (2, 8, 64, 640)
+    ]
+    assert taken[0] < taken[1] < taken[2] == taken[3]
+
+
+def test_gradients_are_no_activations(folder):
+    sets = ["algorithm.num_generations=2", "train.tasks_per_step=1"]
+    assert shares(config(folder, *sets))["x"].memory["activations"] < 2 * tiny().size * 4
+
+
+def test_policies_that_differ_by_their_adapters_alone_are_measured_apart(folder):
+    sets = [f"policies.{name}.kind=lora" for name in "xy"]
+    both = shares(config(folder, *sets, "policies.x.lora.rank=2", "policies.y.lora.rank=64"))
+    alone = shares(config(folder, *sets, "policies.x.lora.rank=64", "policies.y.lora.rank=64"))
+    assert both["x"].memory["activations"] < alone["x"].memory["activations"]
+    assert both["y"].memory["activations"] == alone["y"].memory["activations"]
+
+
+def test_seconds_grow_with_tasks_and_with_what_is_computed_again(folder):
+    def of(*sets: str, machine: Machine = BOX) -> Share:
+        (only,) = plan(config(folder, "train.dtype=bfloat16", *sets), machine)
+        return only.shares[0]
+
+    first, more = of("train.tasks_per_step=4"), of("train.tasks_per_step=8")
+    assert more.update_s == pytest.approx(2 * first.update_s)
+    assert more.rollout_s > first.rollout_s
+    again = of("train.tasks_per_step=4", "optimizer.checkpointing=true")
+    assert again.update_s == pytest.approx(4 / 3 * first.update_s)
+    fast = of("train.tasks_per_step=4", machine=replace(BOX, bfloat16=4e11))
+    assert fast.update_s == pytest.approx(first.update_s / 4)
+
+
+def test_a_processor_is_measured(monkeypatch):
+    speeds = {torch.float32: 1.0, torch.bfloat16: 2.0}
+    monkeypatch.setattr(machines, "_products", lambda dtype, device: speeds[dtype])
+    found = machines.here("cpu")
+    assert (found.kind, found.float32, found.bfloat16) == ("cpu", 1.0, 2.0)
+    assert found.bandwidth > 1e8
+    assert gpu("H100-80") is GPUS["h100-80"]
+
+
+def test_few_kernels_are_kept_where_a_processor_computes_in_bfloat16(folder, monkeypatch):
+    for dtype, kept in (("float32", None), ("bfloat16", "64")):
+        monkeypatch.delenv("LRU_CACHE_CAPACITY", raising=False)
+        TeamModels(config(folder, f"train.dtype={dtype}"))
+        assert os.environ.get("LRU_CACHE_CAPACITY") == kept
+    monkeypatch.setenv("LRU_CACHE_CAPACITY", "7")
+    TeamModels(config(folder, "train.dtype=bfloat16"))
+    assert os.environ["LRU_CACHE_CAPACITY"] == "7"
+
+
+def test_a_dry_run_moves_nothing(folder, monkeypatch):
+    told: list[dict[str, torch.Tensor]] = []
+
+    class Watched(TeamModels):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            there = self.policies["x"].model.net.state_dict()
+            told.extend(({name: weight.clone() for name, weight in there.items()}, there))
+
+    monkeypatch.setattr(dry, "TeamModels", Watched)
+    dry_run(config(folder))
+    before, after = told
+    assert all(torch.allclose(after[name], weight, rtol=0, atol=1e-9) for name, weight in before.items())
+
+
+def test_a_dry_run_changes_no_world(folder, monkeypatch):
+    from coterie.kernel import calls
+
+    monkeypatch.setattr(calls, "run", lambda function, *_: pytest.fail(f"{function} was called"))
+    done = dry_run(config(folder, "environment.effect=external", environment="Tools"))
+    assert done.measured[0] > 0
+
+
+def test_a_dry_run_leaves_the_runs_alone_that_it_plays_against(folder, tmp_path):
+    run = train(config(folder), tmp_path / "first")
+    before = sorted(path.name for path in (run.folder / "checkpoints").iterdir())
+    sets = ["policies.y.kind=frozen", f"policies.y.model={run.folder}/y"]
+    assert "#" in dry.resolved(config(folder, *sets)).policies["y"].model
+    assert sorted(path.name for path in (run.folder / "checkpoints").iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"num_hidden_layers": "many"}, "mend its config.json"),
+        ({"num_hidden_layers": 0}, "mend its config.json"),
+        ({"hidden_size": -5}, "mend it, or name another model"),
+        ({"model_type": "nothing"}, "mend its config.json"),
+    ],
+)
+def test_a_damaged_config_is_one_line(change, told, folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "damaged")
+    file = tmp_path / "damaged/config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    model = f"policies.team.model={tmp_path / 'damaged'}"
+    code, _, err = call("plan", "plan_path", "--set", model)
+    assert (code, err.count("\n")) == (2, 1)
+    assert told in err
+    code, _, err = call("train", "plan_path", "--out", str(tmp_path / "run"), "--set", model)
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("coterie: policies.team")
+
+
+def test_a_config_alone_is_enough_and_no_model_is_one_line(folder, tmp_path):
+    (tmp_path / "shape").mkdir()
+    shutil.copy(folder / "config.json", tmp_path / "shape")
+    model = Shapes().load(str(tmp_path / "shape"), where="policies.p.model")
+    assert (model.size, model.tokenizer) == (tiny().size, None)
+    assert shares(config(tmp_path / "shape"))["x"].parameters == tiny().size
+    with pytest.raises(ConfigError, match="comes with no model to start from"):
+        Shapes().load("", where="policies.p.model")
+
+
+def test_adapters_of_shapes_are_shapes(folder):
+    settings = config(folder, "policies.x.kind=lora")
+    model = policies.Policies(settings, Shapes().load).load("x", settings.policies["x"], "cpu").model
+    assert {weight.device.type for weight in model.net.parameters()} == {"meta"}
+
+
+def test_play_that_bears_no_nonsense_is_one_line(folder, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from coterie import Environment, Task\n\n\nclass Mine(Environment):\n    roles = ('a',)\n\n"
+        "    def task(self, split, index):\n        return Task(f'{split}-{index}', split)\n\n"
+        "    async def play(self, task, scene):\n        reply = await scene.ask('a', 'say a number')\n"
+        "        scene.reward('a', float(int(reply.text)))\n"
+    )
+    code, _, err = call("plan", f"{tmp_path}/mine.py:Mine", "--set", f"policies.team.model={folder}")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "play must bear whatever is said" in err
+
+
+def test_what_a_plan_cannot_know_it_says(folder):
+    (only,) = plan(config(folder, "engine.memory_gib=1e-9"), BOX)
+    assert any("holds no reply of x" in remark for remark in only.remarks)
+    sets = ["policies.y.kind=remote", "policies.y.model=m", "policies.y.remote.url=http://localhost:1/v1"]
+    (only,) = plan(load_config("tests/toys.py:Agree", [*SETS, f"policies.x.model={folder}", *sets]), BOX)
+    assert only.remarks == ("y is played by a server, and takes nothing here",)

@@ -50,9 +50,9 @@ def gpu(name: str) -> Machine:
     Raises:
         ConfigError: there is none of that name.
     """
-    if name not in GPUS:
-        raise ConfigError(f"unknown GPU '{name}'{nearest(name, GPUS)}; there are {', '.join(GPUS)}")
-    return GPUS[name]
+    if (known := name.lower()) not in GPUS:
+        raise ConfigError(f"unknown GPU '{name}'{nearest(known, GPUS)}; there are {', '.join(GPUS)}")
+    return GPUS[known]
 
 
 def here(device: str) -> Machine:

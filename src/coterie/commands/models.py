@@ -51,10 +51,11 @@ def plan(
     from coterie.run.plan import check_planned
     from coterie.run.plan import plan as planned
 
-    with kept_for_json(as_json):
+    with kept_for_json(as_json), terminal(stderr=True).status("looking at shapes, and at what a step asks"):
         plans = planned(resolved, machine)
     say(json.dumps(as_data(plans)) if as_json else "\n\n".join(map(planned_text, plans)))
-    check_planned(resolved, plans, machine)
+    with terminal(stderr=True).status("looking for what would fit"):
+        check_planned(resolved, plans, machine)
 
 
 def export(

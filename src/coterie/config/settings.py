@@ -36,7 +36,7 @@ SHARED = "team"
 class LoraConfig(Settings):
     """An adapter, `[policies.NAME.lora]`: W x + (alpha / rank) B A x in place of W x, where A and B are trained."""
 
-    rank: int = Field(default=32, ge=1)
+    rank: int = Field(default=32, ge=1, le=8192)
     """Rows of A and columns of B."""
     alpha: float = Field(default=32.0, gt=0)
     """The adapter counts alpha / rank times."""

@@ -24,25 +24,28 @@ from coterie.learning.distribution import inverse_cdf, log_distribution, nucleus
 from coterie.learning.policy import Policy
 from coterie.models.load import copied
 from coterie.models.memory import GIB, free_bytes
-from coterie.models.meter import Meter, at_once
+from coterie.models.meter import LOGIT_BYTES, LOGITS_MEMORY, Meter, at_once
 
 TRAINED_BYTES = 12
 """Of a trained weight beside itself: its gradient and AdamW's two averages, in float32."""
-PROBES = 8, 16
-"""Tokens of two prompts whose difference says what a token takes."""
+PROBES = 16, 32, 48
+"""Tokens of prompts whose differences say what a token takes, and what grows with the square of a prompt's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
     """Bytes that decoding takes.
 
-    token: in the cache of a row. row: of a row, whatever its length. prompt: of a token of a prompt, beside its cache,
-    while prompts are read.
+    token: in the cache of a row. row: of a row, whatever its length. choice: of a row, while its next token is chosen,
+    which is done in parts. prompt: of a token of a prompt, beside its cache, while prompts are read. attention: then of
+    a prompt, times the square of its tokens: masks, and what attention makes where no kernel spares it.
     """
 
     token: int
     row: int
+    choice: int
     prompt: int
+    attention: float
 
     def of(self, rows: int, prompts: int, longest: int, max_tokens: int) -> int:
         """What a batch takes at most.
@@ -51,7 +54,9 @@ class Costs:
             prompts: how many are distinct; all are as long as the longest.
             max_tokens: of a reply.
         """
-        return rows * (self.row + (longest + max_tokens) * self.token) + prompts * longest * self.prompt
+        reading = prompts * (longest * self.prompt + int(longest**2 * self.attention))
+        choosing = min(rows * self.choice, max(self.choice, LOGITS_MEMORY))
+        return rows * (self.row + (longest + max_tokens) * self.token) + max(reading, choosing)
 
 
 @dataclass(slots=True)
@@ -89,8 +94,8 @@ class Decoder:
 
     @cached_property
     def costs(self) -> Costs:
-        """What decoding takes, found on two short prompts."""
-        return costs_of(self.net)
+        """What decoding takes, found on short prompts."""
+        return costs_of(self.net, pads=self.model.pads)
 
     def batches(self, rows: Sequence[Row], memory: float) -> Iterator[list[Row]]:
         """Rows that are decoded side by side: short prompts first, of one length where it must be.
@@ -210,25 +215,33 @@ class Decoder:
 
 
 @torch.no_grad()
-def costs_of(net: Any) -> Costs:
-    """What decoding with a network takes, found on two short prompts.
+def costs_of(net: Any, *, pads: bool) -> Costs:
+    """What decoding with a network takes, found on short prompts, two at a time.
 
     Args:
         net: with numbers or without.
+        pads: prompts of several lengths may stand side by side, which takes a mask.
     """
-    live, peak = list[int](), list[int]()
-    word = (getattr(net.config.get_text_config(), "pad_token_id", None) or 0) + 1  # of padding alone there is a warning
+    kept, passing = list[int](), list[int]()
+    config = net.config.get_text_config()
+    word = (getattr(config, "pad_token_id", None) or 0) + 1  # of padding alone there is a warning
     for tokens in PROBES:
-        with Meter(net.state_dict().values()) as meter:
+        ids = torch.full((2, tokens), word, device=net.device)
+        mask = torch.ones_like(ids)
+        mask[0, 0] = 0
+        inputs: dict[str, Any] = {"attention_mask": mask, "position_ids": mask.cumsum(dim=1)} if pads else {}
+        with Meter([*net.state_dict().values(), ids, *inputs.values()]) as meter:
             cache = DynamicCache(config=net.config)
-            ids = torch.full((1, tokens), word, device=net.device)
-            logits = net(input_ids=ids, past_key_values=cache, logits_to_keep=1).logits
-            live.append(meter.live)
-            peak.append(meter.peak)
+            logits = net(input_ids=ids, past_key_values=cache, logits_to_keep=1, **inputs).logits
+            kept.append(meter.live // 2)
+            passing.append((meter.peak - meter.live) // 2)
             del cache, logits
-    more = PROBES[1] - PROBES[0]
-    token, prompt = (live[1] - live[0]) // more, (peak[1] - peak[0]) // more
-    return Costs(token, max(0, live[0] - token * PROBES[0]), max(0, prompt - token))
+    step = PROBES[1] - PROBES[0]
+    token = (kept[1] - kept[0]) // step
+    attention = max(0.0, (passing[2] - 2 * passing[1] + passing[0]) / (2 * step**2))
+    prompt = (passing[1] - passing[0]) / step - attention * (PROBES[0] + PROBES[1])
+    row, choice = kept[0] - token * PROBES[0], LOGIT_BYTES * config.vocab_size
+    return Costs(token, max(0, row), choice, max(0, int(prompt)), attention)
 
 
 def left_bytes(policies: Sequence[Policy]) -> int:

@@ -22,9 +22,9 @@ class TransformersConfig(EngineConfig):
     exact: ClassVar[bool] = True
     found: ClassVar[tuple[str, ...]] = ("memory_gib",)
 
-    memory_gib: float | None = Field(default=None, gt=0)
+    memory_gib: float | None = Field(default=None, gt=0, le=1e6)
     """GiB that prompts, caches and logits of what is decoded at once may take; the rest of a wave waits. None: half of
-    what training will leave free on the device when a run begins, to a power of two; the run's config keeps it."""
+    what will be free once the run trains, rounded down to a power of two, which the run's config keeps."""
 
 
 class TransformersEngine(Engine):

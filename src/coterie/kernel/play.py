@@ -93,6 +93,7 @@ class Play:
         seats: Seats | None = None,
         recall: Reminder | None = None,
         votes: int = 1,
+        trial: bool = False,
     ) -> None:
         """A rollout's play.
 
@@ -101,6 +102,7 @@ class Play:
             step: whose rollout this is; both enter every sample's seed.
             recall: memory.
             votes: replies that `run` draws at every question; what most of them say is the answer.
+            trial: an episode ends, as if what it needs were not there, before it would change the world.
         """
         self.environment = environment
         self.recall = recall
@@ -110,6 +112,7 @@ class Play:
         self._step = step
         self._seats = seats or {}
         self._votes = votes
+        self._trial = trial
         self._front = FRONTS[sampling.front](engine)
         self._watch = Watch(sampling.play_timeout_s)
         self._slots = asyncio.Semaphore(calls.AT_ONCE)
@@ -135,6 +138,7 @@ class Play:
             seed_of("episode", self._seed, self._step, task.id, episode),
             name=str(episode),
             perform=self.perform,
+            trial=self._trial,
             watch=self._watch,
         )
 

@@ -120,7 +120,7 @@ def adapted(
     with torch.random.fork_rng(devices=[base.device] if base.device.type == "cuda" else []):
         torch.manual_seed(seed)
         try:
-            with _quiet():
+            with _quiet(), base.device if base.device.type == "meta" else contextlib.nullcontext():
                 adapter = peft.get_peft_model(net, config)
         except ValueError as error:
             raise ConfigError(f"{where}.lora: no adapter fits this network: {first_line(error)}") from error

@@ -158,6 +158,28 @@ def load_model(source: str, *, device: str = "cpu", dtype: torch.dtype = torch.f
     Raises:
         ConfigError: nothing loadable is there, or it is not a causal language model.
     """
+    folder, name = located(source, where)
+    try:
+        if not folder.exists() and not hub.answers():  # otherwise the library tries each of its files five times
+            name = snapshot_download(source, local_files_only=True)
+        net = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except Exception as error:  # whatever a damaged config makes of the library's own code
+        reason = first_line(error).split(". ")[0]
+        raise ConfigError(
+            f"{where} = '{source}': no causal language model could be loaded from there; "
+            f"give {', '.join(map(repr, STARTERS))}, a folder or a Hugging Face id ({reason})"
+        ) from error
+    network: Any = net
+    return prepare(network.to(device), tokenizer, where)
+
+
+def located(source: str, where: str) -> tuple[Path, str]:
+    """Where a model lies, if it is here, and what the library is to call it.
+
+    Raises:
+        ConfigError: it cannot be a model.
+    """
     if not source:
         raise ConfigError(
             f"{where}: this environment comes with no model to start from; name a folder or a Hugging Face id of one "
@@ -171,7 +193,6 @@ def load_model(source: str, *, device: str = "cpu", dtype: torch.dtype = torch.f
     folder = starter_folder(source) if source in STARTERS else Path(source)
     if folder.is_absolute() and not folder.exists():
         raise ConfigError(f"{where} = '{source}': this folder does not exist; put it back, or name another model")
-    name = str(folder) if folder.exists() else source
     if folder.is_dir() and not (folder / "config.json").exists():
         adapter = (folder / ADAPTER_CONFIG).exists()
         raise ConfigError(
@@ -182,19 +203,7 @@ def load_model(source: str, *, device: str = "cpu", dtype: torch.dtype = torch.f
                 else "no model (config.json is missing)"
             )
         )
-    try:
-        if not folder.exists() and not hub.answers():  # otherwise the library tries each of its files five times
-            name = snapshot_download(source, local_files_only=True)
-        net = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, trust_remote_code=False)
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
-        reason = first_line(error).split(". ")[0]
-        raise ConfigError(
-            f"{where} = '{source}': no causal language model could be loaded from there; "
-            f"give {', '.join(map(repr, STARTERS))}, a folder or a Hugging Face id ({reason})"
-        ) from error
-    network: Any = net
-    return prepare(network.to(device), tokenizer, where)
+    return folder, str(folder) if folder.exists() else source
 
 
 def prepare(net: PreTrainedModel, tokenizer: Any, where: str = "model") -> Model:

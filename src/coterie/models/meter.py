@@ -14,13 +14,15 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-LARGEST_LOGITS = 1 << 28
-"""Bytes of logits, in float32, that are looked at at once: those of more tokens are taken in parts."""
+LOGITS_MEMORY = 1 << 30
+"""Bytes that logits and what is computed of them may take: those of more tokens are looked at in parts."""
+LOGIT_BYTES = 24
+"""Of one logit: in float32, masked, divided and normalised, or its probability in float64, summed up."""
 
 
 def at_once(vocabulary: int) -> int:
     """Tokens whose logits are looked at at once."""
-    return max(1, LARGEST_LOGITS // (4 * vocabulary))
+    return max(1, LOGITS_MEMORY // (LOGIT_BYTES * vocabulary))
 
 
 def storage_of(tensor: torch.Tensor) -> tuple[int, int]:

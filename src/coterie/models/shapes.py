@@ -7,18 +7,16 @@ models are known.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PretrainedConfig, Qwen3Config
 
-from coterie.errors import ConfigError, first_line
-from coterie.kernel.environment import STARTERS
+from coterie.errors import ConfigError, first_line, nearest
 from coterie.models import hub
 from coterie.models.adapters import Adapted
-from coterie.models.load import Model, context_of, copied, starter_folder
+from coterie.models.load import Model, context_of, copied, located
 
 M = TypeVar("M", bound=Model)
 
@@ -56,9 +54,10 @@ class Shapes:
         try:
             with torch.device("meta"):
                 net: Any = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)
-        except (ValueError, RuntimeError, KeyError) as error:
+        except Exception as error:  # whatever a damaged config makes of the library's own code
             raise ConfigError(
-                f"{where} = '{source}': it is no causal language model that is known here ({first_line(error)})"
+                f"{where} = '{source}': its config makes no causal language model ({first_line(error)}); mend it, or "
+                "name another model"
             ) from error
         text = config.get_text_config()
         return Model(
@@ -85,21 +84,27 @@ def _empty(tensor: torch.Tensor) -> torch.Tensor:
 
 def _read(source: str, where: str) -> tuple[PretrainedConfig, Any]:
     """A model's config, and its tokenizer where that is here."""
-    folder = starter_folder(source) if source in STARTERS else Path(source)
+    folder, name = located(source, where)
     afar = not folder.is_dir() and not hub.answers()
-    name = str(folder) if folder.is_dir() else source
     try:
         config = AutoConfig.from_pretrained(name, local_files_only=afar, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # whatever a damaged config makes of the library's own code
         if source in QWEN3:
             return _published(source), None
+        advice = (
+            "mend its config.json, or name another model"
+            if folder.is_dir()
+            else "give a folder with its config.json, or fetch that where the hub can be reached: hf download "
+            f"{source} config.json{nearest(source, QWEN3)}"
+        )
         raise ConfigError(
-            f"{where} = '{source}': what shape it has cannot be read ({first_line(error).split('. ')[0]}); give a "
-            f"folder with its config.json, or fetch that where the hub can be reached: hf download {source} config.json"
+            f"{where} = '{source}': what shape it has cannot be read ({first_line(error).split('. ')[0]}); {advice}"
         ) from error
+    if folder.is_dir() and not any(folder.glob("tokenizer*")):
+        return config, None  # the library would make one of nothing
     try:
         return config, AutoTokenizer.from_pretrained(name, local_files_only=afar, trust_remote_code=False)
-    except (OSError, ValueError, KeyError):
+    except Exception:  # there is none here, or it cannot be read: lengths are estimated then
         return config, None
 
 

@@ -86,6 +86,13 @@ def ctrl_c(number: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
+def stopped(error: BaseException | None) -> bool:
+    """Whether an error comes of Ctrl-C: a library that was just being imported makes another error of it."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
 def serve(app: typer.Typer) -> NoReturn:
     """Runs a command line: a person's mistake is one line and exit code 2, a bug keeps its traceback."""
     prepare_streams()
@@ -114,6 +121,8 @@ def serve(app: typer.Typer) -> NoReturn:
         sys.exit(BROKEN_PIPE)
     except typer.Abort:
         interrupted()
-    except Exception:
+    except Exception as error:
+        if stopped(error):
+            interrupted()
         sys.excepthook = show_bug  # set last, because typer sets a hook of its own
         raise

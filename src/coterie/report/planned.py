@@ -52,12 +52,21 @@ def planned_text(plan: Plan) -> str:
             _row(f"GiB {label}", [f"{share.memory.get(kind, 0) / GIB:.3g}" for share in plan.shares])
             for kind, label in KINDS.items()
         ),
-        _row("s sampling, at most", [_seconds(share.rollout_s) for share in plan.shares]),
-        _row("s learning, at most", [_seconds(share.update_s) for share in plan.shares]),
+        _row("s sampling", [_seconds(share.rollout_s) for share in plan.shares]),
+        _row("s learning", [_seconds(share.update_s) for share in plan.shares]),
         "",
-        f"{plan.process / GIB:.2f} GiB are the process's own; seconds are a rough estimate, of one step.",
+        f"GiB while policies are sampled from: {plan.sampling / GIB:.2f}: {_sum(plan, 'the largest caches')}.",
+        f"GiB while policies learn: {plan.learning / GIB:.2f}: "
+        f"{_sum(plan, 'all gradients, the largest activations and logits')}.",
+        "Seconds are of a step in which every reply is as long as it may be, by what the device can do just now.",
     ]
     return "\n".join([*lines, *(f"{remark}." for remark in plan.remarks)])
+
+
+def _sum(plan: Plan, passing: str) -> str:
+    """What a peak is made of."""
+    process = f"{plan.process / GIB:.2f} of the process"
+    return f"{process}, weights, copies, references and averages of all, {passing}, and what an allocator cannot reuse"
 
 
 def dry_text(done: DryRun) -> str:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from coterie.config.settings import Config
-from coterie.errors import Unavailable
+from coterie.errors import EnvError, Unavailable
+from coterie.kernel.cursor import PlayBug
 from coterie.kernel.engine import Engine, Request
 from coterie.kernel.episode import LoggedPrompt, Sample, text_of
 from coterie.kernel.group import Collected
@@ -142,7 +143,10 @@ def asked_by(config: Config, policies: Mapping[str, Policy], sampling: Sampling)
         tasks = [play.task("train", index) for index in range(asked.tasks)]
         return await play.together(*(config.algorithm.collect(play, task) for task in tasks))
 
-    played = [one for one in drive(collect()) if isinstance(one, Collected)]
+    try:
+        played = [one for one in drive(collect()) if isinstance(one, Collected)]
+    except PlayBug as bug:
+        raise EnvError(f"{bug}: in a plan roles say 'la la la', and play must bear whatever is said") from bug
     asked.cut = play.left
     samples = {
         id(sample): sample

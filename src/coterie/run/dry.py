@@ -49,7 +49,7 @@ def resolved(config: Config, old: Run | None = None) -> Config:
     Raises:
         CoterieError: what would stop the run at its beginning.
     """
-    config = pinned(config, old.config if old else None)
+    config = pinned(config, old.config if old else None, keep=False)
     if old:
         old.check_goes_on(config)
     pick_device(config.train.device)
@@ -60,7 +60,8 @@ def resolved(config: Config, old: Run | None = None) -> Config:
 def dry_run(config: Config, tasks: int = TASKS) -> DryRun:
     """One rollout of a few tasks, and two updates as if every reply had taught something.
 
-    The second update is there because the optimizer's averages are only made in the first.
+    The second update is there because the optimizer's averages are only made in the first. What would change the world
+    is not done: an episode ends before it.
 
     Raises:
         CoterieError: what would stop the run at its beginning.
@@ -72,7 +73,8 @@ def dry_run(config: Config, tasks: int = TASKS) -> DryRun:
     models = TeamModels(with_optimizer("lr", STILL)(config), training=True)
     with models.engine:
         engine = Noted(models.engine, tasks)
-        play = Play(config.environment, config.team, engine, seed=settings.seed, sampling=config.sampling())
+        sampling = config.sampling()
+        play = Play(config.environment, config.team, engine, seed=settings.seed, sampling=sampling, trial=True)
         began = time.perf_counter()
         drive(_collected(config, play, tasks))
         sampled = time.perf_counter()

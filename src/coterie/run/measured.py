@@ -86,6 +86,7 @@ class Measured:
         self.machine = machine
         self.process = process
         self.asked = asked
+        self.remarks: list[str] = []
         self._seen = set[int]()
         self._known: dict[str, object] = {}
         trained = {name: policy for name, policy in policies.items() if name in config.team.trained}
@@ -171,6 +172,8 @@ class Measured:
             whole = costs.of(int(rows * times), int(prompts * times), longest, max_tokens)
             alone = costs.of(1, 1, longest, max_tokens)
             most = max(most, alone, min(whole, int(self.budget * GIB)))
+        if most > self.budget * GIB:
+            self.remarks.append(f"engine.memory_gib = {self.budget:g} holds no reply of {name}: each is decoded alone")
         return most
 
     def _waves(self, name: str) -> Iterator[tuple[Sequence[Request], float]]:

@@ -86,7 +86,7 @@ def plan(
     """What a run takes of each device that its policies name.
 
     Args:
-        machine: the one that all are on; None: this one's devices.
+        machine: what every device is but the processor, which is this one's; None: this one's devices.
         asked: what a step asks; None: found out with roles that say nothing sensible, at full length.
         process: bytes that Python and its libraries take here; None: what they take now.
 
@@ -95,15 +95,26 @@ def plan(
     """
     process = process_bytes() if process is None else process
     shapes, policies = _shaped(config)
-    remarks: list[str] = []
+    remarks = [
+        f"{name} is played by a server, and takes nothing here"
+        for name, policy in config.policies.items()
+        if policy.kind == "remote"
+    ]
+    if config.memory.mode != "off":
+        remarks.append("notes that roles are shown are not counted in their prompts")
     if asked is None:
         asked = asked_by(config, policies, config.sampling())
         if asked.cut:
-            remarks.append("of an episode only what is asked before its first call outside is known")
-    return [
-        Plan(each.machine, device, each.process, tuple(map(each.share, each.policies)), tuple(remarks))
-        for device, each in _devices(config, machine, shapes, policies, process, asked)
-    ]
+            remarks.append(
+                "of an episode only what is asked before its first scene.call is known: nothing outside runs"
+            )
+        if not asked.waves:
+            remarks.append("no role was asked anything, so that only weights and what training keeps are known")
+    plans: list[Plan] = []
+    for device, each in _devices(config, machine, shapes, policies, process, asked):
+        shares = tuple(map(each.share, each.policies))
+        plans.append(Plan(each.machine, device, each.process, shares, (*remarks, *each.remarks)))
+    return plans
 
 
 def process_bytes() -> int:
@@ -223,9 +234,11 @@ def _devices(
     devices: dict[str, dict[str, Policy]] = {}
     for name, policy in policies.items():
         wanted = config.policies[name].device or config.train.device
-        devices.setdefault("cuda" if machine else pick_device(wanted), {})[name] = policy
+        planned = machine is not None and wanted != "cpu"
+        device = wanted.replace("auto", "cuda") if planned else pick_device(wanted)
+        devices.setdefault("cuda:0" if device == "cuda" else device, {})[name] = policy
     for device, there in devices.items():
-        on = machine or here(device)
+        on = here(device) if machine is None or (device == "cpu" and machine.kind != "cpu") else machine
         halved = any(policy.dtype == torch.bfloat16 for policy in there.values())
         taken = int(CONTEXT if on.kind == "cuda" else process + LATER + KERNELS * halved)
         yield device, Measured(config, there, shapes, on, taken, asked)

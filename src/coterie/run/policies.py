@@ -13,7 +13,7 @@ import torch
 
 from coterie.checks.families import check_family
 from coterie.config.settings import Config, LoraConfig, PolicyConfig
-from coterie.errors import CheckpointError, ConfigError
+from coterie.errors import CheckpointError, ConfigError, first_line
 from coterie.learning.policy import Policy
 from coterie.models.adapters import adapted
 from coterie.models.files import adapter_config, base_of
@@ -160,8 +160,13 @@ def lora_of(folder: Path) -> LoraConfig | None:
     if odd := [key for key in ODD if config.get(key) not in (None, False, "none", {}, [])]:
         raise ConfigError(f"{folder}: an adapter with {odd[0]} is not supported; merge it into its base")
     targets = config.get("target_modules") or ()
-    names = () if isinstance(targets, str) else tuple(sorted({name.rpartition(".")[2] for name in targets}))
-    return LoraConfig(rank=config["r"], alpha=config["lora_alpha"], targets=names)
+    try:
+        names = () if isinstance(targets, str) else tuple(sorted({name.rpartition(".")[2] for name in targets}))
+        return LoraConfig(rank=config["r"], alpha=config["lora_alpha"], targets=names)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"{folder}: its adapter_config.json is damaged ({first_line(error)}); put it back from a copy"
+        ) from error
 
 
 @contextmanager
@@ -179,13 +184,14 @@ def _weights(past: Past, where: str) -> Iterator[tuple[PolicyConfig, Path]]:
         raise ConfigError(f"{there}: {reason}; {mend}") from error
 
 
-def pinned(config: Config, before: Config | None = None) -> Config:
+def pinned(config: Config, before: Config | None = None, *, keep: bool = True) -> Config:
     """The config with what other runs have learned as it is now: RUN/POLICY becomes RUN#STEP/POLICY, for good.
 
     The run that it comes from keeps that checkpoint. What the engine found for its machine at the beginning stays.
 
     Args:
         before: of the same run, when it began.
+        keep: whether the runs that models come from are told to keep them.
 
     Raises:
         ConfigError: a model names no policy of a run, though it looks as if it did.
@@ -205,7 +211,8 @@ def pinned(config: Config, before: Config | None = None) -> Config:
         if step is None:
             with checkpoints.reading("best") as (_, progress):
                 step = progress.step
-        checkpoints.keep(step)
+        if keep:
+            checkpoints.keep(step)
         past = replace(past, step=step)
         policies[name] = policy.model_copy(update={"model": str(past)})
     engine = config.engine

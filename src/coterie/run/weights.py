@@ -58,16 +58,21 @@ class TeamModels:
         }
         self._origins = {name: policy.model.origin for name, policy in self.policies.items()} if training else {}
         self._learner: Learner | None = None
-        if checkpoint is not None and training:
-            learner = self.learner  # a reference for KL is taken from the weights the run began with
-            for name, policy in self.trained.items():
-                policy.model.take(checkpoint / "policies" / name)
-                file = checkpoint / "optimizers" / f"{name}.pt"
-                learner.load(name, torch.load(file, weights_only=True, map_location="cpu"))
-        if not training:  # to play, an engine finds anew what it finds for its machine
+        if training:
+            learner = self.learner  # a reference for KL is of the weights the run began with, and takes memory
+            if checkpoint is not None:
+                self._take(checkpoint, learner)
+        else:  # to play, an engine finds anew what it finds for its machine
             self.config = replace(config, engine=config.engine.model_copy(update=dict.fromkeys(config.engine.found)))
         self.engine = self._engine(self.policies, self.remotes)
         self.config = replace(config, engine=self.engine.config)
+
+    def _take(self, checkpoint: Path, learner: Learner) -> None:
+        """Takes the weights of a checkpoint, and the optimizers'."""
+        for name, policy in self.trained.items():
+            policy.model.take(checkpoint / "policies" / name)
+            file = checkpoint / "optimizers" / f"{name}.pt"
+            learner.load(name, torch.load(file, weights_only=True, map_location="cpu"))
 
     def exactness(self) -> dict[str, str]:
         """What the same numbers rest on here: threads, devices, and the models that the policies began with."""
