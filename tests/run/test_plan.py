@@ -117,7 +117,7 @@ def test_a_cache_is_bounded_by_the_engines_memory_and_is_a_rows_at_least(folder)
 
 def test_a_peak_is_that_of_the_worse_half_of_a_step():
     parts = {"weights": 100, "averages": 200, "gradients": 50, "cache": 1000, "activations": 30, "logits": 20}
-    share = Share("p", "cpu", "full", "m", 1, 1, parts, 0.0, 0.0)
+    share = Share("p", "full", "m", 1, 1, parts, 0.0, 0.0)
     whole = Plan(BOX, "cpu", 7, (share, share), ())
     assert whole.sampling == 7 + 600 + int(1000 * 1.2)  # one policy is sampled from after the other
     assert whole.learning == 7 + 600 + 100 + int(50 * 1.2)  # all gradients are there
@@ -232,7 +232,7 @@ def test_the_command_tells_and_refuses(folder, tmp_path):
     file.write_text(config(folder).toml())
     code, out, err = call("plan", str(file), "--gpu", "l4-24")
     assert (code, err) == (0, "")
-    assert out.startswith("l4-24: ")
+    assert out.startswith("l4-24 (cuda:0): ")
     assert "it fits" in out
     code, out, _ = call("plan", str(file), "--gpu", "l4-24", "--json")
     (told,) = json.loads(out)

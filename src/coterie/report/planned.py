@@ -40,7 +40,7 @@ def planned_text(plan: Plan) -> str:
     """A device's plan: whether it fits, and each policy's part."""
     when = "while policies learn" if plan.learning > plan.sampling else "while policies are sampled from"
     lines = [
-        f"{plan.machine.name}: {plan.peak / GIB:.2f} of {plan.machine.memory / GIB:.1f} GiB at the peak, {when}; "
+        f"{_title(plan)}: {plan.peak / GIB:.2f} of {plan.machine.memory / GIB:.1f} GiB at the peak, {when}; "
         + ("it fits" if plan.fits else "it does not fit"),
         "",
         _row("", [share.policy for share in plan.shares]),
@@ -76,7 +76,7 @@ def dry_text(done: DryRun) -> str:
         f"{done.update_s:.1f} s learning"
     ]
     lines += [
-        f"{plan.machine.name}: {measured / GIB:.2f} GiB at the peak, {plan.peak / GIB:.2f} planned of it"
+        f"{_title(plan)}: {measured / GIB:.2f} GiB at the peak, {plan.peak / GIB:.2f} planned of it"
         for plan, measured in zip(done.plans, done.measured, strict=True)
     ]
     return "\n".join(lines)
@@ -86,12 +86,17 @@ def as_data(plans: Sequence[Plan]) -> list[dict[str, object]]:
     """Plans as plain data, bytes and seconds."""
     return [
         {
-            "device": plan.machine.name, "memory": plan.machine.memory, "fits": plan.fits, "sampling": plan.sampling,
+            "machine": plan.machine.name, "device": plan.device, "memory": plan.machine.memory, "fits": plan.fits,
+            "sampling": plan.sampling,
             "learning": plan.learning, "process": plan.process, "remarks": list(plan.remarks),
             "policies": {share.policy: _share(share) for share in plan.shares},
         }
         for plan in plans
     ]  # fmt: skip
+
+
+def _title(plan: Plan) -> str:
+    return plan.machine.name if plan.device == "cpu" else f"{plan.machine.name} ({plan.device})"
 
 
 def _share(share: Share) -> dict[str, object]:

@@ -54,7 +54,6 @@ class Share:
     """
 
     policy: str
-    device: str
     kind: str
     model: str
     parameters: int
@@ -116,7 +115,7 @@ class Measured:
             memory |= {"activations": body, "logits": max(0, whole - body)}
             update_s = self._update_s(name, samples)
         return Share(
-            name, str(settings.device or self.config.train.device), policy.kind, settings.model, policy.model.size,
+            name, policy.kind, settings.model, policy.model.size,
             sum(weight.numel() for weight in policy.model.trained) if name in self.learner.trainees else 0,
             memory, self._rollout_s(name, costs), update_s,
         )  # fmt: skip
