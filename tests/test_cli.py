@@ -16,6 +16,7 @@ from coterie.cli import app, main
 from coterie.kernel.episode import Called, Log, Noted, Returned
 from coterie.models.load import save_model
 from coterie.registry import ALGORITHMS
+from coterie.report.output import stopped
 from coterie.report.text import log_text
 from coterie.run.interrupts import Stop
 from coterie.run.loaded import Loaded
@@ -364,3 +365,19 @@ def test_a_full_output_is_one_line_and_a_closed_one_none(words):
     done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writing)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_what_ctrl_c_became_while_a_library_was_imported_is_still_ctrl_c():
+    def imported():
+        try:
+            try:
+                raise KeyboardInterrupt
+            except KeyboardInterrupt as error:
+                raise RuntimeError("half imported") from error
+        except RuntimeError as error:
+            raise ModuleNotFoundError("could not import it") from error
+
+    with pytest.raises(ModuleNotFoundError) as caught:
+        imported()
+    assert stopped(caught.value)
+    assert not stopped(ValueError("of its own"))

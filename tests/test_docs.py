@@ -96,6 +96,7 @@ def test_every_metric_of_a_run_has_a_row(tmp_path):
 
 
 SMALL = {
+    "plan": [],
     "train": [
         word
         for one in ("train.steps=2", "train.tasks_per_step=2", "train.eval_tasks=4", "eval.tasks=4")
