@@ -392,7 +392,9 @@ def test_a_config_alone_is_enough_and_no_model_is_one_line(folder, tmp_path):
     shutil.copy(folder / "config.json", tmp_path / "shape")
     model = Shapes().load(str(tmp_path / "shape"), where="policies.p.model")
     assert (model.size, model.tokenizer) == (tiny().size, None)
-    assert shares(config(tmp_path / "shape"))["x"].parameters == tiny().size
+    (only,) = plan(config(tmp_path / "shape"), BOX)
+    assert only.shares[0].parameters == tiny().size
+    assert any("no tokenizer of x, y here" in remark for remark in only.remarks)
     with pytest.raises(ConfigError, match="comes with no model to start from"):
         Shapes().load("", where="policies.p.model")
 

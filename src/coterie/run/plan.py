@@ -102,6 +102,10 @@ def plan(
     ]
     if config.memory.mode != "off":
         remarks.append("notes that roles are shown are not counted in their prompts")
+    if unread := [name for name, policy in policies.items() if policy.tokenizer is None]:
+        remarks.append(
+            f"there is no tokenizer of {', '.join(unread)} here: three letters of a prompt are taken for a token"
+        )
     if asked is None:
         asked = asked_by(config, policies, config.sampling())
         if asked.cut:
