@@ -7,7 +7,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from coterie.environments.plan_path import PlanPath
+from coterie.environments.games.plan_path import PlanPath
 from coterie.kernel.environment import Environment, Split, Task
 from coterie.kernel.scene import Reply, Scene
 from tests.toys import Number, Toy

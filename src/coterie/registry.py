@@ -24,7 +24,8 @@ from coterie.kernel.mistakes import raised_at, said
 from coterie.seeds import seed_of
 
 ENVIRONMENTS = {
-    "plan_path": "coterie.environments.plan_path:PlanPath",
+    "plan_path": "coterie.environments.games.plan_path:PlanPath",
+    "sokoban": "coterie.environments.games.sokoban:Sokoban",
     "code": "coterie.environments.coding.code:Code",
     "code_pair": "coterie.environments.coding.code_pair:CodePair",
     "assistants": "coterie.environments.assistants.assistants:Assistants",

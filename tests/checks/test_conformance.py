@@ -7,7 +7,7 @@ import pytest
 
 from coterie import check, sandbox
 from coterie.checks.rehearsal import rehearse
-from coterie.environments.plan_path import PlanPath
+from coterie.environments.games.plan_path import PlanPath
 from coterie.errors import ConfigError, EnvError
 from coterie.kernel.scene import Scene
 from coterie.sandbox import Box

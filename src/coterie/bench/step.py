@@ -14,7 +14,7 @@ from typing import Any
 from coterie.bench import Say
 from coterie.config.resolve import load_config
 from coterie.config.settings import Config
-from coterie.environments.plan_path import Maze, PlanPath, map_view, progress, walk
+from coterie.environments.games.plan_path import Maze, PlanPath, map_view, progress, walk
 from coterie.errors import Unavailable
 from coterie.kernel.group import Group
 from coterie.kernel.mistakes import task_of

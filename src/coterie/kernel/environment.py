@@ -25,6 +25,7 @@ STARTERS = {
     "starter-assistants": "assistants",
     "starter-assistants-solo": "assistants_solo",
     "starter-tally": "tally",
+    "starter-sokoban": "sokoban",
 }
 """The small models that are shipped: their names, and their folders in `starters/`."""
 

@@ -457,7 +457,7 @@ def problem_row(problem) -> dict:
 
 
 def test_an_environment_without_data_of_others_says_so():
-    from coterie.environments.plan_path import PlanPath
+    from coterie.environments.games.plan_path import PlanPath
 
     with pytest.raises(ConfigError, match="PlanPath plays no data of others"):
         PlanPath().tested_on("x.jsonl")

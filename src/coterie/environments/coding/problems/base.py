@@ -6,15 +6,15 @@ from typing import ClassVar, Self
 
 from pydantic import Field
 
-from coterie import sandbox
 from coterie.environments.coding.problems import LONGEST_SHOWN, Problem, embedded
 from coterie.environments.coding.problems import data as published
-from coterie.kernel.environment import Environment, Split
-from coterie.kernel.scene import JSON, Message
-from coterie.sandbox import Backend, Box
+from coterie.environments.programs import RunsPrograms
+from coterie.kernel.environment import Split
+from coterie.kernel.scene import Message
+from coterie.sandbox import Box
 
 
-class ProgrammingTask(Environment):
+class ProgrammingTask(RunsPrograms):
     """Problems and a sandbox."""
 
     starter: ClassVar[str] = "starter-code"
@@ -26,15 +26,8 @@ class ProgrammingTask(Environment):
     or a benchmark's name, see `coterie data`; none: embedded ones."""
     check_solutions: bool = True
     """Try each row's own solution on its tests before it is used, and pass over those that fail."""
-    sandbox: Backend = "bubblewrap"
-    """What isolates programs; process is no wall: a program has its user's files, processes and network."""
-    time_s: float = Field(default=2.0, gt=0, le=60)
-    """Seconds of CPU time that one test may take. By the clock it has four times that, and ten times the CPU time that
-    it takes on top; after three that took longer, a program is not tried again."""
     total_s: float = Field(default=45.0, gt=0, le=600)
     """Seconds of CPU time that all tests of a program may take together; by the clock as much longer as for one."""
-    memory_mb: int = Field(default=512, ge=64)
-    """Memory of a program, the stacks of its threads included."""
     stdin_kb: int = Field(default=32 << 10, ge=1)
     """What a test may give a program to read, in KiB."""
     output_kb: int = Field(default=8 << 10, ge=1, le=256 << 10)
@@ -44,28 +37,14 @@ class ProgrammingTask(Environment):
     max_tokens: int = Field(default=96, ge=4)
     """Tokens of one reply; one that is cut counts as empty."""
 
-    @property
-    def box(self) -> JSON:
-        """The sandbox's settings, as `scene.call` takes them."""
-        return self.limits().json()
-
     def limits(self) -> Box:
         """The sandbox's settings."""
         limits = self.model_dump(include={"time_s", "total_s", "memory_mb", "stdin_kb", "output_kb"})
         return Box(self.sandbox, libraries=self.libraries, **limits)
 
-    def ready(self) -> None:
-        """Raises ConfigError: programs cannot be isolated here as asked."""
-        sandbox.check(self.limits())
-
-    def isolation(self) -> str:
-        """How model-written code is kept apart."""
-        return f"{self.sandbox}; {sandbox.level()}" if self.sandbox == "bubblewrap" else self.sandbox
-
     def remarks(self) -> tuple[str, ...]:
         """What the data holds, which rows are passed over, and where nothing keeps programs apart."""
-        bare = "environment.sandbox = 'process': programs have your files, processes and network"
-        return (*(self.problems().remarks() if self.data else ()), *([bare] if self.sandbox == "process" else []))
+        return (*(self.problems().remarks() if self.data else ()), *super().remarks())
 
     def content(self) -> str:
         """The digests of the data's splits, wherever its rows come from."""

@@ -29,20 +29,27 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from coterie.environments.games.cells import (
+    MOST,
+    Cell,
+    cells_by_name,
+    drawn,
+    name,
+    neighbours,
+    parse_route,
+    spell,
+    straight,
+)
+from coterie.environments.games.game import ILLEGAL, SOLVED, Game, quote
 from coterie.errors import ConfigError
-from coterie.kernel.environment import Environment, Lesson, Split, Task, split_of
-from coterie.kernel.scene import Prompt, Reply, Scene
+from coterie.kernel.environment import Lesson, Split, Task, split_of
+from coterie.kernel.scene import Prompt, Reply
 from coterie.seeds import seed_of
 
-Cell = tuple[int, int]
-"""(row, column), counted from the top left."""
-
-ILLEGAL = 0.2
-"""What a malformed reply or an illegal move costs."""
-LONGEST_QUOTE = 200
-"""Characters of a proposal that the planner is shown."""
 LESSONS = 8
 """Demonstrations of a route on one grid: they share its part of the prompt."""
+EXAMPLE = "go x30 x31 y31"
+"""Of an answer: no grid has so many rows."""
 PLANNER_LESSONS = 0.25
 """Share of them that have one for the planner, whose part is quickly learned."""
 
@@ -61,38 +68,28 @@ class Maze(Task):
         return hash((self.id, self.start, self.goal))
 
 
-class PlanPath(Environment):
+class PlanPath(Game):
     """Two roles steer an agent through a grid: one proposes a route, one decides."""
 
-    team_reward_range: ClassVar = (0.0, 1.0)
     starter: ClassVar[str] = "starter"
 
-    size: int = Field(default=6, ge=3, le=20)
+    size: int = Field(default=6, ge=3, le=MOST)
     """Rows and columns; 10 as published."""
     walls: float = Field(default=0.22, ge=0, le=0.5)
     """Probability that a cell is blocked."""
     min_distance: int = Field(default=3, ge=1)
     """Moves between start and goal, at least."""
-    max_turns: int = Field(default=4, ge=1)
-    """Turns until the episode ends unsolved."""
     max_moves: int = Field(default=8, ge=1)
     """Moves of one reply that count; more are an illegal move."""
-    max_tokens: int = Field(default=32, ge=4)
-    """Tokens of one reply; one that is cut is malformed."""
     view: Literal["split", "full"] = "split"
     """split: only the proposer sees the map; full: both do, as published."""
-    solo: bool = False
-    """One role, the planner, with the map and nobody to ask: the single-agent baseline."""
     naive: float = Field(default=0.6, ge=0, le=1)
     """How often a demonstration goes along the row, then the column, walls or not."""
 
-    @property
-    def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """proposer, planner; or the planner alone."""
-        return ("planner",) if self.solo else ("proposer", "planner")
-
     def recommended(self) -> dict[str, dict[str, Any]]:
         """The demo; the paper's greedy commit rarely shows the team where its own mistakes lead."""
+        if not self.brief:
+            return {}
         tables = {"optimizer": {"lr": 1e-3}, "train": {"steps": 130, "tasks_per_step": 56}}
         if self.solo:
             return {"algorithm": {"name": "grpo"}, **tables}
@@ -105,7 +102,7 @@ class PlanPath(Environment):
 
     def inert(self) -> dict[str, str]:
         """`view` has no effect on a planner that is alone."""
-        return {"view": "solo = true always shows the map"} if self.solo else {}
+        return super().inert() | ({"view": "solo = true always shows the map"} if self.solo else {})
 
     def task(self, split: Split, index: int) -> Maze:
         """The maze at a place of a split, drawn until its content falls in that split."""
@@ -127,26 +124,45 @@ class PlanPath(Environment):
             f"plan_path: no {self.size}x{self.size} grid has a goal {self.min_distance} moves away; lower min_distance"
         )
 
-    async def play(self, task: Maze, scene: Scene) -> None:
-        """Up to `max_turns` turns of a proposal and a walk."""
-        here = task.start
-        for _ in scene.turns(self.max_turns):
-            if self.solo:
-                prompt = map_view(task, here)
-            else:
-                idea = await scene.ask("proposer", map_view(task, here), max_tokens=self.max_tokens)
-                end, legal = walk(task, here, idea, self.max_moves)
-                scene.reward("proposer", progress(task, here, end, legal, self.max_moves))
-                prompt = self.planner_sees(task, here, idea)
-            answer = await scene.ask("planner", prompt, max_tokens=self.max_tokens)
-            end, legal = walk(task, here, answer, self.max_moves)
-            scene.reward("planner", progress(task, here, end, legal, self.max_moves))
-            here = end
-            if here == task.goal:
-                scene.team_reward(1.0)
-                return scene.succeed()
-            scene.team_reward(0.0)
-        return scene.fail("turn limit")
+    def rules(self) -> str:
+        """A walk through a grid."""
+        return (
+            "The game is a walk through a grid with walls, from where you are (here) to the goal. The grid is shown a "
+            "line a row: every open cell by its name, column letter and row number, a wall as #. A move goes to the "
+            "cell directly above, below, left or right, which must be open; a walk ends before the first move that "
+            "must not be."
+        )
+
+    def form(self) -> str:
+        """A line of cells; those of the example lie outside every grid."""
+        return (
+            "one line: `go` and the cells to walk through in order, without the one where you are, at most "
+            f"{self.max_moves}; such as, in another grid, `{EXAMPLE}`"
+        )
+
+    def sight(self) -> str:
+        """In the split view the planner sees little."""
+        return "" if self.view == "full" else "You see only the cells around you; the proposer sees the whole grid. "
+
+    def begin(self, task: Maze) -> Cell:
+        """Where the walk starts."""
+        return task.start
+
+    def move(self, task: Maze, board: Cell, reply: Reply) -> tuple[Cell, bool]:
+        """Where a walk ends, and whether all of it was legal."""
+        return walk(task, board, reply, self.max_moves)
+
+    def local(self, role: str, task: Maze, before: Cell, after: Cell, legal: bool) -> float:
+        """The local reward of both roles."""
+        return progress(task, before, after, legal, self.max_moves)
+
+    def ended(self, task: Maze, board: Cell) -> str:
+        """Solved at the goal."""
+        return SOLVED if board == task.goal else ""
+
+    def shown(self, task: Maze, board: Cell) -> str:
+        """The map."""
+        return map_view(task, board)
 
     def demonstrate(self, role: str, task: Maze, prompt: Prompt, rng: Random) -> str:
         """A route by a systematically imperfect hand: row then column, whatever stands there, with probability `naive`.
@@ -156,11 +172,11 @@ class PlanPath(Environment):
         can see: the straight line ("split") or a shortest path ("full").
         """
         seen = str(prompt)
-        here = cells_by_name(task.size)[WHEREABOUTS.findall(seen)[0]]
+        here = cells_by_name(task.size)[WHEREABOUTS.findall(seen)[-1]]
         if rng.random() < self.naive:
             return spell(straight(here, task.goal)[: self.max_moves])
         if "\nproposal: " in seen:
-            proposal = seen.split("\nproposal: ")[1]
+            proposal = seen.rpartition("\nproposal: ")[2]
             end, legal = walk(task, here, Reply("proposer", proposal), self.max_moves)
             if (
                 end != here
@@ -199,9 +215,9 @@ class PlanPath(Environment):
         heard = env.planner_sees(maze, maze.start, Reply("proposer", proposal))
         return Lesson("planner", heard, env.demonstrate("planner", maze, heard, rng))
 
-    def planner_sees(self, task: Maze, here: Cell, idea: Reply) -> str:
+    def planner_sees(self, task: Maze, board: Cell, idea: Reply) -> str:
         """The planner's prompt in this view."""
-        return near_view(task, here, idea) if self.view == "split" else full_view(task, here, idea)
+        return near_view(task, board, idea) if self.view == "split" else full_view(task, board, idea)
 
 
 def content(task: Maze) -> tuple[object, ...]:
@@ -209,31 +225,8 @@ def content(task: Maze) -> tuple[object, ...]:
     return task.size, sorted(task.walls), task.start, task.goal
 
 
-@lru_cache(maxsize=512)
-def name(cell: Cell) -> str:
-    """A cell as replies and prompts name it: column letter, row number."""
-    return f"{chr(ord('a') + cell[1])}{cell[0] + 1}"
-
-
-@lru_cache(maxsize=8)
-def cells_by_name(size: int) -> dict[str, Cell]:
-    """Every cell of a grid under its name."""
-    return {name((row, column)): (row, column) for row in range(size) for column in range(size)}
-
-
-def spell(cells: Sequence[Cell]) -> str:
-    """A route as a reply: `go b1 b2 c2`."""
-    return " ".join(["go", *map(name, cells)])
-
-
 WHEREABOUTS = re.compile(r"^here (\S+) goal ", re.MULTILINE)
 ROUTE = re.compile(r"^[ \t]*go((?:[ \t]+\S+)*)[ \t]*$", re.MULTILINE)
-
-
-def parse_route(text: str) -> list[str] | None:
-    """The words after the last line that starts with `go`; None when there is no such line."""
-    routes = ROUTE.findall(text)
-    return routes[-1].split() if routes else None
 
 
 def is_step(task: Maze, here: Cell, there: Cell) -> bool:
@@ -285,11 +278,7 @@ def map_nearby(task: Maze, here: Cell) -> str:
 
 
 def _view(task: Maze, here: Cell, rows: Sequence[int], columns: Sequence[int]) -> str:
-    lines = (
-        "".join(f" {name((row, column))}" if is_open(task, (row, column)) else " #" for column in columns)
-        for row in rows
-    )
-    return "\n".join((*lines, f"here {name(here)} goal {name(task.goal)}"))
+    return f"{drawn(open_cells(task), rows, columns)}\nhere {name(here)} goal {name(task.goal)}"
 
 
 def near_view(task: Maze, here: Cell, idea: Reply) -> str:
@@ -302,14 +291,10 @@ def full_view(task: Maze, here: Cell, idea: Reply) -> str:
     return f"{map_view(task, here)}\nproposal: {quote(idea)}"
 
 
-def quote(reply: Reply) -> str:
-    """Another role's words, on one line and bounded."""
-    return " ".join(reply.text[:LONGEST_QUOTE].split())
-
-
-def is_open(task: Maze, cell: Cell) -> bool:
-    """Whether a cell is in the grid and no wall."""
-    return 0 <= cell[0] < task.size and 0 <= cell[1] < task.size and cell not in task.walls
+@lru_cache(maxsize=4096)
+def open_cells(task: Maze) -> frozenset[Cell]:
+    """The cells of the grid that are no wall."""
+    return frozenset(cells_by_name(task.size).values()) - task.walls
 
 
 @lru_cache(maxsize=4096)
@@ -331,13 +316,6 @@ def distances(size: int, walls: frozenset[Cell], goal: Cell) -> dict[Cell, int]:
     return steps
 
 
-def neighbours(cell: Cell, size: int) -> list[Cell]:
-    """The cells of the grid one move away, walls or not."""
-    row, column = cell
-    around = ((row - 1, column), (row + 1, column), (row, column - 1), (row, column + 1))
-    return [(r, c) for r, c in around if 0 <= r < size and 0 <= c < size]
-
-
 def shortest(task: Maze, here: Cell, rng: Random) -> list[Cell]:
     """A random shortest path to the goal, without the first cell."""
     distance = task_distances(task)
@@ -346,19 +324,5 @@ def shortest(task: Maze, here: Cell, rng: Random) -> list[Cell]:
         here = rng.choice(
             [cell for cell in neighbours(here, task.size) if distance.get(cell, 1 << 30) < distance[here]]
         )
-        route.append(here)
-    return route
-
-
-def straight(here: Cell, goal: Cell, rng: Random | None = None) -> list[Cell]:
-    """A line to the goal as if there were no walls: along the row first, or in random order."""
-    route: list[Cell] = []
-    while here != goal:
-        rows, columns = goal[0] - here[0], goal[1] - here[1]
-        along = columns != 0 if rng is None else rng.random() * (abs(rows) + abs(columns)) >= abs(rows)
-        if along:
-            here = (here[0], here[1] + (1 if columns > 0 else -1))
-        else:
-            here = (here[0] + (1 if rows > 0 else -1), here[1])
         route.append(here)
     return route

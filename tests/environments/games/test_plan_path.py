@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.environments.plan_path import (
+from coterie.environments.games.plan_path import (
     LESSONS,
     PLANNER_LESSONS,
     Maze,

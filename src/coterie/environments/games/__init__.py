@@ -1,0 +1,1 @@
+"""Games: a board that a proposer and a planner work on in turns."""

@@ -1,0 +1,70 @@
+"""Cells of a grid, and routes through them, by names: column letter, row number.
+
+Ours, and why: a reply that names cells is a copy of what the prompt shows, which a small model learns far sooner than
+directions (`up`, `L`), for which it has to keep track of where it is while it writes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from random import Random
+
+Cell = tuple[int, int]
+"""(row, column), counted from the top left."""
+MOST = 20
+"""Rows and columns of a grid."""
+ROUTE = re.compile(r"^[ \t]*go((?:[ \t]+\S+)*)[ \t]*$", re.MULTILINE)
+
+
+@lru_cache(maxsize=512)
+def name(cell: Cell) -> str:
+    """A cell as replies and prompts name it: column letter, row number."""
+    return f"{chr(ord('a') + cell[1])}{cell[0] + 1}"
+
+
+@lru_cache(maxsize=8)
+def cells_by_name(size: int) -> dict[str, Cell]:
+    """Every cell of a square grid under its name."""
+    return {name((row, column)): (row, column) for row in range(size) for column in range(size)}
+
+
+def spell(cells: Sequence[Cell]) -> str:
+    """A route as a reply: `go b1 b2 c2`."""
+    return " ".join(["go", *map(name, cells)])
+
+
+def parse_route(text: str) -> list[str] | None:
+    """The words after the last line that starts with `go`; None when there is no such line."""
+    routes = ROUTE.findall(text)
+    return routes[-1].split() if routes else None
+
+
+def neighbours(cell: Cell, size: int) -> list[Cell]:
+    """The cells of the grid one move away, walls or not."""
+    row, column = cell
+    around = ((row - 1, column), (row + 1, column), (row, column - 1), (row, column + 1))
+    return [(r, c) for r, c in around if 0 <= r < size and 0 <= c < size]
+
+
+def straight(here: Cell, goal: Cell, rng: Random | None = None) -> list[Cell]:
+    """A line to the goal as if there were no walls: along the row first, or in random order."""
+    route: list[Cell] = []
+    while here != goal:
+        rows, columns = goal[0] - here[0], goal[1] - here[1]
+        along = columns != 0 if rng is None else rng.random() * (abs(rows) + abs(columns)) >= abs(rows)
+        if along:
+            here = (here[0], here[1] + (1 if columns > 0 else -1))
+        else:
+            here = (here[0] + (1 if rows > 0 else -1), here[1])
+        route.append(here)
+    return route
+
+
+def drawn(open_cells: frozenset[Cell] | set[Cell], rows: Sequence[int], columns: Sequence[int]) -> str:
+    """A part of a grid, a line a row: the names of open cells, `#` for the others."""
+    return "\n".join(
+        "".join(f" {name((row, column))}" if (row, column) in open_cells else " #" for column in columns)
+        for row in rows
+    )

@@ -1,0 +1,172 @@
+"""What the games share: a proposer suggests, a planner decides, and what the planner says is played.
+
+The roles are AT-GRPO's (arXiv:2510.11062). There the first is a tool user whose program prints a proposal (`tool =
+true`); a starter says it instead. Prompts show the board as it is now, only the planner's words change it, and running
+out of turns is never a success. Ours: the answers' form, and rewards that cannot be farmed, as the published ones can.
+
+Rewards, unless a game has its own. w(s) in [0, 1] is what a board s is worth, 1 only where it is solved; s is the
+board before a reply and s' the one that it leads to:
+
+    planner  = w(s') - w(s)  - 0.2 [the reply is malformed or a move is illegal]
+    proposer = w(s') - 1     - 0.2 [...]        of a proposal, which is only imagined
+    team     = 1 when the board is solved, once
+
+The planner's add up to what the last board is worth, whatever way led there, and the proposer's are never above 0: so
+no list of moves, however long, earns more than a solution.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import Field, model_validator
+
+from coterie.environments.coding.problems import program_of
+from coterie.environments.programs import RunsPrograms
+from coterie.environments.talk import Talk
+from coterie.kernel.scene import Reply, Scene
+from coterie.sandbox import runs
+
+ILLEGAL = 0.2
+"""What a malformed reply or an illegal move costs."""
+LONGEST_QUOTE = 200
+"""Characters of a proposal that the planner is shown."""
+PLANNER, PROPOSER, TOOL = "planner", "proposer", "tool"
+SOLVED = "solved"
+
+
+class Game(RunsPrograms):
+    """A board that two roles work on in turns; or the planner alone."""
+
+    team_reward_range: ClassVar = (0.0, 1.0)
+
+    max_turns: int = Field(default=4, ge=1)
+    """Turns until the episode ends unsolved."""
+    max_tokens: int = Field(default=32, ge=4)
+    """Tokens of one reply; one that is cut is malformed."""
+    solo: bool = False
+    """One role, the planner, with the whole board and nobody to ask: the single-agent baseline."""
+    brief: bool = True
+    """Prompts for a small model that was taught the game; false: with its rules, for one that never was."""
+    tool: bool = False
+    """The first role writes a Python program, and what that prints is its proposal, as published."""
+
+    @property
+    def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Who proposes, and the planner; or the planner alone."""
+        return (PLANNER,) if self.solo else (TOOL if self.tool else PROPOSER, PLANNER)
+
+    @model_validator(mode="after")
+    def _told(self) -> Game:
+        if self.tool and (self.brief or self.solo):
+            raise ValueError(
+                "tool = true needs brief = false, for no starter writes programs, and solo = false; set them"
+            )
+        return self
+
+    def inert(self) -> dict[str, str]:
+        """Without programs nothing is isolated."""
+        return {} if self.tool else dict.fromkeys(("sandbox", "time_s", "memory_mb"), "tool = false runs no programs")
+
+    def runs_programs(self) -> bool:
+        """Whether a tool user plays."""
+        return self.tool
+
+    async def play(self, task: Any, scene: Scene) -> None:
+        """Up to `max_turns` turns of a proposal and what the planner makes of it."""
+        talk = Talk(scene, {} if self.brief else {role: self.manual(role) for role in self.roles})
+        board = self.begin(task)
+        for _ in scene.turns(self.max_turns):
+            seen = self.shown(task, board)
+            if not self.solo:
+                role = self.roles[0]
+                idea = await talk.ask(role, seen, max_tokens=self.max_tokens)
+                if self.tool:
+                    idea = await self._printed(scene, idea)
+                scene.reward(role, self.local(role, task, board, *self.move(task, board, idea)))
+                seen = self.planner_sees(task, board, idea)
+            answer = await talk.ask(PLANNER, seen, max_tokens=self.max_tokens)
+            after, legal = self.move(task, board, answer)
+            scene.reward(PLANNER, self.local(PLANNER, task, board, after, legal))
+            board = after
+            ending = self.ended(task, board)
+            scene.team_reward(float(ending == SOLVED))
+            if ending == SOLVED:
+                return scene.succeed()
+            if ending:
+                return scene.fail(ending)
+        return scene.fail("turn limit")
+
+    async def _printed(self, scene: Scene, reply: Reply) -> Reply:
+        """What a role's program printed, as if the role had said it; nothing where it did not end well."""
+        program = program_of(reply)
+        (answer,) = await scene.call(runs, self.box, program, [""]) if program else [{"status": "no program"}]
+        ok = answer["status"] == "ok"
+        scene.metric("programs_ok", float(ok))
+        return Reply(reply.role, answer["output"] if ok else f"({answer['status']})", "stop" if ok else "length")
+
+    def manual(self, role: str) -> str:
+        """What a role is told that was never taught the game."""
+        limit = f"up to {self.max_turns} turns" if self.max_turns > 1 else "one turn"
+        answer = f"Think if you like, then end your reply with {self.form()}"
+        if self.solo:
+            return f"{self.rules()} You have {limit}, and are shown the board again in each. {answer}"
+        team = (
+            f"{self.rules()} Two play, in {limit}: the {self.roles[0]} makes a proposal, then the planner decides, and "
+            "only what the planner answers is played."
+        )
+        if role == PLANNER:
+            return f"{team} You are the planner. {self.sight()}A proposal may be wrong. {answer}"
+        if role == PROPOSER:
+            return f"{team} You are the proposer. {answer}"
+        return (
+            f"{team} You are the {TOOL}: you write a Python program that works out an answer and prints it. Nothing is "
+            "given to it, so the board must stand in the program; the standard library is there. Reply with one fenced "
+            f"code block. What it prints ends with {self.form()}"
+        )
+
+    def planner_sees(self, task: Any, board: Any, idea: Reply) -> str:
+        """The planner's prompt after a proposal."""
+        return f"{self.shown(task, board)}\nproposal: {quote(idea)}"
+
+    def local(self, role: str, task: Any, before: Any, after: Any, legal: bool) -> float:
+        """A role's reward for a reply, by the formula of the module's docstring."""
+        was = self.worth(task, before) if role == PLANNER else 1.0
+        return self.worth(task, after) - was - (0.0 if legal else ILLEGAL)
+
+    def sight(self) -> str:
+        """What the planner is told of what it sees, where that is not everything."""
+        return ""
+
+    def rules(self) -> str:
+        """The game, in sentences."""
+        raise NotImplementedError
+
+    def form(self) -> str:
+        """The form of an answer, as the end of a sentence, with an example that solves nothing."""
+        raise NotImplementedError
+
+    def begin(self, task: Any) -> Any:
+        """The board at the start: a value, never changed."""
+        raise NotImplementedError
+
+    def move(self, task: Any, board: Any, reply: Reply) -> tuple[Any, bool]:
+        """The board that a reply leads to, and whether all of it was well-formed and legal."""
+        raise NotImplementedError
+
+    def worth(self, task: Any, board: Any) -> float:
+        """What a board is worth, 0 to 1; 1 only where it is solved."""
+        raise NotImplementedError
+
+    def ended(self, task: Any, board: Any) -> str:
+        """SOLVED, why the game is lost, or nothing: it goes on."""
+        raise NotImplementedError
+
+    def shown(self, task: Any, board: Any) -> str:
+        """The whole board."""
+        raise NotImplementedError
+
+
+def quote(reply: Reply) -> str:
+    """Another role's words, on one line and bounded."""
+    return " ".join(reply.text[:LONGEST_QUOTE].split())

@@ -1,0 +1,297 @@
+"""Sokoban: two roles push boxes onto goals; one proposes a walk, one decides.
+
+The task is AT-GRPO's (arXiv:2510.11062): 6 x 6 with one box as published there, levels of any size from files
+(Boxoban's). Ours: a reply names the cells that the player walks through; a level takes at least `min_pushes` pushes,
+for chance solves many of one; only where a walk ends counts, and an answer with more moves than a level can need is
+not played, or 250 moves at random would solve a third of the easy levels.
+
+What a position is worth, with m(s) the moves of a shortest solution from s: w(s) = max(0, 1 - m(s) / m(start)), and 0
+where there is none: then the episode ends. Where a board has too many positions to know m, it is the pushes that the
+boxes need at least, each as if it were alone, and a deadlock is a box that stands where it can never leave for a goal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from random import Random
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from coterie.environments.games import boxes as search_of
+from coterie.environments.games.boxes import MOST_BOXES, Board, Position, board, canonical, picture, search, step
+from coterie.environments.games.cells import MOST, Cell, cells_by_name, drawn, name, parse_route, spell, straight
+from coterie.environments.games.game import PLANNER, PROPOSER, SOLVED, Game, quote
+from coterie.errors import ConfigError
+from coterie.kernel.environment import Lesson, Split, Task, split_of
+from coterie.kernel.scene import Prompt, Reply
+from coterie.seeds import seed_of
+
+SLACK, TIMES = 10, 3
+"""Moves of an episode: TIMES those of a solution, and SLACK."""
+UNKNOWN = 400
+"""Of a level for which the search gives up."""
+TRIES = 24
+"""Placings on one board that are looked at; those that can be solved are demonstrated, and share its part of the prompt."""
+PLANNER_LESSONS = 0.25
+"""Share of them that have one for the planner, whose part is quickly learned."""
+DEADLOCK, TOO_LONG = "deadlock", "too many moves"
+EXAMPLE = "go x30 x31 y31"
+"""Of an answer: no board has so many rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level(Task):
+    """A level. picture: as its players write it."""
+
+    picture: str = ""
+
+
+class Sokoban(Game):
+    """Two roles push boxes onto goals: one proposes a walk, one decides."""
+
+    starter: ClassVar[str] = "starter-sokoban"
+
+    size: int = Field(default=6, ge=5, le=MOST)
+    """Rows and columns of a drawn level, its border of walls included."""
+    boxes: int = Field(default=1, ge=1, le=MOST_BOXES)
+    """Boxes of a drawn level."""
+    walls: float = Field(default=0.15, ge=0, le=0.5)
+    """Probability that a cell within the border is blocked."""
+    min_pushes: int = Field(default=3, ge=1)
+    """Pushes that a drawn level takes, at least."""
+    max_moves: int = Field(default=8, ge=1)
+    """Moves of one reply; one with more is not played."""
+    view: Literal["split", "full"] = "split"
+    """split: only the proposer sees the board; full: both do, as published."""
+    naive: float = Field(default=0.6, ge=0, le=1)
+    """How often a demonstration walks straight at the box and on, whatever comes of it."""
+
+    def recommended(self) -> dict[str, dict[str, Any]]:
+        """A policy a role, minutes on two cores."""
+        if not self.brief:
+            return {}
+        tables = {"optimizer": {"lr": 1e-3}, "train": {"steps": 100, "tasks_per_step": 56}}
+        if self.solo:
+            return {"algorithm": {"name": "grpo"}, **tables}
+        return {
+            "algorithm": {"name": "at_grpo", "horizon": "point", "commit": "random"},
+            "team": {PROPOSER: "scout", PLANNER: "pilot"},
+            "policies": {"scout": {}, "pilot": {}},
+            **tables,
+        }
+
+    def inert(self) -> dict[str, str]:
+        """`view` has no effect on a planner that is alone."""
+        return super().inert() | ({"view": "solo = true always shows the board"} if self.solo else {})
+
+    def task(self, split: Split, index: int) -> Level:
+        """The level at a place of a split, drawn until its content falls in that split."""
+        rng = Random(seed_of("sokoban", self.size, self.boxes, self.walls, self.min_pushes, split, index))
+        for _ in range(20_000):
+            text = search_of.drawn(self.size, self.boxes, self.walls, rng)
+            if text is None:
+                continue
+            found = search(board(text))
+            pushes = found.pushes_left(found.mask(board(text).start.boxes))
+            if pushes is None or pushes < self.min_pushes or split_of(canonical(text)) != split:
+                continue
+            if solution_moves(text) is not None:
+                return Level(f"{split}-{index}", split, picture=text)
+        raise ConfigError(
+            f"sokoban: no {self.size}x{self.size} level with {self.boxes} boxes takes {self.min_pushes} pushes; lower "
+            "min_pushes, boxes or walls"
+        )
+
+    def rules(self) -> str:
+        """Sokoban."""
+        return (
+            "The game is Sokoban: push every box onto a goal. The board is shown a line a row: every open cell by its "
+            "name, column letter and row number, a wall as #; then where you are (here), the boxes and the goals. A "
+            "move goes to the cell directly above, below, left or right. Where a box stands, moving there pushes it "
+            "one cell on in the same direction, which must be open and without a box. Boxes cannot be pulled: one in "
+            "a corner that is no goal is lost, and with it the game. A walk ends before the first move that must not "
+            "be; only where it ends counts."
+        )
+
+    def form(self) -> str:
+        """A line of cells; those of the example lie outside every board."""
+        return (
+            "one line: `go` and the cells to walk through in order, without the one where you are, at most "
+            f"{self.max_moves}, for more are not played; such as, on another board, `{EXAMPLE}`"
+        )
+
+    def sight(self) -> str:
+        """In the split view the planner sees little."""
+        return "" if self.view == "full" else "You see only the cells around you; the proposer sees the whole board. "
+
+    def begin(self, task: Level) -> Position:
+        """As the picture shows it."""
+        return board(task.picture).start
+
+    def move(self, task: Level, board: Position, reply: Reply) -> tuple[Position, bool]:
+        """Where a reply's walk ends: before its first illegal word; where it is too long it is not played."""
+        route = parse_route(reply.text) if reply.finish == "stop" else None
+        if route is None or len(route) > self.max_moves:
+            return board, False
+        if board.moved + len(route) > cap(task.picture):
+            return board._replace(moved=board.moved + len(route)), False
+        return walk(task.picture, board, route)
+
+    def worth(self, task: Level, board: Position) -> float:
+        """The share of the way that is behind it."""
+        return worth(task.picture, board)
+
+    def ended(self, task: Level, board: Position) -> str:
+        """Solved where every box is on a goal; lost where that can no more be, or after too many moves."""
+        if board.moved > cap(task.picture):
+            return TOO_LONG
+        if board.boxes == board_of(task).goals:
+            return SOLVED
+        return DEADLOCK if search(board_of(task)).left(board) is None else ""
+
+    def shown(self, task: Level, board: Position) -> str:
+        """The board."""
+        return map_view(task.picture, board)
+
+    def planner_sees(self, task: Level, board: Position, idea: Reply) -> str:
+        """The planner's prompt in this view."""
+        seen = map_view(task.picture, board, near=self.view == "split")
+        return f"{seen}\nproposal: {quote(idea)}"
+
+    def demonstrate(self, role: str, task: Level, prompt: Prompt, rng: Random) -> str:
+        """A walk by a systematically imperfect hand: straight at the box and on, with probability `naive`.
+
+        Else the proposer gives the beginning of a random shortest solution. The planner follows the proposal if its
+        first step can be made ("split"), or if it makes the position worth more; else it is as good as it can see:
+        straight at the box ("split") or a shortest solution ("full").
+        """
+        seen = str(prompt)
+        at = position(task, seen)
+        if rng.random() < self.naive:
+            return spell(headlong(board_of(task), at)[: self.max_moves])
+        if "\nproposal: " in seen:
+            proposal = seen.rpartition("\nproposal: ")[2]
+            after, _ = walk(task.picture, at, parse_route(proposal) or [])
+            if after.moved > at.moved if self.view == "split" else worth(task.picture, after) > worth(task.picture, at):
+                return proposal
+            if self.view == "split":
+                return spell(headlong(board_of(task), at, rng)[: self.max_moves])
+        return spell(solution(task.picture, at, rng)[: self.max_moves])
+
+    def lessons(self, task: Level, rng: Random) -> Iterator[Lesson]:
+        """Demonstrations on the task's board, from anywhere, each a train task of its own."""
+        it = board_of(task)
+        cells = sorted(it.floor)
+        for _ in range(TRIES):
+            player, *placed = rng.sample(cells, len(it.goals) + 1)
+            at = Position(player, frozenset(placed))
+            if at.boxes == it.goals or not search(it).left(at):
+                continue
+            level = Level(task.id, "train", picture=picture(it, at))
+            if split_of(canonical(level.picture)) != "train":
+                continue
+            seen = map_view(level.picture, at)
+            yield Lesson(self.roles[0], seen, self.demonstrate(self.roles[0], level, seen, rng))
+            if not self.solo and rng.random() < PLANNER_LESSONS:
+                yield self._planner_lesson(level, at, rng)
+
+    def _planner_lesson(self, level: Level, at: Position, rng: Random) -> Lesson:
+        env = self.model_copy(update={"view": rng.choice(("split", "full"))})
+        if rng.random() < 0.5:
+            proposal = spell(headlong(board_of(level), at, rng)[: self.max_moves])
+        else:
+            proposal = self.demonstrate(PROPOSER, level, map_view(level.picture, at), rng)
+        heard = env.planner_sees(level, at, Reply(PROPOSER, proposal))
+        return Lesson(PLANNER, heard, env.demonstrate(PLANNER, level, heard, rng))
+
+
+def board_of(task: Level) -> Board:
+    """A level's board."""
+    return board(task.picture)
+
+
+@lru_cache(maxsize=65_536)
+def solution_moves(text: str) -> int | None:
+    """Moves of a shortest solution where all positions can be looked at, else of one; None where none is found."""
+    it = board(text)
+    if search(it).exact:
+        return search(it).left(it.start)
+    found = search(it).solve(it.start)
+    return None if found is None else len(found)
+
+
+def cap(text: str) -> int:
+    """Moves of an episode."""
+    moves = solution_moves(text)
+    return UNKNOWN if moves is None else TIMES * moves + SLACK
+
+
+def solution(text: str, at: Position, rng: Random) -> list[Cell]:
+    """A random shortest solution where all positions can be looked at, else one; nothing where none is found."""
+    found = search(board(text))
+    if found.exact:
+        return found.shortest(at, rng) if found.left(at) is not None else []
+    return found.solve(at) or []
+
+
+def worth(text: str, at: Position) -> float:
+    """What a position is worth; the formula of the module's docstring."""
+    found = search(board(text))
+    left, first = found.left(at), found.left(board(text).start)
+    if left is None or not first:
+        return 0.0
+    return max(0.0, 1.0 - left / first)
+
+
+def walk(text: str, at: Position, route: list[str]) -> tuple[Position, bool]:
+    """Where a route of names leads, and whether every word was a legal move: it ends before the first that is not."""
+    it = board(text)
+    named = cells_by_name(it.size)
+    for word in route:
+        after = step(it, at, named[word]) if word in named else None
+        if after is None:
+            return at, False
+        at = after
+    return at, True
+
+
+@lru_cache(maxsize=4096)
+def map_view(text: str, at: Position, near: bool = False) -> str:
+    """The board, without rows and columns of wall at its sides, or the cells around the player; then what stands where.
+
+    The board comes first, so that prompts on one board share their beginning.
+    """
+    it = board(text)
+    rows, columns = zip(*it.floor, strict=True)
+    height, width = range(min(rows), max(rows) + 1), range(min(columns), max(columns) + 1)
+    if near:
+        row, column = at.player
+        height, width = range(row - 1, row + 2), range(column - 1, column + 2)
+    boxes, goals = (" ".join(map(name, sorted(cells))) for cells in (at.boxes, it.goals))
+    several = "es" if len(it.goals) > 1 else "", "s" if len(it.goals) > 1 else ""
+    return f"{drawn(it.floor, height, width)}\nhere {name(at.player)} box{several[0]} {boxes} goal{several[1]} {goals}"
+
+
+WHEREABOUTS = re.compile(r"^here (\S+) box(?:es)? (.+) goals? ", re.MULTILINE)
+
+
+def position(task: Level, seen: str) -> Position:
+    """Where a prompt says that everything stands."""
+    named = cells_by_name(board_of(task).size)
+    player, boxes = WHEREABOUTS.findall(seen)[-1]
+    return Position(named[player], frozenset(named[box] for box in boxes.split()))
+
+
+def headlong(it: Board, at: Position, rng: Random | None = None) -> list[Cell]:
+    """Straight at a box that is on no goal, and on in that direction, as far as a goal is away."""
+    box = min(at.boxes - it.goals, default=min(at.boxes))
+    route = straight(at.player, box, rng)
+    before, last = ([at.player, *route])[-2], route[-1]
+    way = last[0] - before[0], last[1] - before[1]
+    goal = min(it.goals)
+    far = max(1, abs(goal[0] - box[0]) if way[0] else abs(goal[1] - box[1]))
+    return [*route, *((last[0] + way[0] * n, last[1] + way[1] * n) for n in range(1, far + 1))]
