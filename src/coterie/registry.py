@@ -26,6 +26,8 @@ from coterie.seeds import seed_of
 ENVIRONMENTS = {
     "plan_path": "coterie.environments.games.plan_path:PlanPath",
     "sokoban": "coterie.environments.games.sokoban:Sokoban",
+    "sudoku": "coterie.environments.games.sudoku:Sudoku",
+    "maths": "coterie.environments.maths.maths:Maths",
     "code": "coterie.environments.coding.code:Code",
     "code_pair": "coterie.environments.coding.code_pair:CodePair",
     "assistants": "coterie.environments.assistants.assistants:Assistants",

@@ -10,13 +10,14 @@ chat template has no system role, `policies.NAME.system = "fold"` begins the fir
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from coterie.kernel.scene import Message, Prompt, Reply, Scene
 
 
 class Talk:
-    """The conversations of an episode, one a role.
+    """The conversations of an episode: one a role, or one a member where a role is asked several prompts at once.
 
     Args:
         instructions: what each role is told first; none: prompts are brief.
@@ -24,30 +25,41 @@ class Talk:
 
     def __init__(self, scene: Scene, instructions: Mapping[str, str]) -> None:
         self._scene = scene
-        self._said: dict[str, list[Message]] = {
-            role: [{"role": "system", "content": text}] for role, text in instructions.items()
-        }
+        self._instructions = instructions
+        self._said: dict[tuple[str, int], list[Message]] = {}
 
     async def ask(self, role: str, text: str, *, max_tokens: int | None = None) -> Reply:
         """One role speaks."""
-        reply = await self._scene.ask(role, self._prompt(role, text), max_tokens=max_tokens)
-        self._heard(role, reply)
+        reply = await self._scene.ask(role, self._prompt(role, 0, text), max_tokens=max_tokens)
+        self._heard(role, 0, reply)
         return reply
 
-    async def ask_all(self, texts: Mapping[str, str], *, max_tokens: int | None = None) -> Mapping[str, Reply]:
-        """Roles speak at once; none sees another's reply."""
-        prompts = {role: self._prompt(role, text) for role, text in texts.items()}
+    async def ask_all(self, texts: Sequence[tuple[str, str]], *, max_tokens: int | None = None) -> list[Reply]:
+        """Several speak at once, and none sees another's reply; the members of a role keep their order.
+
+        Args:
+            texts: pairs of a role and what it is told.
+        """
+        seen: Counter[str] = Counter()
+        members: list[int] = []
+        for role, _ in texts:
+            members.append(seen[role])
+            seen[role] += 1
+        prompts = [
+            (role, self._prompt(role, member, text)) for (role, text), member in zip(texts, members, strict=True)
+        ]
         replies = await self._scene.ask_all(prompts, max_tokens=max_tokens)
-        for role, reply in replies.items():
-            self._heard(role, reply)
+        for (role, _), member, reply in zip(texts, members, replies, strict=True):
+            self._heard(role, member, reply)
         return replies
 
-    def _prompt(self, role: str, text: str) -> Prompt:
-        if not self._said:
+    def _prompt(self, role: str, member: int, text: str) -> Prompt:
+        if not self._instructions:
             return text
-        self._said[role].append({"role": "user", "content": text})
-        return list(self._said[role])
+        said = self._said.setdefault((role, member), [{"role": "system", "content": self._instructions[role]}])
+        said.append({"role": "user", "content": text})
+        return list(said)
 
-    def _heard(self, role: str, reply: Reply) -> None:
-        if self._said:
-            self._said[role].append({"role": "assistant", "content": reply})
+    def _heard(self, role: str, member: int, reply: Reply) -> None:
+        if self._instructions:
+            self._said[role, member].append({"role": "assistant", "content": reply})

@@ -26,6 +26,8 @@ STARTERS = {
     "starter-assistants-solo": "assistants_solo",
     "starter-tally": "tally",
     "starter-sokoban": "sokoban",
+    "starter-sudoku": "sudoku",
+    "starter-maths": "maths",
 }
 """The small models that are shipped: their names, and their folders in `starters/`."""
 

@@ -35,7 +35,7 @@ SLACK, TIMES = 10, 3
 UNKNOWN = 400
 """Of a level for which the search gives up."""
 TRIES = 24
-"""Placings on one board that are looked at; those that can be solved are demonstrated, and share its part of the prompt."""
+"""Placings on one board that are looked at: those that can be solved are demonstrated."""
 PLANNER_LESSONS = 0.25
 """Share of them that have one for the planner, whose part is quickly learned."""
 DEADLOCK, TOO_LONG = "deadlock", "too many moves"

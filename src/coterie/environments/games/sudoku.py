@@ -1,0 +1,251 @@
+"""Sudoku: two roles fill a grid; one proposes digits, one decides.
+
+The task is AT-GRPO's (arXiv:2510.11062): 4 x 4 as published there, or 9 x 9. The published data are random digits, most
+without a solution, and its check forgets the givens, so that one grid solves every puzzle. Here a puzzle is cut from a
+solved grid while its solution stays the only one, givens cannot be overwritten, and puzzles that are alike but for
+names and the order of lines belong to one split. Answers have one form: cells and digits.
+
+What a grid is worth: the share of the cells to fill that hold the solution's digit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from random import Random
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from coterie.environments.games.cells import cells_by_name, name
+from coterie.environments.games.game import PLANNER, PROPOSER, SOLVED, Game
+from coterie.environments.games.grids import Grid, canonical, drawn, naked
+from coterie.errors import ConfigError
+from coterie.kernel.environment import Lesson, Split, Task, split_of
+from coterie.kernel.scene import Prompt, Reply
+from coterie.seeds import seed_of
+
+FEWEST: dict[int, int] = {4: 4, 9: 22}
+"""Givens of a puzzle: of 4 x 4 none has fewer, of 9 x 9 cutting cells at random rarely gets there."""
+LESSONS = 4
+"""Demonstrations on one puzzle, from grids that are partly filled."""
+PLANNER_LESSONS = 0.4
+"""Share of them that have one for the planner."""
+ERRORS = 0.3
+"""Share of them with digits that are wrong."""
+ANSWER = re.compile(r"^[ \t]*set((?:[ \t]+\S+)*)[ \t]*$", re.MULTILINE)
+EXAMPLE = "set x30 1 y30 2"
+"""Of an answer: no grid has so many rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Puzzle(Task):
+    """A puzzle, row by row, 0 for empty; and its one solution."""
+
+    size: int = 0
+    grid: Grid = ()
+    solution: Grid = ()
+
+    def __hash__(self) -> int:
+        """Short: the caches below look a puzzle up at every reply."""
+        return hash((self.id, self.grid))
+
+
+class Sudoku(Game):
+    """Two roles fill a grid: one proposes digits, one decides."""
+
+    starter: ClassVar[str] = "starter-sudoku"
+
+    size: Literal[4, 9] = 4
+    """Rows and columns."""
+    givens: int = Field(default=7, ge=4, le=80)
+    """Digits that a puzzle begins with."""
+    max_turns: int = Field(default=3, ge=1)
+    """Turns until the episode ends unsolved."""
+    max_tokens: int = Field(default=48, ge=4)
+    """Tokens of one reply; one that is cut is malformed."""
+    naive: float = Field(default=0.6, ge=0, le=1)
+    """How often a demonstration looks at the rows alone."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Sudoku:
+        fewest, most = FEWEST[self.size], self.size**2 - 1
+        if not fewest <= self.givens <= most:
+            raise ValueError(f"givens = {self.givens}: a {self.size} x {self.size} puzzle has {fewest} to {most}")
+        return self
+
+    def recommended(self) -> dict[str, dict[str, Any]]:
+        """A policy a role, minutes on two cores."""
+        if not self.brief:
+            return {}
+        tables = {"optimizer": {"lr": 1e-3}, "train": {"steps": 60, "tasks_per_step": 40}}
+        if self.solo:
+            return {"algorithm": {"name": "grpo"}, **tables}
+        return {
+            "algorithm": {"name": "at_grpo", "horizon": "point", "commit": "random"},
+            "team": {PROPOSER: "scout", PLANNER: "pilot"},
+            "policies": {"scout": {}, "pilot": {}},
+            **tables,
+        }
+
+    def task(self, split: Split, index: int) -> Puzzle:
+        """The puzzle at a place of a split, drawn until its content falls in that split."""
+        rng = Random(seed_of("sudoku", self.size, self.givens, split, index))
+        for _ in range(2000):
+            puzzle = drawn(self.size, self.givens, rng)
+            if puzzle and split_of(canonical(puzzle[0], self.size)) == split:
+                return Puzzle(f"{split}-{index}", split, size=self.size, grid=puzzle[0], solution=puzzle[1])
+        raise ConfigError(
+            f"sudoku: no {self.size} x {self.size} puzzle with {self.givens} givens was found for {split}; set givens "
+            "higher"
+        )
+
+    def rules(self) -> str:
+        """Sudoku."""
+        side = {4: 2, 9: 3}[self.size]
+        return (
+            f"The game is Sudoku with the digits 1 to {self.size}: every row, column and {side} x {side} box holds each "
+            "of them once. The grid is shown a line a row: a digit that was given as itself, an empty cell by its name, "
+            "column letter and row number, and a cell that was filled as NAME=DIGIT. What was given stays; what was "
+            "filled may be filled anew. An answer is played cell by cell, up to the first that must not be."
+        )
+
+    def form(self) -> str:
+        """A line of cells and digits; the cells of the example lie outside every grid."""
+        return (
+            "one line: `set` and, for every cell to fill, its name and its digit; such as, in another grid, "
+            f"`{EXAMPLE}`"
+        )
+
+    def begin(self, task: Puzzle) -> Grid:
+        """The givens."""
+        return task.grid
+
+    def move(self, task: Puzzle, board: Grid, reply: Reply) -> tuple[Grid, bool]:
+        """The grid that a reply leads to, filled up to its first illegal word."""
+        words = parse(reply.text) if reply.finish == "stop" else None
+        if words is None or len(words) > 2 * len(board):
+            return board, False
+        return filled(task, board, words)
+
+    def worth(self, task: Puzzle, board: Grid) -> float:
+        """The share of the cells to fill that are right."""
+        open_cells = [cell for cell, digit in enumerate(task.grid) if not digit]
+        return sum(board[cell] == task.solution[cell] for cell in open_cells) / len(open_cells)
+
+    def ended(self, task: Puzzle, board: Grid) -> str:
+        """Solved where every cell is right."""
+        return SOLVED if board == task.solution else ""
+
+    def shown(self, task: Puzzle, board: Grid) -> str:
+        """The grid."""
+        return view(task, board)
+
+    def demonstrate(self, role: str, task: Puzzle, prompt: Prompt, rng: Random) -> str:
+        """All empty cells by a systematically imperfect hand: what its row lacks, with probability `naive`.
+
+        Else wrong digits are mended, then the first cell is filled that one digit alone fits, and so on. The planner
+        takes a proposal that makes the grid right.
+        """
+        seen = str(prompt)
+        grid = read(task, seen)
+        if rng.random() < self.naive:
+            return spell(task, by_rows(task, grid))
+        if "\nproposal: " in seen:
+            proposal = seen.rpartition("\nproposal: ")[2]
+            if filled(task, grid, parse(proposal) or [])[0] == task.solution:
+                return proposal
+        return spell(task, by_reason(task, grid))
+
+    def lessons(self, task: Puzzle, rng: Random) -> Iterator[Lesson]:
+        """Demonstrations on the task's puzzle, from grids in which some cells are filled, some of them wrongly."""
+        for number in range(LESSONS):
+            grid = list(task.grid)
+            empty = [cell for cell, digit in enumerate(grid) if not digit]
+            for cell in rng.sample(empty, rng.randrange(len(empty)) if number else 0):
+                grid[cell] = task.solution[cell]
+            if number and rng.random() < ERRORS:
+                for cell in rng.sample(empty, min(len(empty), rng.randint(1, 3))):
+                    grid[cell] = rng.choice(
+                        [digit for digit in range(1, task.size + 1) if digit != task.solution[cell]]
+                    )
+            seen = view(task, tuple(grid))
+            yield Lesson(self.roles[0], seen, self.demonstrate(self.roles[0], task, seen, rng))
+            if not self.solo and rng.random() < PLANNER_LESSONS:
+                hand = by_rows if rng.random() < 0.5 else by_reason
+                heard = self.planner_sees(task, tuple(grid), Reply(PROPOSER, spell(task, hand(task, tuple(grid)))))
+                yield Lesson(PLANNER, heard, self.demonstrate(PLANNER, task, heard, rng))
+
+
+def parse(text: str) -> list[str] | None:
+    """The words after the last line that starts with `set`; None when there is no such line."""
+    answers = ANSWER.findall(text)
+    return answers[-1].split() if answers else None
+
+
+def filled(task: Puzzle, grid: Grid, words: list[str]) -> tuple[Grid, bool]:
+    """A grid after pairs of a cell's name and a digit, up to the first that must not be, and whether all might."""
+    named = places(task.size)
+    digits = {str(digit) for digit in range(1, task.size + 1)}
+    cells = list(grid)
+    for word, digit in zip(words[::2], words[1::2], strict=False):
+        cell = named.get(word)
+        if cell is None or task.grid[cell] or digit not in digits:
+            return tuple(cells), False
+        cells[cell] = int(digit)
+    return tuple(cells), len(words) % 2 == 0
+
+
+@lru_cache(maxsize=4)
+def places(size: int) -> dict[str, int]:
+    """Every cell's place in a grid, by name."""
+    return {word: row * size + column for word, (row, column) in cells_by_name(size).items()}
+
+
+@lru_cache(maxsize=4096)
+def view(task: Puzzle, grid: Grid) -> str:
+    """A grid as prompts show it: ` 1 b1 c1=3 2`, a line a row."""
+    size = task.size
+
+    def shown(cell: int) -> str:
+        word = name(divmod(cell, size))
+        return str(grid[cell]) if task.grid[cell] else f"{word}={grid[cell]}" if grid[cell] else word
+
+    return "\n".join("".join(f" {shown(row * size + column)}" for column in range(size)) for row in range(size))
+
+
+def read(task: Puzzle, seen: str) -> Grid:
+    """The grid that a prompt shows last."""
+    board = seen.rpartition("[user] ")[2].partition("\nproposal: ")[0].split()
+    return tuple(int(word.partition("=")[2] or word) if word[-1].isdigit() and ("=" in word or word.isdigit()) else 0
+                 for word in board[: len(task.grid)])  # fmt: skip
+
+
+def spell(task: Puzzle, digits: dict[int, int]) -> str:
+    """Digits by cell as a reply: `set b1 4 d1 2`."""
+    return " ".join(["set", *(f"{name(divmod(cell, task.size))} {digit}" for cell, digit in digits.items())])
+
+
+def by_reason(task: Puzzle, grid: Grid) -> dict[int, int]:
+    """What mends and fills a grid: wrong digits first, then always the first cell that one digit alone fits."""
+    wrong = {cell: task.solution[cell] for cell, digit in enumerate(grid) if digit and digit != task.solution[cell]}
+    cells = [task.solution[cell] if digit else 0 for cell, digit in enumerate(grid)]
+    while 0 in cells:
+        cell, digit = naked(tuple(cells), task.size) or (cells.index(0), task.solution[cells.index(0)])
+        cells[cell] = wrong[cell] = digit
+    return wrong
+
+
+def by_rows(task: Puzzle, grid: Grid) -> dict[int, int]:
+    """What fills a grid with the digits that its rows lack, in order, whatever columns and boxes hold."""
+    size = task.size
+    told: dict[int, int] = {}
+    for row in range(size):
+        line = grid[row * size : (row + 1) * size]
+        lacking = [digit for digit in range(1, size + 1) if digit not in line]
+        told |= dict(
+            zip((row * size + column for column, digit in enumerate(line) if not digit), lacking, strict=False)
+        )
+    return told

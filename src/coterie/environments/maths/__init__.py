@@ -1,0 +1,1 @@
+"""Mathematics: reasoners and tool users, and what answers are equal."""

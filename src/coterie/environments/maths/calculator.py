@@ -1,0 +1,83 @@
+"""A calculator: expressions of numbers, exactly, and nothing else.
+
+    calculate("(3 + 4) * 2 / 4")    # "7/2"
+
+Written by a model, so it is read by a parser of its own and bounded in length, in depth and in what it comes to.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from fractions import Fraction
+from operator import add, floordiv, mod, mul, sub, truediv
+
+LONGEST = 400
+"""Characters of an expression."""
+MOST_BITS = 256
+"""Of a numerator or a denominator, in between too."""
+OPERATIONS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction | int]] = {
+    ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.Div: truediv, ast.FloorDiv: floordiv, ast.Mod: mod,
+}  # fmt: skip
+
+
+def calculate(expression: str) -> str:
+    """What an expression of numbers comes to, exactly: + - * / // % ** and brackets."""
+    return written(value(expression))
+
+
+def value(expression: str) -> Fraction:
+    """The same as a fraction.
+
+    Raises:
+        ValueError: it is no such expression, it divides by zero, or its numbers are too large; says which.
+    """
+    text = expression.strip()
+    if len(text) > LONGEST:
+        raise ValueError(f"an expression has at most {LONGEST} characters")
+    try:
+        return _bounded(_value(ast.parse(text.replace("^", "**").replace("×", "*"), mode="eval").body))  # noqa: RUF001
+    except ZeroDivisionError:
+        raise ValueError("division by zero") from None
+    except (SyntaxError, MemoryError, RecursionError, TypeError):
+        raise ValueError("that is no expression of numbers") from None
+
+
+def _value(node: ast.expr) -> Fraction:
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        text = ast.unparse(node)
+        if len(text) > MOST_BITS or not text[0].isdigit():
+            raise ValueError("the numbers are too large")
+        return Fraction(text)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.UAdd | ast.USub):
+        return _value(node.operand) * (-1 if isinstance(node.op, ast.USub) else 1)
+    if isinstance(node, ast.BinOp):
+        left, right = _bounded(_value(node.left)), _bounded(_value(node.right))
+        if isinstance(node.op, ast.Pow):
+            return _power(left, right)
+        if operation := OPERATIONS.get(type(node.op)):
+            return Fraction(operation(left, right))
+    raise TypeError
+
+
+def _power(base: Fraction, exponent: Fraction) -> Fraction:
+    size = max(base.numerator.bit_length(), base.denominator.bit_length())
+    if exponent.denominator != 1:
+        raise ValueError("an exponent is a whole number")
+    if abs(exponent) * size > MOST_BITS:
+        raise ValueError("the numbers are too large")
+    return Fraction(base**exponent.numerator)
+
+
+def _bounded(number: Fraction) -> Fraction:
+    if max(number.numerator.bit_length(), number.denominator.bit_length()) > MOST_BITS:
+        raise ValueError("the numbers are too large")
+    return number
+
+
+def written(number: Fraction) -> str:
+    """A number as people write it: whole, as a decimal where that is exact and short, else as a fraction."""
+    if number.denominator == 1:
+        return str(number.numerator)
+    scaled = number * 10**6
+    return f"{float(number):.6f}".rstrip("0") if scaled.denominator == 1 and abs(number) < 10**9 else str(number)

@@ -1,0 +1,240 @@
+"""Maths: reasoners and tool users work on a problem, and go on until their answers agree.
+
+The task is AT-GRPO's (arXiv:2510.11062): at the first turn all see the problem alone, later also what the others said;
+turns end when all answers of one agree, or at the limit. Only the final answer is judged: the judge's where there is one,
+else the first reasoner's. (As published, an episode is also over, and won, when any turn's answer is the gold one.) A tool
+user's expression goes to a calculator, or its program to the sandbox; of what fails nothing is read as an answer.
+
+Rewards, none of which a longer episode can add to:
+
+    team     = 1 if the final answer is right, once, at the end
+    reasoner = 0.2 [an answer can be read] + 0.8 [it is right] - 1
+    tool     = 0.1 [there is an expression, or a program] + 0.1 [it comes to something] + 0.8 [that is right] - 1
+    judge    = as a reasoner
+
+The shares are the paper's as its notes have them; the 1 that is taken off is ours: each turn then costs what it lacks,
+and agreeing early on what is right is the best that can be done.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from coterie.environments.coding.problems import program_of
+from coterie.environments.maths import procedural
+from coterie.environments.maths.calculator import calculate
+from coterie.environments.maths.equal import alike, boxed, same
+from coterie.environments.maths.procedural import Question, mistaken, steps
+from coterie.environments.programs import RunsPrograms
+from coterie.environments.talk import Talk
+from coterie.kernel.environment import Lesson, Split
+from coterie.kernel.scene import Prompt, Reply, Scene
+from coterie.sandbox import runs
+
+REASONER, TOOL, JUDGE = "reasoner", "tool", "judge"
+LONGEST_QUOTE = 2000
+"""Characters of what another said that a role is shown."""
+LONGEST_ANSWER = 400
+"""Characters of an answer that are read."""
+NOTHING = "nothing"
+BRIEF = {REASONER: "solve", TOOL: "calc", JUDGE: "judge"}
+"""How a small model is told its role."""
+ANSWER = re.compile(r"^[ \t]*answer[ \t]+(.*?)[ \t]*$", re.MULTILINE)
+CALCULATE = re.compile(r"^[ \t]*calc[ \t]+(.*?)[ \t]*$", re.MULTILINE)
+BOX = "End your reply with the answer alone in \\boxed{...}, such as, to another problem, \\boxed{x_{30}}."
+INSTRUCTIONS = {
+    REASONER: f"You reason step by step. {BOX}",
+    JUDGE: f"You see what the others found, and give the final answer. {BOX}",
+    (
+        TOOL,
+        "calculator",
+    ): "You have a calculator: end your reply with one line `calc EXPRESSION`, where the expression has numbers, brackets "
+    "and + - * / // % ** alone and comes to the answer; such as, for another problem, `calc (x30 + y30) * 2` with numbers "
+    "in place of x30 and y30.",
+    (
+        TOOL,
+        "python",
+    ): "You write a Python program that works out the answer and prints it, and nothing after it. Nothing is given to it; "
+    "the standard library is there. Reply with one fenced code block.",
+}
+TEAM = (
+    "A team solves the user's problem. At first each works alone; in later turns each sees what the others found, and "
+)
+TEAM += "should find out who is right, for only what the team says in the end counts. "
+
+
+class Maths(RunsPrograms):
+    """Reasoners and tool users solve problems, and go on until they agree."""
+
+    team_reward_range: ClassVar = (0.0, 1.0)
+    starter: ClassVar[str] = "starter-maths"
+
+    kinds: tuple[Literal["sum", "equation", "story"], ...] = Field(default=procedural.KINDS, min_length=1)
+    """Kinds of problems that are drawn; one named twice comes twice as often."""
+    reasoners: int = Field(default=1, ge=1, le=9)
+    """How many reason."""
+    tools: int = Field(default=1, ge=0, le=9)
+    """How many use a tool; 0: nobody does."""
+    judge: bool = False
+    """One more gives the final answer."""
+    tool: Literal["calculator", "python"] = "calculator"
+    """What tool users have."""
+    max_turns: int = Field(default=2, ge=1)
+    """Turns until the last answer counts, agreed on or not; 4 as published."""
+    brief: bool = True
+    """Prompts for a small model that was taught the task; false: with instructions, for one that never was."""
+    max_tokens: int = Field(default=64, ge=4)
+    """Tokens of one reply; one that is cut has no answer."""
+    naive: float = Field(default=0.6, ge=0, le=1)
+    """How often a demonstration has a bad habit, see `procedural.mistaken`."""
+
+    @property
+    def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Who there is."""
+        return (REASONER, *((TOOL,) if self.tools else ()), *((JUDGE,) if self.judge else ()))
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Who works in a turn, one for one."""
+        return (REASONER,) * self.reasoners + (TOOL,) * self.tools
+
+    @model_validator(mode="after")
+    def _possible(self) -> Maths:
+        if self.tool == "python" and self.brief and self.tools:
+            raise ValueError("tool = 'python' needs brief = false: no starter writes programs")
+        if self.reasoners > 1 and not self.judge:
+            raise ValueError(f"reasoners = {self.reasoners} need judge = true: somebody has to give the final answer")
+        return self
+
+    def recommended(self) -> dict[str, dict[str, Any]]:
+        """A policy a role, minutes on two cores."""
+        if not self.brief:
+            return {}
+        return {
+            "algorithm": {"name": "at_grpo", "horizon": "point"} if len(self.roles) > 1 else {"name": "grpo"},
+            "team": {role: role for role in self.roles},
+            "policies": {role: {} for role in self.roles},
+            "optimizer": {"lr": 1e-3},
+            "train": {"steps": 60, "tasks_per_step": 32},
+        }
+
+    def inert(self) -> dict[str, str]:
+        """Without programs nothing is isolated, and without tool users no tool is used."""
+        inert: dict[str, str] = {}
+        if not self.runs_programs():
+            inert |= dict.fromkeys(("sandbox", "time_s", "memory_mb"), "no role writes programs")
+        return inert | ({} if self.tools else {"tool": "tools = 0"})
+
+    def runs_programs(self) -> bool:
+        """Whether somebody writes programs."""
+        return self.tools > 0 and self.tool == "python"
+
+    def task(self, split: Split, index: int) -> Question:
+        """The problem at a place of a split."""
+        return procedural.question(split, index, self.kinds)
+
+    async def play(self, task: Question, scene: Scene) -> None:
+        """Turns until all answers agree."""
+        talk = Talk(scene, {} if self.brief else {role: self.manual(role) for role in self.roles})
+        found: list[str] = []
+        said: list[str] = []
+        for _ in scene.turns(self.max_turns):
+            texts = [(role, self.told(role, task, said)) for role in self.members]
+            replies = await talk.ask_all(texts, max_tokens=self.max_tokens)
+            found = [await self._judged(scene, task, reply) for reply in replies]
+            said = [self._quoted(reply, answer) for reply, answer in zip(replies, found, strict=True)]
+            if all(answer and alike(answer, found[0]) for answer in found):
+                break
+        final = found[0]
+        if self.judge:
+            verdict = await talk.ask(JUDGE, self.told(JUDGE, task, said), max_tokens=self.max_tokens)
+            final = await self._judged(scene, task, verdict)
+        right = bool(final) and await scene.call(same, task.answer, final)
+        scene.metric("agreed", float(all(answer and alike(answer, found[0]) for answer in found)))
+        scene.team_reward(float(right))
+        return scene.succeed() if right else scene.fail("a wrong answer" if final else "no answer")
+
+    async def _judged(self, scene: Scene, task: Question, reply: Reply) -> str:
+        """A reply's answer, "" where there is none; its role is paid for it."""
+        if reply.role == TOOL:
+            written, answer = await self._worked_out(scene, reply)
+            paid = 0.1 * written + 0.1 * bool(answer)
+        else:
+            answer = self.answer_of(reply)
+            paid = 0.2 * bool(answer)
+        right = bool(answer) and await scene.call(same, task.answer, answer)
+        scene.reward(reply, paid + 0.8 * right - 1.0)
+        return answer
+
+    async def _worked_out(self, scene: Scene, reply: Reply) -> tuple[bool, str]:
+        """Whether there is something to work out in a reply, and what it comes to."""
+        if reply.finish != "stop":
+            return False, ""
+        if self.tool == "calculator":
+            expressions = CALCULATE.findall(reply.text)
+            try:
+                return bool(expressions), calculate(expressions[-1]) if expressions else ""
+            except ValueError:
+                return True, ""
+        program = program_of(reply)
+        if not program.strip():
+            return False, ""
+        (ran,) = await scene.call(runs, self.box, program, [""])
+        lines = ran["output"].strip().splitlines() if ran["status"] == "ok" else []
+        return True, lines[-1].strip()[:LONGEST_ANSWER] if lines else ""
+
+    def answer_of(self, reply: Reply) -> str:
+        """The answer that a reply ends with: what stands in its last box, or on its last line of that form."""
+        if reply.finish != "stop":
+            return ""
+        if not self.brief:
+            return boxed(reply.text)[:LONGEST_ANSWER]
+        lines = ANSWER.findall(reply.text)
+        return lines[-1][:LONGEST_ANSWER] if lines else ""
+
+    def _quoted(self, reply: Reply, answer: str) -> str:
+        """What the others are shown of a reply."""
+        if self.brief:
+            return f"{reply.role} {' '.join(answer.split()) or NOTHING}"
+        came_to = "its answer is" if reply.role == REASONER else "which comes to"
+        words = reply.text if len(reply.text) <= LONGEST_QUOTE else f"… {reply.text[-LONGEST_QUOTE:]}"
+        return f"A {reply.role} wrote:\n{words}\n({came_to} {answer or NOTHING})"
+
+    def told(self, role: str, task: Question, said: Sequence[str]) -> str:
+        """What a role is told: the problem, and what was said in the turn before."""
+        if self.brief:
+            return "\n".join((f"{BRIEF[role]} {task.query}", *said))
+        return "\n\n".join((task.query, *said))
+
+    def manual(self, role: str) -> str:
+        """What a role is told that was never taught the task."""
+        how = INSTRUCTIONS[TOOL, self.tool] if role == TOOL else INSTRUCTIONS[role]
+        return how if len(self.members) == 1 and not self.judge else f"{TEAM}{how}"
+
+    def demonstrate(self, role: str, task: Question, prompt: Prompt, rng: Random) -> str:
+        """An expert's steps or expression; with probability `naive` those of somebody with a bad habit."""
+        expression = mistaken(task) if rng.random() < self.naive else task.expression
+        if role == TOOL:
+            return f"calc {expression}"
+        if role == JUDGE:
+            expression = task.expression
+        worked = steps(expression)
+        answer = worked[-1].rpartition(" = ")[2] if worked else expression
+        return "\n".join([*worked, f"answer {answer}" if self.brief else f"\\boxed{{{answer}}}"])
+
+    def lessons(self, task: Question, rng: Random) -> Iterator[Lesson]:
+        """Every role, at the first turn and where two do not agree."""
+        for role in self.roles:
+            if role != JUDGE:
+                yield Lesson(role, self.told(role, task, ()), self.demonstrate(role, task, "", rng))
+        said = []
+        for role in self.members:
+            answer = calculate(mistaken(task) if rng.random() < 0.5 else task.expression)
+            said.append(self._quoted(Reply(role, ""), "" if rng.random() < 0.1 else answer))
+        for role in self.roles:
+            yield Lesson(role, self.told(role, task, said), self.demonstrate(role, task, "", rng))

@@ -1,0 +1,141 @@
+"""Problems without a data set: sums, linear equations and stories, with small whole numbers, drawn for ever.
+
+Each comes with an expression that solves it, and its answer is what that comes to. What is said of one by an expert, or
+by somebody with a bad habit, is here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from coterie.environments.maths.calculator import value, written
+from coterie.kernel.environment import Split, Task, split_of
+from coterie.seeds import seed_of
+
+KINDS = ("sum", "equation", "story")
+LARGEST = 99
+"""Of any number, in between too."""
+NAMES = ("ann", "ben", "cal", "dan", "eve", "fay", "gus", "hal")
+THINGS = ("pens", "cups", "nuts", "eggs", "hats", "keys")
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Task):
+    """A problem. expression: what solves it, of problems that are drawn."""
+
+    expression: str = ""
+
+
+def question(split: Split, index: int, kinds: Sequence[str]) -> Question:
+    """The problem at a place of a split, drawn until its text falls in that split."""
+    rng = Random(seed_of("maths", *kinds, split, index))
+    kind = rng.choice(kinds)
+    while (drawn := DRAWN[kind](rng)) is None or split_of(drawn[0]) != split:
+        pass
+    text, expression = drawn
+    answer = written(value(expression))
+    return Question(f"{split}-{index}", split, query=text, answer=answer, kind=kind, expression=expression)
+
+
+def _sum(rng: Random) -> tuple[str, str] | None:
+    """Three or four numbers, with brackets or a product that is not the first to come."""
+    numbers = [rng.randint(1, 9) for _ in range(rng.randint(3, 4))]
+    signs = [rng.choice("+-*") for _ in numbers[1:]]
+    words = [str(numbers[0])]
+    for sign, number in zip(signs, numbers[1:], strict=True):
+        words += [sign, str(number)]
+    if rng.random() < 0.5:  # around the last or the first two of these
+        at = 2 * rng.randrange(len(numbers) - 1)
+        words = [*words[:at], "(", *words[at : at + 3], ")", *words[at + 3 :]]
+    text = " ".join(words)
+    return (text, text) if small(text) and value(text) != value(straight_on(text)) else None
+
+
+def _equation(rng: Random) -> tuple[str, str] | None:
+    """A x + b = c x + d, with a - c of 2 or more."""
+    left, right, root, plus = rng.randint(3, 9), rng.randint(1, 7), rng.randint(1, 9), rng.randint(1, 20)
+    total = (left - right) * root + plus
+    text, expression = f"{left} x + {plus} = {right} x + {total}", f"( {total} - {plus} ) / ( {left} - {right} )"
+    return (text, expression) if left - right > 1 and small(expression) else None
+
+
+def _story(rng: Random) -> tuple[str, str] | None:
+    """What several people have, one after the other; sometimes with somebody who has nothing to do with it."""
+    people = rng.sample(NAMES, 4)
+    thing, other = rng.sample(THINGS, 2)
+    first = rng.randint(2, 9)
+    sentences = [f"{people[0]} has {first} {thing} ."]
+    expression = str(first)
+    steps = rng.randint(1, 2)
+    for before, after in zip(people, people[1 : steps + 1], strict=False):
+        number = rng.randint(2, 9)
+        sign, said = rng.choice(
+            (
+                ("+", f"{number} more {thing} than"),
+                ("-", f"{number} fewer {thing} than"),
+                ("*", f"{number} times the {thing} of"),
+            )
+        )
+        sentences.append(f"{after} has {said} {before} .")
+        expression = f"( {expression} ) {sign} {number}" if " " in expression else f"{expression} {sign} {number}"
+    if rng.random() < 0.5:
+        sentences.insert(rng.randrange(len(sentences) + 1), f"{people[3]} has {rng.randint(2, 9)} {other} .")
+    if rng.random() < 0.4:
+        given = rng.randint(2, 9)
+        sentences.append(f"{people[steps]} loses {given} {thing} .")
+        expression = f"( {expression} ) - {given}"
+    text = f"{' '.join(sentences)} how many {thing} has {people[steps]} ?"
+    return (text, expression) if small(expression) else None
+
+
+DRAWN = {"sum": _sum, "equation": _equation, "story": _story}
+
+
+def small(expression: str) -> bool:
+    """Whether everything in between is a whole number from 0 to LARGEST."""
+    results = [value(expression), *(value(step.rpartition(" = ")[2]) for step in steps(expression))]
+    return all(result.denominator == 1 and 0 <= result <= LARGEST for result in results)
+
+
+def steps(expression: str) -> list[str]:
+    """The operations of an expression in the order in which they are done: `3 * 3 = 9`."""
+    told: list[str] = []
+    words = expression.split()
+    while len(words) > 1:
+        close = words.index(")") if ")" in words else len(words)
+        start = max((at + 1 for at in range(close) if words[at] == "("), default=0)
+        inner = words[start:close]
+        if len(inner) == 1:  # a number in brackets
+            words[start - 1 : close + 1] = inner
+            continue
+        at = next((at for at in range(1, len(inner), 2) if inner[at] in "*/"), 1)
+        step = " ".join(inner[at - 1 : at + 2])
+        result = written(value(step))
+        told.append(f"{step} = {result}")
+        words[start + at - 1 : start + at + 2] = [result]
+    return told
+
+
+def straight_on(expression: str) -> str:
+    """An expression as somebody reads it who works from the left and knows no brackets: with brackets around that."""
+    words = [word for word in expression.split() if word not in "()"]
+    text = words[0]
+    for sign, number in zip(words[1::2], words[2::2], strict=True):
+        text = f"( {text} ) {sign} {number}" if " " in text else f"{text} {sign} {number}"
+    return text
+
+
+def mistaken(task: Question) -> str:
+    """The expression of somebody with a bad habit.
+
+    Habits: in a sum the order of operations is not known; in an equation what x is multiplied by is forgotten; in a
+    story the last thing that happens.
+    """
+    if task.kind == "sum":
+        return straight_on(task.expression)
+    if task.kind == "equation":
+        return task.expression[2 : task.expression.index(" )")]
+    shorter = task.expression.rsplit(maxsplit=2)[0]
+    return shorter[2:-2] if shorter.endswith(" )") else shorter
