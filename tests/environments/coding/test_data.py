@@ -11,10 +11,10 @@ import pytest
 from coterie import load_config
 from coterie.environments.coding.code import Code
 from coterie.environments.coding.code_pair import CodePair
-from coterie.environments.coding.problems import data as published
 from coterie.environments.coding.problems import golds
 from coterie.environments.coding.problems.data import BENCHMARKS, Data, held_out, load, problems, shared
-from coterie.environments.coding.problems.sources import Source, source_of
+from coterie.environments.published import data as rows_of
+from coterie.environments.published.sources import Source, source_of
 from coterie.errors import ConfigError
 from coterie.models import hub
 from coterie.sandbox import Box
@@ -38,9 +38,9 @@ def mbpp(number: int, **more) -> dict:
 @pytest.fixture(autouse=True)
 def fresh(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    load.cache_clear()
+    rows_of.load.cache_clear()
     yield
-    load.cache_clear()
+    rows_of.load.cache_clear()
 
 
 # What is trained on, and what is tested on
@@ -277,7 +277,7 @@ def test_an_outcome_that_the_clock_decided_is_not_kept(tmp_path):
 def test_a_solution_that_fails_says_how_and_is_remembered_so(solution, why, tmp_path):
     data = written(tmp_path / "rows.jsonl", own(0, solution=solution), *map(own, range(1, 9)))
     for _ in range(2):
-        load.cache_clear()
+        rows_of.load.cache_clear()
         ((_, reason),) = load(data, box=Box(time_s=0.5)).lost[data]
         assert reason.startswith("with a solution that fails its tests: ")
         assert why in reason
@@ -286,7 +286,7 @@ def test_a_solution_that_fails_says_how_and_is_remembered_so(solution, why, tmp_
 def test_that_no_row_has_a_solution_is_said(tmp_path):
     rows = [{key: value for key, value in own(at).items() if key != "solution"} for at in range(9)]
     found = load(written(tmp_path / "rows.jsonl", *rows), box=BOX)
-    assert "environment.data: the rows' own solutions are not tried: no row has one" in found.remarks()
+    assert "environment.data: the rows' own answers are not tried: no row has one" in found.remarks()
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_where_nothing_can_be_isolated_it_is_said_that_none_was_tried(tmp_path, 
     monkeypatch.setattr(golds, "missing", lambda _: "no bubblewrap")
     data = written(tmp_path / "rows.jsonl", *map(own, range(9)))
     found = load(data, box=BOX)
-    assert "environment.data: the rows' own solutions are not tried: no bubblewrap" in found.remarks()
+    assert "environment.data: the rows' own answers are not tried: no bubblewrap" in found.remarks()
 
 
 def test_a_cache_that_cannot_be_written_costs_nothing_but_time(tmp_path, monkeypatch):
@@ -424,7 +424,7 @@ def test_a_run_rests_on_the_rows_of_both_sources(tmp_path):
     train = written(tmp_path / "a.jsonl", *map(own, range(40)))
     found: set[str] = set()
     for rows in ([own(50), own(51)], [own(50), own(51, tests=[{"args": [2], "value": 4}])], [own(50), own(51)]):
-        load.cache_clear()
+        rows_of.load.cache_clear()
         setting = f"environment.data={train} -> {written(tmp_path / 'b.jsonl', *rows)}"
         sets = [setting, "environment.sandbox=process", "policies.team.model=x", "train.tasks_per_step=2"]
         found.add(exactness(load_config("code", sets))["environment"])
@@ -484,7 +484,7 @@ def test_rows_of_humaneval_and_ones_own_make_one_benchmark(tmp_path):
     shutil.rmtree(tmp_path / "cache", ignore_errors=True)
     data = f"{written(tmp_path / 'a.jsonl', *map(own, range(20)))} -> {written(tmp_path / 'b.jsonl', HUMANEVAL)}"
     assert len(problems(data, "test")) == 1
-    assert published.named(data) == data
+    assert rows_of.named(data, BENCHMARKS) == data
 
 
 @pytest.mark.slow

@@ -20,9 +20,10 @@ from coterie.checks.conformance import check
 from coterie.config.resolve import load_config
 from coterie.environments.coding.code import Code
 from coterie.environments.coding.code_pair import CodePair
-from coterie.environments.coding.problems import Problem, embedded, formats, program_of, right, sources
+from coterie.environments.coding.problems import Problem, embedded, formats, program_of, right
 from coterie.environments.coding.problems import data as published
 from coterie.environments.coding.problems.mutate import mutations
+from coterie.environments.published import sources
 from coterie.errors import ConfigError
 from coterie.kernel.environment import SPLITS
 from coterie.kernel.scene import Reply

@@ -106,10 +106,10 @@ class Sudoku(Game):
         """Sudoku."""
         side = {4: 2, 9: 3}[self.size]
         return (
-            f"The game is Sudoku with the digits 1 to {self.size}: every row, column and {side} x {side} box holds each "
-            "of them once. The grid is shown a line a row: a digit that was given as itself, an empty cell by its name, "
-            "column letter and row number, and a cell that was filled as NAME=DIGIT. What was given stays; what was "
-            "filled may be filled anew. An answer is played cell by cell, up to the first that must not be."
+            f"The game is Sudoku with the digits 1 to {self.size}: each row, column and {side} x {side} box holds each "
+            "of them once. The grid is shown a line a row: a digit that was given as itself, an empty cell by its "
+            "name, column letter and row number, a filled cell as NAME=DIGIT. What was given stays; what was filled "
+            "may be filled anew. An answer is played cell by cell, up to the first that must not be."
         )
 
     def form(self) -> str:

@@ -1,9 +1,9 @@
 """Maths: reasoners and tool users work on a problem, and go on until their answers agree.
 
-The task is AT-GRPO's (arXiv:2510.11062): at the first turn all see the problem alone, later also what the others said;
-turns end when all answers of one agree, or at the limit. Only the final answer is judged: the judge's where there is one,
-else the first reasoner's. (As published, an episode is also over, and won, when any turn's answer is the gold one.) A tool
-user's expression goes to a calculator, or its program to the sandbox; of what fails nothing is read as an answer.
+The task is AT-GRPO's (arXiv:2510.11062): at the first turn all see the problem alone, later also what the others
+said; turns end when all answers of one agree, or at the limit. Only the final answer is judged: the judge's where there
+is one, else the first reasoner's. (As published, an episode is also over, and won, when any turn's answer is the gold
+one.) A tool user's expression goes to a calculator, or its program to the sandbox; of what fails nothing is an answer.
 
 Rewards, none of which a longer episode can add to:
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from random import Random
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -30,7 +30,10 @@ from coterie.environments.maths import procedural
 from coterie.environments.maths.calculator import calculate
 from coterie.environments.maths.equal import alike, boxed, same
 from coterie.environments.maths.procedural import Question, mistaken, steps
+from coterie.environments.maths.questions import BENCHMARKS, Questions
 from coterie.environments.programs import RunsPrograms
+from coterie.environments.published import data as published
+from coterie.environments.published.data import Data
 from coterie.environments.talk import Talk
 from coterie.kernel.environment import Lesson, Split
 from coterie.kernel.scene import Prompt, Reply, Scene
@@ -50,22 +53,17 @@ BOX = "End your reply with the answer alone in \\boxed{...}, such as, to another
 INSTRUCTIONS = {
     REASONER: f"You reason step by step. {BOX}",
     JUDGE: f"You see what the others found, and give the final answer. {BOX}",
-    (
-        TOOL,
-        "calculator",
-    ): "You have a calculator: end your reply with one line `calc EXPRESSION`, where the expression has numbers, brackets "
-    "and + - * / // % ** alone and comes to the answer; such as, for another problem, `calc (x30 + y30) * 2` with numbers "
-    "in place of x30 and y30.",
-    (
-        TOOL,
-        "python",
-    ): "You write a Python program that works out the answer and prints it, and nothing after it. Nothing is given to it; "
-    "the standard library is there. Reply with one fenced code block.",
+    "calculator": "You have a calculator: end your reply with one line `calc EXPRESSION`, where the expression has "
+    "numbers, brackets and + - * / // % ** alone and comes to the answer; such as, to another problem, with numbers in "
+    "place of x30 and y30, `calc (x30 + y30) * 2`.",
+    "python": "You write a Python program that works out the answer and prints it, and nothing after it. Nothing is "
+    "given to it; the standard library is there. Reply with one fenced code block.",
 }
+"""What a model is told that was never taught its role, by role or tool."""
 TEAM = (
-    "A team solves the user's problem. At first each works alone; in later turns each sees what the others found, and "
+    "A team solves the user's problem. At first each works alone; in later turns each sees what the others found and "
+    "should find out who is right, for only what the team says in the end counts. "
 )
-TEAM += "should find out who is right, for only what the team says in the end counts. "
 
 
 class Maths(RunsPrograms):
@@ -74,6 +72,9 @@ class Maths(RunsPrograms):
     team_reward_range: ClassVar = (0.0, 1.0)
     starter: ClassVar[str] = "starter-maths"
 
+    data: str = ""
+    """Questions with answers: a .jsonl, .json or .parquet file, hub:owner/name@revision#config/split, TRAIN -> TEST of
+    two of them, or a benchmark (gsm8k, math500, aime24, aime25, olympiad); none: problems that are drawn."""
     kinds: tuple[Literal["sum", "equation", "story"], ...] = Field(default=procedural.KINDS, min_length=1)
     """Kinds of problems that are drawn; one named twice comes twice as often."""
     reasoners: int = Field(default=1, ge=1, le=9)
@@ -112,8 +113,8 @@ class Maths(RunsPrograms):
         return self
 
     def recommended(self) -> dict[str, dict[str, Any]]:
-        """A policy a role, minutes on two cores."""
-        if not self.brief:
+        """A policy a role, minutes on two cores; for the problems that are drawn, which the starter knows."""
+        if self.data or not self.brief:
             return {}
         return {
             "algorithm": {"name": "at_grpo", "horizon": "point"} if len(self.roles) > 1 else {"name": "grpo"},
@@ -128,15 +129,43 @@ class Maths(RunsPrograms):
         inert: dict[str, str] = {}
         if not self.runs_programs():
             inert |= dict.fromkeys(("sandbox", "time_s", "memory_mb"), "no role writes programs")
+        if self.data:
+            inert["kinds"] = "data holds the questions"
         return inert | ({} if self.tools else {"tool": "tools = 0"})
 
     def runs_programs(self) -> bool:
         """Whether somebody writes programs."""
         return self.tools > 0 and self.tool == "python"
 
+    def questions(self) -> Data[Question]:
+        """What `data` stands for. Raises ConfigError: it cannot be read or compared."""
+        return published.load(self.data, Questions())
+
+    def remarks(self) -> tuple[str, ...]:
+        """What the data holds, which rows are passed over, and where nothing keeps programs apart."""
+        return (*(self.questions().remarks() if self.data else ()), *super().remarks())
+
+    def content(self) -> str:
+        """The digests of the data's splits, wherever its rows come from."""
+        data = self.questions() if self.data else None
+        return " ".join(map(data.digest, data.splits)) if data else ""
+
+    def tested_on(self, data: str) -> tuple[Self, tuple[str, ...]]:
+        """The same with the test questions of other data.
+
+        Raises:
+            ConfigError: it cannot be read or compared.
+        """
+        other = self.model_copy(update={"data": published.held_out(data, BENCHMARKS)})
+        return other, (*other.remarks(), *published.known(other.questions(), self.questions() if self.data else None))
+
     def task(self, split: Split, index: int) -> Question:
         """The problem at a place of a split."""
-        return procedural.question(split, index, self.kinds)
+        return self.questions().splits[split][index] if self.data else procedural.question(split, index, self.kinds)
+
+    def count(self, split: Split) -> int | None:
+        """How many questions a split of the data holds; problems are drawn for ever."""
+        return len(self.questions().splits[split]) if self.data else None
 
     async def play(self, task: Question, scene: Scene) -> None:
         """Turns until all answers agree."""
@@ -213,11 +242,13 @@ class Maths(RunsPrograms):
 
     def manual(self, role: str) -> str:
         """What a role is told that was never taught the task."""
-        how = INSTRUCTIONS[TOOL, self.tool] if role == TOOL else INSTRUCTIONS[role]
+        how = INSTRUCTIONS[self.tool if role == TOOL else role]
         return how if len(self.members) == 1 and not self.judge else f"{TEAM}{how}"
 
     def demonstrate(self, role: str, task: Question, prompt: Prompt, rng: Random) -> str:
         """An expert's steps or expression; with probability `naive` those of somebody with a bad habit."""
+        if self.data:
+            raise NotImplementedError("questions of data come without demonstrations")
         expression = mistaken(task) if rng.random() < self.naive else task.expression
         if role == TOOL:
             return f"calc {expression}"

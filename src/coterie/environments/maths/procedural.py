@@ -6,6 +6,7 @@ by somebody with a bad habit, is here too.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -69,7 +70,7 @@ def _story(rng: Random) -> tuple[str, str] | None:
     sentences = [f"{people[0]} has {first} {thing} ."]
     expression = str(first)
     steps = rng.randint(1, 2)
-    for before, after in zip(people, people[1 : steps + 1], strict=False):
+    for before, after in itertools.pairwise(people[: steps + 1]):
         number = rng.randint(2, 9)
         sign, said = rng.choice(
             (

@@ -9,6 +9,7 @@ from pydantic import Field
 from coterie.environments.coding.problems import LONGEST_SHOWN, Problem, embedded
 from coterie.environments.coding.problems import data as published
 from coterie.environments.programs import RunsPrograms
+from coterie.environments.published.data import known
 from coterie.kernel.environment import Split
 from coterie.kernel.scene import Message
 from coterie.sandbox import Box
@@ -71,10 +72,7 @@ class ProgrammingTask(RunsPrograms):
             ConfigError: it cannot be read or scored.
         """
         other = self.model_copy(update={"data": published.held_out(data)})
-        test = other.problems().splits["test"]
-        known = published.shared(test, self.problems().splits["train"]) if self.data else 0
-        told = (f"{known} of these {len(test)} test problems are in what the run was trained on",) if known else ()
-        return other, (*other.remarks(), *told)
+        return other, (*other.remarks(), *known(other.problems(), self.problems() if self.data else None))
 
     def inert(self) -> dict[str, str]:
         """Embedded problems come with solutions that are right."""

@@ -16,37 +16,26 @@ import json
 import pickletools
 import sys
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from coterie.environments.coding.problems import Problem
-from coterie.errors import ConfigError
+from coterie.environments.published.data import Unfit, told_by
+from coterie.environments.published.sources import Row
 from coterie.sandbox import encode
 
 LONGEST_TESTS = 64 << 20
 """Bytes of a row's tests, where they come packed."""
-LONGEST_REASON = 200
-"""Characters of why a row is passed over that may be the row's own."""
 PYTHON3 = 3
 """CodeContests' number for the language."""
 TEXT = ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8")
 AROUND = ("PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "STOP")
 """Of a pickle, what a string is written by, and what may stand around it."""
-Row = Mapping[str, Any]
-
-
-class Unfit(ValueError):
-    """A row that is no problem, in words for whoever wrote it."""
 
 
 def format_of(row: Row, where: str) -> Callable[[Row], Problem]:
     """The set whose columns these are."""
-    for columns, (_, build) in FORMATS.items():
-        if set(columns) <= row.keys():
-            return build
-    wanted = "; ".join(f"{name}: {', '.join(columns)}" for columns, (name, _) in reversed(FORMATS.items()))
-    its = ", ".join(sorted(row))[:LONGEST_REASON] or "none"
-    raise ConfigError(f"{where}: its columns are {its}; wanted are those of a set: {wanted}")
+    return told_by(FORMATS, row, where)
 
 
 def _humaneval(row: Row) -> Problem:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from coterie.environments.coding.problems import Problem, Verdict, judge, question, verdict_of
-from coterie.environments.coding.problems.formats import LONGEST_REASON
+from coterie.environments.published.data import LONGEST_REASON
 from coterie.kernel.safe import one_line
 from coterie.sandbox import Box
 from coterie.sandbox.backends import missing

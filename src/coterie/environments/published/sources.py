@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from coterie.environments.coding.problems.formats import Row
 from coterie.errors import ConfigError
 from coterie.models import hub
 
+Row = Mapping[str, Any]
 LONGEST_LINE = 32 << 20
 """Bytes of a row."""
 LONGEST_ARRAY = 1 << 30

@@ -1,0 +1,82 @@
+"""Questions as published, and one's own: the benchmarks, and what makes a row one; see `published/data.py`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from coterie.environments.maths.equal import LONGEST, check, normal, number, unequal_golds
+from coterie.environments.maths.procedural import Question
+from coterie.environments.published.data import Benchmark, Reader, Unfit, told_by
+from coterie.environments.published.sources import Row
+
+GSM8K = "hub:openai/gsm8k#main"
+POLARIS = "hub:POLARIS-Project/Polaris-Dataset-53K#default/train"
+BENCHMARKS = {
+    "gsm8k": Benchmark(f"{GSM8K}/train", f"{GSM8K}/test"),
+    "math500": Benchmark(POLARIS, "hub:HuggingFaceH4/MATH-500#default/test"),
+    "aime24": Benchmark(POLARIS, "hub:HuggingFaceH4/aime_2024#default/train"),
+    "aime25": Benchmark(POLARIS, "hub:math-ai/aime25#default/test"),
+    "olympiad": Benchmark(POLARIS, "hub:Hothan/OlympiadBench#OE_TO_maths_en_COMP/train"),
+}
+"""By name: those that are tests alone train on Polaris, as in AT-GRPO. What a split is called says little about it."""
+
+
+@dataclass(frozen=True)
+class Questions(Reader[Question]):
+    """Rows as questions with an answer."""
+
+    benchmarks: ClassVar[Mapping[str, Benchmark]] = BENCHMARKS
+
+    def format_of(self, row: Row, where: str) -> Callable[[Row], Question]:
+        """The set whose columns these are."""
+        return told_by(FORMATS, row, where)
+
+    def words(self, item: Question) -> tuple[str, str]:
+        """The question."""
+        return "", item.query
+
+    def content(self, item: Question) -> list[Any]:
+        """The question and its answer."""
+        return [item.query, item.answer]
+
+    def failing(self, items: Sequence[Question]) -> tuple[str, Mapping[int, str]]:
+        """Those whose answer is not equal to itself: nobody could be right."""
+        if any(number(normal(item.answer)) is None for item in items):
+            check()
+        golds = unequal_golds(item.answer for item in items)
+        return "", dict.fromkeys(golds, "with an answer that cannot be compared")
+
+
+def _gsm8k(row: Row) -> Question:
+    return _question(row, "question", str(row["answer"]).rpartition("#### ")[2])
+
+
+def _olympiad(row: Row) -> Question:
+    answers = row["final_answer"]
+    if not isinstance(answers, list) or not answers:
+        raise Unfit("it has no final_answer")
+    if row.get("is_multiple_answer"):
+        return _question(row, "question", ", ".join(map(str, answers)))
+    return _question(row, "question", str(answers[0]))
+
+
+def _question(row: Row, column: str, answer: str) -> Question:
+    text = row[column]
+    if not isinstance(text, str) or not text.strip():
+        raise Unfit(f"its {column} is empty")
+    answer = re.sub(r"\$([^$]*)\$", r"\1", answer.strip())
+    if not answer or len(answer) > LONGEST:
+        raise Unfit(f"an answer has 1 to {LONGEST} characters")
+    name = next((str(row[key]) for key in ("unique_id", "id", "problem_idx") if row.get(key) is not None), "")
+    return Question(name, "train", query=text.strip(), answer=answer)
+
+
+FORMATS: dict[tuple[str, ...], tuple[str, Callable[[Row], Question]]] = {
+    ("question", "final_answer"): ("OlympiadBench", _olympiad),
+    ("question", "answer"): ("GSM8K, or one's own", _gsm8k),
+    ("problem", "answer"): ("MATH-500, AIME, Polaris", lambda row: _question(row, "problem", str(row["answer"]))),
+}
+"""By columns; GSM8K's answers end with `#### 18`, one's own are the answer alone."""

@@ -1,0 +1,83 @@
+"""What compares answers, in a process of its own: `math-verify`, and what it has to be kept from."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import resource
+import sys
+from typing import Any
+
+from coterie.environments.maths.equal import LIMIT_S, MEMORY_MB
+
+CLOSE = 1e-9
+"""Of numbers that are not exact: how far they may be apart, as a share of the larger."""
+KINDS = {
+    "FiniteSet": "set", "Interval": "interval", "Union": "interval", "Tuple": "tuple", "Equality": "equation",
+    "And": "relation", "Or": "relation", "StrictLessThan": "relation", "LessThan": "relation",
+    "StrictGreaterThan": "relation", "GreaterThan": "relation", "Unequality": "relation",
+}  # fmt: skip
+"""Of what sympy makes of an answer; all else is a number, a formula or a word."""
+
+
+def serve() -> None:
+    """Answers pairs of a gold answer and another, a line each, until there are no more."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever a library prints is no answer
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MB << 20, MEMORY_MB << 20))
+    import math_verify  # noqa: F401  # pyright: ignore[reportMissingImports]
+
+    print("ready", file=answers, flush=True)
+    for line in sys.stdin:
+        gold, answer = json.loads(line)
+        verdict = False
+        with contextlib.suppress(Exception):  # of a model's words, anything: then it is not equal
+            verdict = equal(gold, answer)
+        print(json.dumps(verdict), file=answers, flush=True)
+
+
+def equal(gold: str, answer: str) -> bool:
+    """Whether two answers are read whole, are of one kind, and are equal."""
+    from math_verify import verify  # pyright: ignore[reportMissingImports]
+
+    left, right = read(gold), read(answer)
+    if left is None or right is None or kind(left) != kind(right):
+        return False
+    if not verify(left, right, timeout_seconds=round(LIMIT_S), raise_on_error=True):
+        return False
+    return close(left, right)
+
+
+def read(text: str) -> Any:
+    """What sympy makes of an answer; None where it is not the whole of it that was read."""
+    from math_verify import LatexExtractionConfig, parse  # pyright: ignore[reportMissingImports]
+
+    found = parse(
+        f"${text}$", extraction_config=[LatexExtractionConfig()], parsing_timeout=round(LIMIT_S), raise_on_error=True
+    )
+    if len(found) < 2 or bare(found[1]) != bare(text):
+        return None
+    return found[0]
+
+
+def bare(text: str) -> str:
+    """An answer without blanks, and in the one form that the library makes of some signs."""
+    text = re.sub(r"\\[dt]frac", r"\\frac", text)
+    return re.sub(r"\s|\\[,;! ]|~", "", text)
+
+
+def kind(value: Any) -> str:
+    """A number, a set, an interval, a tuple, an equation, a relation or a matrix."""
+    name = type(value).__name__
+    return "matrix" if "Matrix" in name else KINDS.get(name, "number")
+
+
+def close(left: Any, right: Any) -> bool:
+    """Whether what is equal as it was rounded is equal as it is: 1/2^99 and 1/2^98 are not."""
+    numbers = [getattr(value, "is_number", False) and getattr(value, "is_finite", False) for value in (left, right)]
+    if not all(numbers):
+        return True
+    first, second = complex(left.evalf(30)), complex(right.evalf(30))
+    return abs(first - second) <= CLOSE * max(abs(first), abs(second))
