@@ -28,6 +28,7 @@ ENVIRONMENTS = {
     "sokoban": "coterie.environments.games.sokoban:Sokoban",
     "sudoku": "coterie.environments.games.sudoku:Sudoku",
     "maths": "coterie.environments.maths.maths:Maths",
+    "writing": "coterie.environments.writing.writing:Writing",
     "code": "coterie.environments.coding.code:Code",
     "code_pair": "coterie.environments.coding.code_pair:CodePair",
     "assistants": "coterie.environments.assistants.assistants:Assistants",

@@ -28,6 +28,7 @@ STARTERS = {
     "starter-sokoban": "sokoban",
     "starter-sudoku": "sudoku",
     "starter-maths": "maths",
+    "starter-writing": "writing",
 }
 """The small models that are shipped: their names, and their folders in `starters/`."""
 

@@ -1,0 +1,1 @@
+"""Writing: two roles write parts of one text at once."""

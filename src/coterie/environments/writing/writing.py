@@ -1,0 +1,230 @@
+"""Writing: two roles write parts of one text, at once, and neither sees what the other writes.
+
+The tasks are MAGRPO's (arXiv:2508.04652) and its library's: the `headline` and the `body` of a summary, or the
+`opening` and the `middle` of an introduction made from an abstract. One joint reward, for the two texts together:
+
+    facts      the embedded corpus, where what is told can be counted: see `facts.py`; in [0, 1]
+    prose      of texts of a data set, ours, which cannot be farmed by stuffing: see `prose.py`; in [0, 1]
+    published  levels for length, vocabulary and connectives: see `published.py`; in [0, 3], and at its maximum for
+               texts that have nothing to do with their source
+
+`protocol` says who sees what: together (as published), pipeline (the second sees the first's text), discussion (after
+one round both see both and write again; only what they write then counts) or alone (one role writes both parts).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from random import Random
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from coterie.environments.published import data as published_data
+from coterie.environments.published.data import Data
+from coterie.environments.talk import Talk
+from coterie.environments.writing import facts
+from coterie.environments.writing.facts import Source
+from coterie.environments.writing.prose import Prose
+from coterie.environments.writing.published import as_published
+from coterie.environments.writing.texts import Texts, background
+from coterie.kernel.environment import Environment, Split
+from coterie.kernel.scene import Prompt, Reply, Scene
+
+Protocol = Literal["together", "pipeline", "discussion", "alone"]
+SOLVED_AT = 0.9
+"""The share of the best reward from which on a text counts as a success."""
+LONGEST = 6000
+"""Characters of a text that are read."""
+DIVIDER = "[PARAGRAPH_SPLIT]"
+"""Between the parts of who writes alone, as published."""
+PARTS = {"summary": ("headline", "body"), "introduction": ("opening", "middle")}
+WRITER = "writer"
+TASKS = {
+    "headline": "You write the headline of a summary of the user's text: what it comes to, in one or two sentences. "
+    "Another writes the body that follows, with its details.",
+    "body": "You write the body of a summary of the user's text: its details, in sentences that connectives hold "
+    "together, two to three times as long as the headline before it, which another writes.",
+    "opening": "From the user's abstract you write the first half of an introduction: background and motivation. "
+    "Another writes the half that follows, on the method and what it means.",
+    "middle": "From the user's abstract you write the second half of an introduction: the method and what it means, "
+    "in sentences that connectives hold together. Another writes the half before, on background and motivation.",
+}
+FORM = "Answer with the text alone, in plain sentences that say what the source says, in other words."
+
+
+class Writing(Environment):
+    """Two roles write parts of one text at once."""
+
+    team_reward_range: ClassVar = (0.0, 3.0)
+    starter: ClassVar[str] = "starter-writing"
+
+    data: str = ""
+    """Texts: a .jsonl, .json or .parquet file, hub:owner/name@revision#config/split, TRAIN -> TEST of two of them, or a
+    data set by name (tldr, arxiv); none: the embedded corpus."""
+    form: Literal["summary", "introduction"] = "summary"
+    """What is written: a headline and a body, or two halves of an introduction."""
+    measure: Literal["ours", "published"] = "ours"
+    """What is paid for: see the module's docstring."""
+    protocol: Protocol = "together"
+    """Who sees what."""
+    brief: bool = True
+    """Prompts for a small model that was taught the task; false: with instructions, for one that never was."""
+    max_tokens: int = Field(default=72, ge=4)
+    """Tokens of one text; one that is cut counts as it is."""
+    naive: float = Field(default=0.6, ge=0, le=1)
+    """How often a demonstration tells some facts, no matter which."""
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """The two parts of the text."""
+        first, second = PARTS[self.form]
+        return first, second
+
+    @property
+    def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Who writes each part; or one who writes both."""
+        return (WRITER,) if self.protocol == "alone" else self.parts
+
+    @model_validator(mode="after")
+    def _known(self) -> Writing:
+        if not self.data and self.form != "summary":
+            raise ValueError(f"form = '{self.form}' needs data: the embedded corpus is summed up")
+        return self
+
+    def recommended(self) -> dict[str, dict[str, Any]]:
+        """A policy a role, minutes on two cores; for the embedded corpus, which the starter knows."""
+        if self.data or not self.brief:
+            return {}
+        return {
+            "algorithm": {"name": "magrpo", "num_generations": 8} if len(self.roles) > 1 else {"name": "grpo"},
+            "team": {role: role for role in self.roles},
+            "policies": {role: {} for role in self.roles},
+            "optimizer": {"lr": 1e-3},
+            "train": {"steps": 60, "tasks_per_step": 24, "mute_every": 0},
+        }
+
+    def texts(self) -> Data[Source]:
+        """What `data` stands for. Raises ConfigError: it cannot be read."""
+        return published_data.load(self.data, Texts())
+
+    def ready(self) -> None:
+        """Raises ConfigError: the data cannot be read."""
+        if self.data:
+            self._prose()
+
+    def remarks(self) -> tuple[str, ...]:
+        """What the data holds, which rows are passed over, and what the published measure is worth."""
+        farmed = (
+            "environment.measure = 'published': its best pay is for texts that have nothing to do with their source"
+        )
+        return (
+            *(self.texts().remarks() if self.data else ()),
+            *([farmed] if self.measure == "published" else []),
+        )
+
+    def content(self) -> str:
+        """The digests of the data's splits, wherever its rows come from."""
+        data = self.texts() if self.data else None
+        return " ".join(map(data.digest, data.splits)) if data else ""
+
+    def tested_on(self, data: str) -> tuple[Self, tuple[str, ...]]:
+        """The same with the test texts of other data. Raises ConfigError: it cannot be read."""
+        other = self.model_copy(update={"data": published_data.held_out(data, Texts.benchmarks)})
+        return other, (*other.remarks(), *published_data.known(other.texts(), self.texts() if self.data else None))
+
+    def task(self, split: Split, index: int) -> Source:
+        """The source at a place of a split."""
+        return self.texts().splits[split][index] if self.data else facts.source(split, index)
+
+    def count(self, split: Split) -> int | None:
+        """How many texts a split of the data holds; embedded ones are drawn for ever."""
+        return len(self.texts().splits[split]) if self.data else None
+
+    async def play(self, task: Source, scene: Scene) -> None:
+        """One text, in one round or two."""
+        talk = Talk(scene, {} if self.brief else {role: self.manual(role) for role in self.roles})
+        first, second = await self._written(talk, task)
+        scores = self.scores(task, first, second)
+        for name, score in scores.items():
+            scene.metric(name, score)
+        reward = scores["reward"]
+        scene.team_reward(reward)
+        if reward >= SOLVED_AT * self.best:
+            return scene.succeed()
+        return scene.fail("not good enough")
+
+    async def _written(self, talk: Talk, task: Source) -> tuple[str, str]:
+        """The two parts."""
+        if self.protocol == "alone":
+            reply = await talk.ask(WRITER, self.told(WRITER, task), max_tokens=2 * self.max_tokens)
+            first, _, second = reply.text.partition(DIVIDER)
+            return first[:LONGEST], second[:LONGEST]
+        first, second = self.parts
+        if self.protocol == "pipeline":
+            one = await talk.ask(first, self.told(first, task), max_tokens=self.max_tokens)
+            seen = {first: one}
+            two = await talk.ask(second, self.told(second, task, seen), max_tokens=self.max_tokens)
+            return one.text[:LONGEST], two.text[:LONGEST]
+        seen: dict[str, Reply] = {}
+        for _ in range(2 if self.protocol == "discussion" else 1):
+            texts = [(role, self.told(role, task, seen)) for role in self.parts]
+            replies = await talk.ask_all(texts, max_tokens=self.max_tokens)
+            seen = dict(zip(self.parts, replies, strict=True))
+        return seen[first].text[:LONGEST], seen[second].text[:LONGEST]
+
+    def scores(self, task: Source, first: str, second: str) -> Mapping[str, float]:
+        """The measure's parts, and `reward`."""
+        if self.measure == "published":
+            return as_published(first, second, self.form)
+        return (
+            self._prose().measure(task.text, first, second, self.form)
+            if self.data
+            else facts.measure(task, first, second)
+        )
+
+    @property
+    def best(self) -> float:
+        """The most that can be earned."""
+        return 3.0 if self.measure == "published" else 1.0
+
+    def _prose(self) -> Prose:
+        return background(self.data)
+
+    def told(self, role: str, task: Source, seen: Mapping[str, Reply] | None = None) -> str:
+        """What a role is told: the source, and what it may see of what was written."""
+        if self.brief:
+            lines = [f"{who} : {one_line(reply.text)}" for who, reply in (seen or {}).items()]
+            return "\n".join((f"{role} {task.text}", *lines))
+        lines = [f"The {who}, as it stands:\n{reply.text[:LONGEST]}" for who, reply in (seen or {}).items()]
+        return "\n\n".join((task.text, *lines))
+
+    def manual(self, role: str) -> str:
+        """What a role is told that was never taught the task."""
+        if role == WRITER:
+            first, second = self.parts
+            return (
+                f"You write a text in two parts. First: {TASKS[first]} Then: {TASKS[second]} {FORM} Put a line "
+                f"{DIVIDER} between the parts."
+            )
+        sight = {
+            "together": "You do not see what the other writes.",
+            "pipeline": "The second is shown what the first wrote.",
+            "discussion": "Both then see what both wrote, and write their parts again.",
+        }[self.protocol]
+        return f"{TASKS[role]} {sight} {FORM}"
+
+    def demonstrate(self, role: str, task: Source, prompt: Prompt, rng: Random) -> str:
+        """An expert's part: the first facts, or all others with connectives; with probability `naive` any facts."""
+        if self.data:
+            raise NotImplementedError("texts of data come without demonstrations")
+        hand = facts.beginner if rng.random() < self.naive else facts.expert
+        if role == WRITER:
+            return f"{hand(task, False, rng)}\n{DIVIDER}\n{hand(task, True, rng)}"
+        return hand(task, role == self.parts[1], rng)
+
+
+def one_line(text: str) -> str:
+    """What another wrote, in which nothing reads as a line of its own."""
+    return re.sub(r"\s+", " ", text[:LONGEST]).strip()
