@@ -32,6 +32,7 @@ ENVIRONMENTS = {
     "code": "coterie.environments.coding.code:Code",
     "code_pair": "coterie.environments.coding.code_pair:CodePair",
     "assistants": "coterie.environments.assistants.assistants:Assistants",
+    "desks": "coterie.environments.desks:Desks",
     "tally": "coterie.environments.tally:Tally",
 }
 ALGORITHMS = {

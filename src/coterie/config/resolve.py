@@ -202,14 +202,18 @@ def resolve(source: Source) -> Config:
     team = _team(source, environment)
     policies = _policies(source, team, environment.starter)
     team = replace(team, frozen=frozenset(name for name, policy in policies.items() if policy.kind in UNTRAINED))
-    if not team.trained:
-        raise ConfigError(f"{source.place('policies')}every policy is frozen or remote, so there is nothing to train")
+    memory = _memory(source, environment)
+    if not team.trained and memory.mode == "off":
+        raise ConfigError(
+            f"{source.place('policies')}every policy is frozen or remote, so there is nothing to train; with "
+            "memory.mode = 'on' memory alone would learn"
+        )
     engine, content = _class(source, "engine", "engine", Engine, names, "transformers")
     config = Config(
         environment=environment,
         algorithm=algorithm,
         loss=_named(source, "loss", Loss, names, "clip"),
-        memory=_memory(source, environment),
+        memory=memory,
         team=team,
         policies=policies,
         optimizer=_settings(source, "optimizer", OptimizerConfig),

@@ -249,7 +249,11 @@ class Config:
             name: {"min_lr_share": "schedule = 'constant' never falls"} if optimizer.schedule == "constant" else {}
             for name, optimizer in optimizers.items()
         }
-        own = set.intersection(*(set(self.policies[name].optimizer) for name in self.team.trained))
+        own = (
+            set.intersection(*(set(self.policies[name].optimizer) for name in self.team.trained))
+            if optimizers
+            else set()
+        )
         shared = {"min_lr_share": "schedule = 'constant' never falls"} if all(ends.values()) else {}
         shared |= dict.fromkeys(own, "every policy has one of its own")
         mine = {f"policies.{name}.optimizer": inert for name, inert in ends.items()}

@@ -25,6 +25,7 @@ STARTERS = {
     "starter-assistants": "assistants",
     "starter-assistants-solo": "assistants_solo",
     "starter-tally": "tally",
+    "starter-desks": "desks",
     "starter-sokoban": "sokoban",
     "starter-sudoku": "sudoku",
     "starter-maths": "maths",

@@ -13,7 +13,7 @@ from coterie.kernel.environment import Environment, Task
 from coterie.kernel.episode import Log
 from coterie.memory.hygiene import leaks, sanitised, source
 from coterie.memory.recall import Recall
-from coterie.memory.store import ENOUGH, LOW_TWICE, LOW_UTILITY, Entry, MemoryConfig, State, Store
+from coterie.memory.store import ENOUGH, LOW_TWICE, Entry, MemoryConfig, State, Store
 
 Z95 = 1.96
 LONGEST_KEY, LONGEST_TEXT = 512, 800
@@ -86,7 +86,7 @@ def evolve(store: Store, episodes: Sequence[Episode], config: MemoryConfig) -> t
             continue
         mine = [episode for episode in ordered if role in episode.did]
         old = [entry for entry in store.entries if entry.role == role]
-        entries = {entry.id: _judged(entry, mine, store.baselines, now) for entry in old}
+        entries = {entry.id: _judged(entry, mine, store.baselines, now, config.worth) for entry in old}
         for entry in _candidates(mine, role, high, now, config, counts):
             known = entries.get(entry.id)
             counts["known" if known else "added" if entry.state == "active" else "quarantined"] += 1
@@ -146,7 +146,7 @@ def _used(entry: Entry, showing: Mapping[str, Sequence[Episode]], now: int) -> E
     return replace(entry, used=now, shown=entry.shown + count, probation=max(0, entry.probation - count))
 
 
-def _judged(entry: Entry, episodes: Sequence[Episode], baselines: Mapping[str, float], now: int) -> Entry:
+def _judged(entry: Entry, episodes: Sequence[Episode], baselines: Mapping[str, float], now: int, worth: float) -> Entry:
     """An entry after an iteration: what showing it did, against the same queries, or their kind, without notes.
 
     Args: episodes: in which its role acted, shown notes or not: acting goes with success by itself.
@@ -166,7 +166,7 @@ def _judged(entry: Entry, episodes: Sequence[Episode], baselines: Mapping[str, f
         return _used(entry, showing, now)
     rate = 1 - (1 - RATE) ** min(len(showing), MOST_AT_ONCE)
     utility = (1 - rate) * entry.utility + rate * min(max(0.5 + 0.5 * fmean(effects), 0.0), 1.0)
-    low = entry.low + 1 if utility <= LOW_UTILITY else 0
+    low = entry.low + 1 if 2 * utility - 1 <= worth else 0
     return replace(_used(entry, showing, now), utility=utility, low=low)
 
 

@@ -23,7 +23,7 @@ from pydantic import Field, TypeAdapter
 
 from coterie.kernel.environment import Settings
 
-PROBATION, ENOUGH, LOW_UTILITY, LOW_TWICE = 3, 6, 0.45, 2
+PROBATION, ENOUGH, LOW_TWICE = 3, 6, 2
 Mode = Literal["off", "on", "placebo"]
 State = Literal["active", "quarantined"]
 
@@ -47,6 +47,9 @@ class MemoryConfig(Settings):
     """New entries of a role in an iteration, at most."""
     capacity: int = Field(default=256, ge=1)
     """Entries of a role, at most."""
+    worth: float = Field(default=-0.1, ge=-1, le=1)
+    """A note goes that is worth no more than this in two iterations running: success with it less success without.
+    0: a note stays as long as it does good; below: as long as it does no harm that could not be chance."""
     half_life: float = Field(default=20.0, gt=0)
     """Iterations without use after which an entry's claim to be kept has halved."""
 

@@ -139,13 +139,3 @@ def canonical(grid: Grid, size: int) -> Grid:
         return tuple(names.setdefault(grid[cell], len(names)) for cell in order)
 
     return min(map(renamed, symmetries(size)))
-
-
-def naked(grid: Grid, size: int) -> tuple[int, int] | None:
-    """The first empty cell that one digit alone fits, and the digit."""
-    for cell, digit in enumerate(grid):
-        if not digit:
-            fitting = candidates(grid, cell, size)
-            if len(fitting) == 1:
-                return cell, fitting[0]
-    return None

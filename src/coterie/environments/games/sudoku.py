@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 
 from coterie.environments.games.cells import cells_by_name, name
 from coterie.environments.games.game import PLANNER, PROPOSER, SOLVED, Game
-from coterie.environments.games.grids import Grid, canonical, drawn, naked
+from coterie.environments.games.grids import Grid, candidates, canonical, drawn
 from coterie.errors import ConfigError
 from coterie.kernel.environment import Lesson, Split, Task, split_of
 from coterie.kernel.scene import Prompt, Reply
@@ -33,10 +33,11 @@ LESSONS = 4
 """Demonstrations on one puzzle, from grids that are partly filled."""
 PLANNER_LESSONS = 0.4
 """Share of them that have one for the planner."""
-ERRORS = 0.3
-"""Share of them with digits that are wrong."""
+OPEN = "."
+"""A cell that is empty, or left so."""
+CELL = re.compile(r"([a-i][1-9]) ([1-9]\??|\.)")
 ANSWER = re.compile(r"^[ \t]*set((?:[ \t]+\S+)*)[ \t]*$", re.MULTILINE)
-EXAMPLE = "set x30 1 y30 2"
+EXAMPLE = "set x30 1 y30 ."
 """Of an answer: no grid has so many rows."""
 
 
@@ -62,7 +63,7 @@ class Sudoku(Game):
     """Rows and columns."""
     givens: int = Field(default=7, ge=4, le=80)
     """Digits that a puzzle begins with."""
-    max_turns: int = Field(default=3, ge=1)
+    max_turns: int = Field(default=4, ge=1)
     """Turns until the episode ends unsolved."""
     max_tokens: int = Field(default=48, ge=4)
     """Tokens of one reply; one that is cut is malformed."""
@@ -107,16 +108,17 @@ class Sudoku(Game):
         side = {4: 2, 9: 3}[self.size]
         return (
             f"The game is Sudoku with the digits 1 to {self.size}: each row, column and {side} x {side} box holds each "
-            "of them once. The grid is shown a line a row: a digit that was given as itself, an empty cell by its "
-            "name, column letter and row number, a filled cell as NAME=DIGIT. What was given stays; what was filled "
-            "may be filled anew. An answer is played cell by cell, up to the first that must not be."
+            "of them once. The grid is shown a line a row: every cell by its name, column letter and row number, then "
+            "the digit that was given, a dot where it is empty, or the digit that was filled in and a question mark. "
+            "What was given stays; what was filled in may be changed. An answer is played cell by cell, up to the "
+            "first that must not be."
         )
 
     def form(self) -> str:
         """A line of cells and digits; the cells of the example lie outside every grid."""
         return (
-            "one line: `set` and, for every cell to fill, its name and its digit; such as, in another grid, "
-            f"`{EXAMPLE}`"
+            "one line: `set` and, for every cell to fill, its name and its digit, or a dot to leave it open; such as, "
+            f"in another grid, `{EXAMPLE}`"
         )
 
     def begin(self, task: Puzzle) -> Grid:
@@ -146,31 +148,22 @@ class Sudoku(Game):
     def demonstrate(self, role: str, task: Puzzle, prompt: Prompt, rng: Random) -> str:
         """All empty cells by a systematically imperfect hand: what its row lacks, with probability `naive`.
 
-        Else wrong digits are mended, then the first cell is filled that one digit alone fits, and so on. The planner
-        takes a proposal that makes the grid right.
+        Else every cell is filled that one digit alone fits by then, and the others are left open; the next turn goes
+        on. The planner does so too, whatever was proposed.
         """
         seen = str(prompt)
         grid = read(task, seen)
         if rng.random() < self.naive:
             return spell(task, by_rows(task, grid))
-        if "\nproposal: " in seen:
-            proposal = seen.rpartition("\nproposal: ")[2]
-            if filled(task, grid, parse(proposal) or [])[0] == task.solution:
-                return proposal
         return spell(task, by_reason(task, grid))
 
     def lessons(self, task: Puzzle, rng: Random) -> Iterator[Lesson]:
-        """Demonstrations on the task's puzzle, from grids in which some cells are filled, some of them wrongly."""
+        """Demonstrations on the task's puzzle, from grids in which some cells are filled."""
         for number in range(LESSONS):
             grid = list(task.grid)
             empty = [cell for cell, digit in enumerate(grid) if not digit]
             for cell in rng.sample(empty, rng.randrange(len(empty)) if number else 0):
                 grid[cell] = task.solution[cell]
-            if number and rng.random() < ERRORS:
-                for cell in rng.sample(empty, min(len(empty), rng.randint(1, 3))):
-                    grid[cell] = rng.choice(
-                        [digit for digit in range(1, task.size + 1) if digit != task.solution[cell]]
-                    )
             seen = view(task, tuple(grid))
             yield Lesson(self.roles[0], seen, self.demonstrate(self.roles[0], task, seen, rng))
             if not self.solo and rng.random() < PLANNER_LESSONS:
@@ -192,9 +185,10 @@ def filled(task: Puzzle, grid: Grid, words: list[str]) -> tuple[Grid, bool]:
     cells = list(grid)
     for word, digit in zip(words[::2], words[1::2], strict=False):
         cell = named.get(word)
-        if cell is None or task.grid[cell] or digit not in digits:
+        if cell is None or task.grid[cell] or digit not in digits | {OPEN}:
             return tuple(cells), False
-        cells[cell] = int(digit)
+        if digit != OPEN:
+            cells[cell] = int(digit)
     return tuple(cells), len(words) % 2 == 0
 
 
@@ -206,40 +200,43 @@ def places(size: int) -> dict[str, int]:
 
 @lru_cache(maxsize=4096)
 def view(task: Puzzle, grid: Grid) -> str:
-    """A grid as prompts show it: ` 1 b1 c1=3 2`, a line a row."""
+    """A grid as prompts show it: ` a1 1 b1 . c1 3? d1 2`, a line a row.
+
+    Cells are pairs of a name and a sign, as in replies: what a small model learns of the one holds for the other.
+    """
     size = task.size
 
     def shown(cell: int) -> str:
-        word = name(divmod(cell, size))
-        return str(grid[cell]) if task.grid[cell] else f"{word}={grid[cell]}" if grid[cell] else word
+        sign = str(grid[cell]) if task.grid[cell] else f"{grid[cell]}?" if grid[cell] else OPEN
+        return f" {name(divmod(cell, size))} {sign}"
 
-    return "\n".join("".join(f" {shown(row * size + column)}" for column in range(size)) for row in range(size))
+    return "\n".join("".join(shown(row * size + column) for column in range(size)) for row in range(size))
 
 
 def read(task: Puzzle, seen: str) -> Grid:
     """The grid that a prompt shows last."""
-    board = seen.rpartition("[user] ")[2].partition("\nproposal: ")[0].split()
-    return tuple(int(word.partition("=")[2] or word) if word[-1].isdigit() and ("=" in word or word.isdigit()) else 0
-                 for word in board[: len(task.grid)])  # fmt: skip
+    signs = dict(CELL.findall(seen.rpartition("[user] ")[2].partition("\nproposal: ")[0]))
+    return tuple(int(signs[word].strip("?").replace(OPEN, "0")) for word in places(task.size))
 
 
 def spell(task: Puzzle, digits: dict[int, int]) -> str:
-    """Digits by cell as a reply: `set b1 4 d1 2`."""
-    return " ".join(["set", *(f"{name(divmod(cell, task.size))} {digit}" for cell, digit in digits.items())])
+    """Digits by cell as a reply, 0 for one that is left open: `set b1 4 c1 . d1 2`."""
+    return " ".join(["set", *(f"{name(divmod(cell, task.size))} {digit or OPEN}" for cell, digit in digits.items())])
 
 
 def by_reason(task: Puzzle, grid: Grid) -> dict[int, int]:
-    """What mends and fills a grid: wrong digits first, then always the first cell that one digit alone fits."""
-    wrong = {cell: task.solution[cell] for cell, digit in enumerate(grid) if digit and digit != task.solution[cell]}
-    cells = [task.solution[cell] if digit else 0 for cell, digit in enumerate(grid)]
-    while 0 in cells:
-        cell, digit = naked(tuple(cells), task.size) or (cells.index(0), task.solution[cells.index(0)])
-        cells[cell] = wrong[cell] = digit
-    return wrong
+    """Every empty cell in turn, with the digit that alone fits it by then, or left open."""
+    cells = list(grid)
+    told: dict[int, int] = {}
+    for cell, digit in enumerate(grid):
+        if not digit:
+            fitting = candidates(tuple(cells), cell, task.size)
+            told[cell] = cells[cell] = fitting[0] if len(fitting) == 1 else 0
+    return told
 
 
 def by_rows(task: Puzzle, grid: Grid) -> dict[int, int]:
-    """What fills a grid with the digits that its rows lack, in order, whatever columns and boxes hold."""
+    """Every empty cell with a digit that its row lacks, in order, whatever columns and boxes hold."""
     size = task.size
     told: dict[int, int] = {}
     for row in range(size):

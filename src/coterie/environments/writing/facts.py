@@ -8,8 +8,8 @@ that what is true, told twice or left out can be counted, not guessed.
 P1, P2: the share of a text's sentences that tell a fact of the source which the text has not told before; 0 for no
 text. F: the share of the source's facts that the two tell together. T: 1 where the second has 1.6 to 3.2 times the
 words of the first, falling to 0 at 1.1 and 5. N: the share of the second's facts that the first does not tell. C: three
-kinds of connectives at the beginning of the second's sentences, in thirds. Filler, lists of connectives, copies of the source
-and repetition all are sentences that tell nothing new.
+kinds of connectives at the beginning of the second's sentences, in thirds. Filler, lists of connectives, copies of the
+source and repetition all are sentences that tell nothing new.
 """
 
 from __future__ import annotations

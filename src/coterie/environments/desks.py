@@ -1,0 +1,130 @@
+"""Desks: whom to ask, and with which form, in an office where only experience tells, and where that changes.
+
+A question is about a topic. At once the `router` names the desk that it goes to and the `clerk` the form that it is
+written on; it is answered where both are right. Which desk and which form belong to a topic is drawn at random, said
+nowhere, and drawn anew after every `era` questions: weights that saw many such offices cannot know this one, so what is
+learned here is learned by memory. A note says what a role did, `for rivers take desk 3 .`: names of the environment's
+own, as everywhere (see docs/memory.md).
+
+Reward: 1 for the team where both are right.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from coterie.kernel.environment import Environment, Lesson, Split, Task
+from coterie.kernel.scene import Prompt, Reply, Scene
+from coterie.memory.recall import PREFACE
+from coterie.seeds import seed_of
+
+TOPICS = (
+    "rivers", "taxes", "roads", "schools", "parks", "ships", "mills", "wells",
+    "bridges", "markets", "trees", "maps", "trains", "lamps", "bells", "walls",
+)  # fmt: skip
+THINGS = {"router": "desk", "clerk": "form"}
+"""What each role names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Task):
+    """A question. topic: what it is about. right: the number of the desk and of the form."""
+
+    topic: str = ""
+    right: tuple[int, int] = (0, 0)
+
+
+class Desks(Environment):
+    """A router and a clerk find out which desk and which form a topic needs."""
+
+    roles: ClassVar = tuple(THINGS)
+    team_reward_range: ClassVar = (0.0, 1.0)
+    starter: ClassVar[str] = "starter-desks"
+
+    office: int = Field(default=0, ge=0)
+    """Which office it is: each has desks and forms of its own."""
+    topics: int = Field(default=8, ge=1, le=len(TOPICS))
+    """Topics that are asked about."""
+    choices: int = Field(default=4, ge=2, le=9)
+    """Desks, and forms."""
+    era: int = Field(default=1000, ge=1)
+    """Questions to train on after which every topic's desk and form are drawn anew."""
+
+    def recommended(self) -> dict[str, dict[str, Any]]:
+        """Weights frozen, memory alone evolving; half a minute on one core."""
+        return {
+            "algorithm": {"name": "at_grpo", "num_generations": 2},
+            "team": {role: role for role in self.roles},
+            "policies": {role: {"kind": "frozen"} for role in self.roles},
+            "memory": {"mode": "on", "worth": 0.0},
+            "train": {"steps": 60, "tasks_per_step": 32, "eval_every": 60, "eval_tasks": 100, "mute_every": 0},
+        }
+
+    def task(self, split: Split, index: int) -> Question:
+        """The question at a place of a split; those that are held out are of the first era."""
+        rng = Random(seed_of("desks", self.office, split, index))
+        topic = rng.choice(TOPICS[: self.topics])
+        era = index % (1 << 32) // self.era if split == "train" else 0
+        office = Random(seed_of("desks", self.office, era, topic))
+        right = (office.randint(1, self.choices), office.randint(1, self.choices))
+        query = f"{topic} , case {split[0]}{index}"
+        return Question(f"{split}-{index}", split, query=query, topic=topic, right=right)
+
+    async def play(self, task: Question, scene: Scene) -> None:
+        """One question."""
+        replies = await scene.ask_all({role: asked(role, task) for role in self.roles}, max_tokens=12)
+        named = tuple(number(role, replies[role], task.topic) for role in self.roles)
+        for role, choice, wanted in zip(self.roles, named, task.right, strict=True):
+            scene.metric(f"right/{role}", float(choice == wanted))
+        scene.team_reward(float(named == task.right))
+        return scene.succeed() if named == task.right else scene.fail("a wrong desk or form")
+
+    def note(self, role: str, reply: Reply) -> str:
+        """The topic and the number, where both are known names."""
+        match = SAID[role].fullmatch(reply.text.strip())
+        if match and match[1] in TOPICS[: self.topics] and 1 <= int(match[2]) <= self.choices:
+            return said(role, match[1], int(match[2]))
+        return ""
+
+    def demonstrate(self, role: str, task: Question, prompt: Prompt, rng: Random) -> str:
+        """What the first note on the topic says; without one, any."""
+        known = [match[0] for match in SAID[role].finditer(str(prompt)) if match[1] == task.topic]
+        return known[0] if known else said(role, task.topic, rng.randint(1, self.choices))
+
+    def lessons(self, task: Question, rng: Random) -> Iterator[Lesson]:
+        """Both roles, mostly with notes: on the topic or on others, of offices that are drawn for each."""
+        for role in self.roles:
+            several = rng.sample(TOPICS, rng.randint(0, 3))
+            if rng.random() < 0.7:
+                several = [*several[:2], task.topic]
+                rng.shuffle(several)
+            notes = [said(role, topic, rng.randint(1, self.choices)) for topic in dict.fromkeys(several)]
+            lines = [json.dumps({"note": note}) for note in notes]
+            prompt = "\n".join([*([PREFACE, *lines] if lines else []), asked(role, task)])
+            yield Lesson(role, prompt, self.demonstrate(role, task, prompt, rng))
+
+
+def asked(role: str, task: Question) -> str:
+    """What a role is asked."""
+    return f"{role} : {task.topic} ?"
+
+
+def said(role: str, topic: str, choice: int) -> str:
+    """A reply, and a note: the words that a small model copies are words of the prompt, blanks included."""
+    return f"for {topic} take {THINGS[role]} {choice} ."
+
+
+SAID = {role: re.compile(rf"for (\w{{1,20}}) take {thing} (\d) \.", re.ASCII) for role, thing in THINGS.items()}
+
+
+def number(role: str, reply: Reply, topic: str) -> int:
+    """The number that a reply names for a topic, 0 where it names none."""
+    match = SAID[role].fullmatch(reply.text.strip())
+    return int(match[2]) if match and match[1] == topic and reply.finish == "stop" else 0
