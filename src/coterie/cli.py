@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from coterie.commands import AsJson, RunFolder, Sets, looking, models, team_of, terminal
+from coterie.commands import AsJson, RunFolder, Sets, looking, models, new, team_of, terminal
 from coterie.errors import nearest
 from coterie.kernel.safe import command, plain
 from coterie.report.evaluation import evaluation_json, evaluation_text
@@ -293,6 +293,7 @@ def show_memory(
 
 
 for name, verb in {
+    "new": new.new,
     "plan": models.plan,
     "export": models.export,
     "sft": models.sft,

@@ -257,6 +257,14 @@ def _hands(environment: Environment) -> list[Hand]:
     return [demonstrator, *others]
 
 
+def questions(environment: Environment, hand: Hand, tasks: int, watch: Patience) -> Iterator[Asked]:
+    """Every question of the episodes that a hand plays."""
+    for split in SPLITS:
+        for index in range(_at_most(environment, split, tasks)):
+            events = _play(environment, task_of(environment, split, index), hand, watch).events
+            yield from (event for event in events if isinstance(event, Asked))
+
+
 def _play(environment: Environment, task: Task, hand: Hand, watch: Patience) -> Cursor:
     """One episode; raises EnvError where play starts work of its own or never ends."""
     ours = 0

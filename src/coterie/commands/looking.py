@@ -66,6 +66,9 @@ def check(
     decentralised: Annotated[
         bool, typer.Option("--decentralised", help="And that no role is ever shown what another said.")
     ] = False,
+    model: Annotated[
+        str | None, typer.Option(help="And that prompts fit a model's template and context: a folder, a hub's id.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Prove that an environment keeps its contract: coterie check my_env.py:MyEnv"""
@@ -78,6 +81,13 @@ def check(
         report = prove(
             config.environment, tasks=tasks, horizon=config.algorithm.reach, decentralised=decentralised, **limits
         )
+        if model is not None and report.ok:
+            from coterie.checks.conformance import Patience
+            from coterie.checks.fits import fits
+
+            watch = Patience(config.engine.play_timeout_s, config.engine.call_timeout_s)
+            found = fits(config.environment, model, tasks=tasks, max_tokens=config.engine.max_tokens, watch=watch)
+            report = dataclasses.replace(report, findings=(*report.findings, *found))
     if as_json:
         say(json.dumps({"ok": report.ok, "findings": [dataclasses.asdict(finding) for finding in report.findings]}))
     else:

@@ -49,7 +49,7 @@ class Shapes:
             ConfigError: its config is not here, and cannot be had.
         """
         if source not in self._read:
-            self._read[source] = _read(source, where)
+            self._read[source] = read(source, where)
         config, tokenizer = self._read[source]
         try:
             with torch.device("meta"):
@@ -82,7 +82,7 @@ def _empty(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
 
 
-def _read(source: str, where: str) -> tuple[PretrainedConfig, Any]:
+def read(source: str, where: str) -> tuple[PretrainedConfig, Any]:
     """A model's config, and its tokenizer where that is here."""
     folder, name = located(source, where)
     afar = not folder.is_dir() and not hub.answers()

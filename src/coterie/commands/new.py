@@ -1,0 +1,46 @@
+"""The verb that begins something of one's own: files that work as they are."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coterie.errors import ConfigError
+from coterie.registry import ENVIRONMENTS
+from coterie.report.output import say
+
+KINDS = ("environment",)
+TEMPLATES = ("environment.py", "test_environment.py")
+
+
+def new(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="What: environment.")],
+    name: Annotated[str, typer.Argument(help="Its file's name, as Python names a module: my_env.")],
+) -> None:
+    """Begin something of your own, working and tested: coterie new environment my_env"""
+    if kind not in KINDS:
+        raise ConfigError(f"coterie new {kind}: unknown; there is {', '.join(KINDS)}")
+    name = name.removesuffix(".py")
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise ConfigError(f"'{name}' is no name for a module; take small letters, digits and _, such as my_env")
+    if name in ENVIRONMENTS:
+        raise ConfigError(f"there is an environment {name} already; take another name")
+    paths = {Path(template.replace("environment", name)): template for template in TEMPLATES}
+    for path in paths:
+        if path.exists():
+            raise ConfigError(f"{path} exists; choose another name, or remove it")
+    class_name = "".join(part.capitalize() for part in name.split("_") if part)
+    for path, template in paths.items():
+        text = files("coterie.templates").joinpath(template).read_text(encoding="utf-8")
+        text = text.replace("NewEnvironment", class_name).replace("new_environment", name)
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+        say(f"wrote {path}")
+    say(f"does it keep its contract?  coterie check {name}.py")
+    say(f"a small model for it:       coterie sft {name}.py --out my_starter --set sft.steps=400")

@@ -1,0 +1,1 @@
+"""Files that `coterie new` writes, working as they are."""
