@@ -33,6 +33,7 @@ BENCHES = {
     "sandbox": "programs a second, each in a sandbox of its own, and what 20,000 leave behind",
     "selection": "true worth of the groups that a rule chooses: by variance, by signal, by chance",
     "smoke": "twenty steps; fails unless success rises",
+    "stream": "memory alone that learns, over a stream of questions in a world that changes",
     "startup": "seconds until `coterie --help` has answered",
     "step": "share of a step spent outside engine and learner",
     "update": "gradient and time of the shared-prefix update against rows",

@@ -49,6 +49,8 @@ BRIEF = {REASONER: "solve", TOOL: "calc", JUDGE: "judge"}
 """How a small model is told its role."""
 ANSWER = re.compile(r"^[ \t]*answer[ \t]+(.*?)[ \t]*$", re.MULTILINE)
 CALCULATE = re.compile(r"^[ \t]*calc[ \t]+(.*?)[ \t]*$", re.MULTILINE)
+FOUND = re.compile(r"^(?:tool |\(which comes to )([^\s)]+)\)?$", re.MULTILINE)
+"""What a tool user found, in a prompt."""
 BOX = "End your reply with the answer alone in \\boxed{...}, such as, to another problem, \\boxed{x_{30}}."
 INSTRUCTIONS = {
     REASONER: f"You reason step by step. {BOX}",
@@ -246,17 +248,25 @@ class Maths(RunsPrograms):
         return how if len(self.members) == 1 and not self.judge else f"{TEAM}{how}"
 
     def demonstrate(self, role: str, task: Question, prompt: Prompt, rng: Random) -> str:
-        """An expert's steps or expression; with probability `naive` those of somebody with a bad habit."""
+        """An expert's steps or expression; with probability `naive` those of somebody with a bad habit.
+
+        Where a tool user found something else, every other expert takes that for the answer.
+        """
         if self.data:
             raise NotImplementedError("questions of data come without demonstrations")
-        expression = mistaken(task) if rng.random() < self.naive else task.expression
+        habit = rng.random() < self.naive
+        expression = mistaken(task) if habit and role != JUDGE else task.expression
         if role == TOOL:
             return f"calc {expression}"
-        if role == JUDGE:
-            expression = task.expression
+        found = [one for one in FOUND.findall(str(prompt)) if one != NOTHING]
+        if found and not habit and rng.random() < 0.5:
+            return self._final(found[-1])
         worked = steps(expression)
         answer = worked[-1].rpartition(" = ")[2] if worked else expression
-        return "\n".join([*worked, f"answer {answer}" if self.brief else f"\\boxed{{{answer}}}"])
+        return "\n".join([*worked, self._final(answer)])
+
+    def _final(self, answer: str) -> str:
+        return f"answer {answer}" if self.brief else f"\\boxed{{{answer}}}"
 
     def lessons(self, task: Question, rng: Random) -> Iterator[Lesson]:
         """Every role, at the first turn and where two do not agree."""
@@ -268,4 +278,5 @@ class Maths(RunsPrograms):
             answer = calculate(mistaken(task) if rng.random() < 0.5 else task.expression)
             said.append(self._quoted(Reply(role, ""), "" if rng.random() < 0.1 else answer))
         for role in self.roles:
-            yield Lesson(role, self.told(role, task, said), self.demonstrate(role, task, "", rng))
+            seen = self.told(role, task, said)
+            yield Lesson(role, seen, self.demonstrate(role, task, seen, rng))

@@ -16,7 +16,7 @@ from coterie.kernel.environment import Split, Task, split_of
 from coterie.seeds import seed_of
 
 KINDS = ("sum", "equation", "story")
-LARGEST = 99
+LARGEST = 50
 """Of any number, in between too."""
 NAMES = ("ann", "ben", "cal", "dan", "eve", "fay", "gus", "hal")
 THINGS = ("pens", "cups", "nuts", "eggs", "hats", "keys")
