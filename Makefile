@@ -42,7 +42,7 @@ test-slow: .venv/oracles ## the claims that take longer: exact gradients, TRL, S
 
 .venv-oldest/ready: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv .venv-oldest
-	.venv-oldest/bin/pip install --quiet --disable-pip-version-check --constraint constraints-oldest.txt --editable '.[lora,remote]' pytest pytest-xdist hypothesis pyarrow
+	.venv-oldest/bin/pip install --quiet --disable-pip-version-check --constraint constraints-oldest.txt --editable '.[lora,maths,remote]' pytest pytest-xdist hypothesis pyarrow
 	@touch $@
 
 test-oldest: .venv-oldest/ready ## the tests with the oldest versions admitted: installs gigabytes of PyTorch, so CI does not
@@ -92,6 +92,32 @@ starter-code: setup ## rebuild the starter of the programming tasks (about 14 mi
 	rm -rf src/coterie/starters/code
 	cp -r build/starter_code src/coterie/starters/code
 
+define starter_careful
+	rm -rf build/careful build/starter_$(1)
+	$(BIN)/coterie sft $(1) --out build/careful --set environment.naive=0.0 $(2)
+	$(BIN)/coterie sft $(1) --out build/starter_$(1) --model build/careful --set environment.naive=$(3) --set sft.lr=1e-3 --set sft.steps=$(4)
+	rm -rf src/coterie/starters/$(1)
+	cp -r build/starter_$(1) src/coterie/starters/$(1)
+endef
+
+starter-sokoban: setup ## rebuild the starter of sokoban (about 20 minutes)
+	$(call starter_careful,sokoban,--set sft.steps=1300 --set sft.tasks_per_step=24,0.75,80)
+
+starter-sudoku: setup ## rebuild the starter of sudoku (about 25 minutes)
+	$(call starter_careful,sudoku,--set sft.steps=2000 --set sft.tasks_per_step=32,0.75,60)
+
+starter-maths: setup ## rebuild the starter of maths (about 20 minutes)
+	$(call starter_careful,maths,--set sft.steps=1500 --set sft.tasks_per_step=40,0.65,80)
+
+starter-writing: setup ## rebuild the starter of writing (about 15 minutes)
+	$(call starter_careful,writing,--set sft.steps=900 --set sft.tasks_per_step=48,0.7,60)
+
+starter-desks: setup ## rebuild the starter of desks (about two minutes)
+	rm -rf build/starter_desks
+	$(BIN)/coterie sft desks --out build/starter_desks --set environment.topics=16 --set sft.steps=900 --set sft.tasks_per_step=48 --set sft.hidden_size=64 --set sft.layers=3
+	rm -rf src/coterie/starters/desks
+	cp -r build/starter_desks src/coterie/starters/desks
+
 starter-tally: setup ## rebuild the starter of tally (about a minute)
 	rm -rf build/starter_tally
 	$(BIN)/coterie sft tally --out build/starter_tally --set sft.steps=300 --set sft.hidden_size=64 --set sft.layers=3 --set sft.vocabulary=320
@@ -108,4 +134,4 @@ docs: setup ## regenerate docs/config.md
 clean: ## remove what was built
 	rm -rf .venv .venv-oldest build dist mutants .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo fmt lint types test test-slow test-oldest test-gpu check mutants smoke bench starter starter-code starter-assistants starter-assistants-solo starter-tally screenshots docs clean
+.PHONY: help setup demo fmt lint types test test-slow test-oldest test-gpu check mutants smoke bench starter starter-code starter-assistants starter-assistants-solo starter-desks starter-maths starter-sokoban starter-sudoku starter-tally starter-writing screenshots docs clean

@@ -143,7 +143,7 @@ class Sudoku(Game):
 
     def shown(self, task: Puzzle, board: Grid) -> str:
         """The grid."""
-        return view(task, board)
+        return view(task, board, self.brief)
 
     def demonstrate(self, role: str, task: Puzzle, prompt: Prompt, rng: Random) -> str:
         """All empty cells by a systematically imperfect hand: what its row lacks, with probability `naive`.
@@ -152,7 +152,7 @@ class Sudoku(Game):
         on. The planner does so too, whatever was proposed.
         """
         seen = str(prompt)
-        grid = read(task, seen)
+        grid = read(task, seen, self.brief)
         if rng.random() < self.naive:
             return spell(task, by_rows(task, grid))
         return spell(task, by_reason(task, grid))
@@ -164,7 +164,7 @@ class Sudoku(Game):
             empty = [cell for cell, digit in enumerate(grid) if not digit]
             for cell in rng.sample(empty, rng.randrange(len(empty)) if number else 0):
                 grid[cell] = task.solution[cell]
-            seen = view(task, tuple(grid))
+            seen = self.shown(task, tuple(grid))
             yield Lesson(self.roles[0], seen, self.demonstrate(self.roles[0], task, seen, rng))
             if not self.solo and rng.random() < PLANNER_LESSONS:
                 hand = by_rows if rng.random() < 0.5 else by_reason
@@ -199,23 +199,29 @@ def places(size: int) -> dict[str, int]:
 
 
 @lru_cache(maxsize=4096)
-def view(task: Puzzle, grid: Grid) -> str:
-    """A grid as prompts show it: ` a1 1 b1 . c1 3? d1 2`, a line a row.
+def view(task: Puzzle, grid: Grid, brief: bool) -> str:
+    """A grid as prompts show it, a line a row: ` a1 1 b1 . c1 3? d1 2`.
 
-    Cells are pairs of a name and a sign, as in replies: what a small model learns of the one holds for the other.
+    Brief: ` 1 b1 3 2`, a word a cell, which a small model finds by its place; what was filled in looks like a given.
     """
     size = task.size
 
     def shown(cell: int) -> str:
+        word = name(divmod(cell, size))
+        if brief:
+            return f" {grid[cell] or word}"
         sign = str(grid[cell]) if task.grid[cell] else f"{grid[cell]}?" if grid[cell] else OPEN
-        return f" {name(divmod(cell, size))} {sign}"
+        return f" {word} {sign}"
 
     return "\n".join("".join(shown(row * size + column) for column in range(size)) for row in range(size))
 
 
-def read(task: Puzzle, seen: str) -> Grid:
+def read(task: Puzzle, seen: str, brief: bool) -> Grid:
     """The grid that a prompt shows last."""
-    signs = dict(CELL.findall(seen.rpartition("[user] ")[2].partition("\nproposal: ")[0]))
+    board = seen.rpartition("[user] ")[2].partition("\nproposal: ")[0]
+    if brief:
+        return tuple(int(word) if word.isdigit() else 0 for word in board.split())
+    signs = dict(CELL.findall(board))
     return tuple(int(signs[word].strip("?").replace(OPEN, "0")) for word in places(task.size))
 
 

@@ -34,27 +34,11 @@ VALUES = {
     "pet": ("cat", "dog", "fish", "bird", "horse", "goat", "snake", "mouse", "frog", "duck", "sheep", "rabbit"),
     "food": ("rice", "soup", "bread", "pasta", "beans", "cake", "eggs", "corn", "nuts", "plums", "figs", "cheese"),
     "hat": ("red", "blue", "green", "black", "white", "brown", "pink", "gray", "gold", "purple", "orange", "yellow"),
-    "sport": (
-        "tennis",
-        "chess",
-        "golf",
-        "polo",
-        "judo",
-        "rugby",
-        "hockey",
-        "darts",
-        "rowing",
-        "karate",
-        "yoga",
-        "bowls",
-    ),
 }
 SAID = {
     "town": "lives in {}", "job": "works as a {}", "age": "is {} years old", "pet": "has a {}", "food": "likes {}",
-    "hat": "wears a {} hat", "sport": "plays {}",
+    "hat": "wears a {} hat",
 }  # fmt: skip
-COUNT = 6
-"""Facts of a source."""
 HEADLINE = 2
 """Of these, those that an expert's first text tells."""
 WRONG = 0.15
@@ -79,7 +63,7 @@ def source(split: Split, index: int) -> Source:
     rng = Random(seed_of("writing", split, index))
     while True:
         name = rng.choice(NAMES)
-        facts = tuple((key, rng.choice(VALUES[key])) for key in rng.sample(sorted(VALUES), COUNT))
+        facts = tuple((key, rng.choice(VALUES[key])) for key in rng.sample(sorted(VALUES), len(VALUES)))
         text = f"{name} : {' ; '.join(f'{key} {value}' for key, value in facts)}"
         if split_of(text) == split:
             return Source(f"{split}-{index}", split, query=text, text=text, name=name, facts=facts)

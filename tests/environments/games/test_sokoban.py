@@ -1,0 +1,247 @@
+"""sokoban: levels, the search, what a position is worth, and the caps that keep junk from solving it."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from coterie.environments.games.boxes import (
+    NotALevel,
+    Position,
+    board,
+    canonical,
+    drawn,
+    picture,
+    search,
+    step,
+)
+from coterie.environments.games.sokoban import (
+    SLACK,
+    TIMES,
+    TOO_LONG,
+    Level,
+    Sokoban,
+    cap,
+    headlong,
+    map_view,
+    position,
+    solution_moves,
+    walk,
+    worth,
+)
+from coterie.kernel.environment import SPLITS, split_of
+from coterie.kernel.scene import Reply
+
+BOXOBAN = Path(__file__).parents[4] / "shared" / "data" / "boxoban_unfiltered_test.txt"
+#  b2 c2 d2 e2      @ b2, $ c3, . e3
+LEVEL = "######\n#@   #\n# $ .#\n#    #\n#    #\n######"
+CORNER = "######\n#@   #\n#$  .#\n#    #\n#    #\n######"
+
+
+def says(text: str, finish="stop") -> Reply:
+    return Reply("planner", text, finish)
+
+
+def second_simulator(text: str, path: list[tuple[int, int]]) -> bool:
+    """Plays cells on the picture's own signs, sign by sign; whether every box ends on a goal."""
+    rows = [list(line) for line in text.split("\n")]
+    ((row, column),) = [(r, c) for r, line in enumerate(rows) for c, sign in enumerate(line) if sign in "@+"]
+    rows[row][column] = "." if rows[row][column] == "+" else " "
+    for there in path:
+        down, right = there[0] - row, there[1] - column
+        assert abs(down) + abs(right) == 1
+        assert rows[there[0]][there[1]] != "#"
+        if rows[there[0]][there[1]] in "$*":
+            beyond = there[0] + down, there[1] + right
+            assert rows[beyond[0]][beyond[1]] in " ."
+            rows[beyond[0]][beyond[1]] = "*" if rows[beyond[0]][beyond[1]] == "." else "$"
+            rows[there[0]][there[1]] = "." if rows[there[0]][there[1]] == "*" else " "
+        row, column = there
+    return not any("$" in line for line in rows)
+
+
+@pytest.mark.skipif(not BOXOBAN.exists(), reason="no shared data")
+def test_every_boxoban_level_is_read_and_solved():
+    levels = ["\n".join(part.strip("\n").split("\n")[1:]) for part in BOXOBAN.read_text().split(";")[1:]]
+    assert len(levels) == 1000
+    solved = 0
+    for text in levels:
+        it = board(text)
+        assert len(it.goals) == 4
+        path = search(it).solve(it.start)
+        solved += path is not None and second_simulator(text, path)
+    assert solved >= 950
+    assert len({canonical(text) for text in levels[:200]}) == 200
+
+
+def test_a_level_by_hand():
+    it = board(LEVEL)
+    assert it.start == Position((1, 1), frozenset({(2, 2)}))
+    assert it.goals == {(2, 4)}
+    # to a3 (row 2, column 1), then two pushes to the right: 1 + 2 moves, 2 pushes
+    found = search(it)
+    assert found.left(it.start) == 3
+    assert found.pushes_left(found.mask(it.start.boxes)) == 2
+    assert found.solve(it.start, weight=1) == [(2, 1), (2, 2), (2, 3)]
+    assert solution_moves(LEVEL) == 3
+    assert cap(LEVEL) == TIMES * 3 + SLACK == 19
+    assert worth(LEVEL, it.start) == 0
+    assert worth(LEVEL, Position((2, 2), frozenset({(2, 3)}))) == pytest.approx(2 / 3)
+    assert worth(LEVEL, Position((2, 3), frozenset({(2, 4)}))) == 1
+
+
+def test_a_box_at_a_wall_without_a_goal_is_lost():
+    it = board(CORNER)
+    assert search(it).left(it.start) is None
+    assert search(it).solve(it.start) is None
+    assert Sokoban().ended(Level("t", "train", picture=LEVEL), Position((3, 1), frozenset({(2, 1)}))) == "deadlock"
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("#####\n#@$ #\n#####", "1 boxes and 0 goals"),
+        ("#####\n# $.#\n#####", "0 players"),
+        ("#####\n#@$.\n#####", "not closed"),
+        ("#####\n#@#$#\n#.###\n#####", "out of reach"),
+        ("#####\n#@$?#\n#####", "none of"),
+        ("#" * 30, "larger"),
+    ],
+)
+def test_what_is_no_level_says_why(text, wrong):
+    with pytest.raises(NotALevel, match=wrong):
+        board(text)
+
+
+def test_exact_distances_agree_with_the_search_and_with_every_move():
+    rng = Random(0)
+    for _ in range(60):
+        text = drawn(6, rng.randint(1, 2), 0.15, rng)
+        if text is None:
+            continue
+        it = board(text)
+        found = search(it)
+        assert found.exact
+        left = found.left(it.start)
+        path = found.solve(it.start, weight=1)
+        assert (left is None) == (path is None)
+        if left is None:
+            continue
+        assert second_simulator(text, path)
+        assert second_simulator(text, found.shortest(it.start, rng))
+        assert left <= len(path)
+        around = [step(it, it.start, cell) for cell in it.floor]
+        nexts = [value for after in around if after is not None and (value := found.left(after)) is not None]
+        assert left == 0 or min(nexts) == left - 1
+
+
+def test_a_picture_is_read_as_it_was_written_and_its_eight_images_are_one_level():
+    rng = Random(1)
+    for _ in range(30):
+        text = drawn(7, 2, 0.2, rng)
+        if text is None:
+            continue
+        it = board(text)
+        assert picture(it, it.start) == text
+        rows = text.split("\n")
+        turned = "\n".join("".join(line) for line in zip(*rows, strict=True))
+        mirrored = "\n".join(line[::-1] for line in rows)
+        assert canonical(text) == canonical(turned) == canonical(mirrored)
+        moved = picture(it, it.start._replace(player=next(iter(it.floor - it.start.boxes - {it.start.player}))))
+        assert canonical(moved) != canonical(text)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_tasks_take_pushes_and_belong_to_their_split(split):
+    world = Sokoban()
+    for index in range(40):
+        task = world.task(split, index)
+        it = board(task.picture)
+        found = search(it)
+        assert (found.pushes_left(found.mask(it.start.boxes)) or 0) >= world.min_pushes
+        assert found.left(it.start)
+        assert split_of(canonical(task.picture)) == split
+        assert task == world.task(split, index)
+
+
+def test_levels_that_cannot_be_drawn_say_what_to_change():
+    with pytest.raises(ValueError, match="lower min_pushes"):
+        Sokoban(size=5, min_pushes=30).task("train", 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "finish", "end", "legal"),
+    [
+        ("go b3 c3 d3", "stop", ((2, 3), (2, 4)), True),
+        ("go b3 c3 d3 c3", "stop", ((2, 2), (2, 4)), True),  # where the walk ends counts
+        ("go b3 c3 d3 e3", "stop", ((2, 3), (2, 4)), False),  # the wall is behind it
+        ("go c2 c3", "stop", ((2, 2), (3, 2)), True),  # pushes down
+        ("go a2", "stop", ((1, 1), (2, 2)), False),
+        ("go c3", "stop", ((1, 1), (2, 2)), False),  # no neighbour
+        ("go b3 c3 d3", "length", ((1, 1), (2, 2)), False),
+        ("", "stop", ((1, 1), (2, 2)), False),
+        ("go " + "b3 b2 " * 5, "stop", ((1, 1), (2, 2)), False),  # ten moves are too many, and none is played
+    ],
+)
+def test_walks_by_hand(text, finish, end, legal):
+    world, task = Sokoban(max_moves=8), Level("t", "train", picture=LEVEL)
+    after, might = world.move(task, world.begin(task), says(text, finish))
+    assert (after.player, *after.boxes, might) == (*end, legal)
+
+
+def test_more_moves_than_a_level_can_need_are_not_played_and_lose():
+    """250 moves at random would solve a third of the easy levels."""
+    world, task = Sokoban(max_moves=400), Level("t", "train", picture=LEVEL)
+    rng = Random(0)
+    for _ in range(50):
+        names = [f"{rng.choice('bcde')}{rng.randint(2, 5)}" for _ in range(250)]
+        after, legal = world.move(task, world.begin(task), says(" ".join(["go", *names])))
+        assert (after.player, after.boxes, legal) == ((1, 1), frozenset({(2, 2)}), False)
+        assert world.ended(task, after) == TOO_LONG
+    solving = "go b3 " + "b2 b3 " * 8 + "c3 d3"
+    after, _ = world.move(task, world.begin(task), says(solving))  # nineteen moves are as many as may be
+    assert world.ended(task, after) == "solved"
+    longer, _ = world.move(task, world.begin(task), says("go b3 " + "b2 b3 " * 9 + "c3 d3"))
+    assert world.ended(task, longer) == TOO_LONG
+
+
+def test_prompts_by_hand():
+    it = board(LEVEL)
+    assert map_view(LEVEL, it.start) == (
+        " b2 c2 d2 e2\n b3 c3 d3 e3\n b4 c4 d4 e4\n b5 c5 d5 e5\nhere b2 box c3 goal e3"
+    )
+    near = " # # #\n # b2 c2\n # b3 c3\nhere b2 box c3 goal e3"
+    assert map_view(LEVEL, it.start, near=True) == near
+    world, task = Sokoban(), Level("t", "train", picture=LEVEL)
+    assert world.planner_sees(task, it.start, says("go\nb3")) == f"{near}\nproposal: go b3"
+    assert position(task, f"box\n{near}") == it.start
+
+
+def test_demonstrators_solve_or_walk_headlong():
+    task = Level("t", "train", picture=LEVEL)
+    it = board(LEVEL)
+    seen = map_view(LEVEL, it.start)
+    assert Sokoban(naive=0.0).demonstrate("proposer", task, seen, Random(0)) == "go b3 c3 d3"
+    assert headlong(it, it.start)[:2] == [(1, 2), (2, 2)]
+    blind = Sokoban(naive=1.0).demonstrate("proposer", task, seen, Random(0))
+    assert walk(LEVEL, it.start, blind.split()[1:])[0].boxes == {(4, 2)}
+    takes = Sokoban(naive=0.0, view="full")
+    assert takes.demonstrate("planner", task, f"{seen}\nproposal: go b3 c3", Random(0)) == "go b3 c3"
+    assert takes.demonstrate("planner", task, f"{seen}\nproposal: go c2", Random(0)) == "go b3 c3 d3"
+
+
+def test_lessons_are_of_train_levels_from_many_places():
+    world, starts = Sokoban(naive=0.0), set()
+    for index in range(20):
+        task = world.task("train", index)
+        for lesson in world.lessons(task, Random(index)):
+            at = position(task, lesson.prompt)
+            assert split_of(canonical(picture(board(task.picture), at))) == "train"
+            starts.add(at)
+            if lesson.role == "proposer":
+                end, legal = walk(task.picture, at, lesson.reply.split()[1:])
+                assert legal
+                before, after = (search(board(task.picture)).left(its) for its in (at, end))
+                assert before is not None
+                assert after == max(0, before - world.max_moves)
+    assert len(starts) > 60

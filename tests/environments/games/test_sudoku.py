@@ -1,0 +1,157 @@
+"""sudoku: puzzles with one solution, givens that stay, splits by what puzzles have in common."""
+
+from collections import Counter
+from itertools import combinations
+from random import Random
+
+import pytest
+
+from coterie.environments.games.grids import candidates, canonical, drawn, peers, solutions, symmetries, units
+from coterie.environments.games.sudoku import Puzzle, Sudoku, by_reason, by_rows, filled, parse, read, spell, view
+from coterie.kernel.environment import SPLITS, split_of
+from coterie.kernel.scene import Reply
+
+# 1 . | . 4      a1 b1 c1 d1
+# . . | 1 .
+# ----+----
+# . 1 | . .
+# 4 . | . 1
+GRID = (1, 0, 0, 4, 0, 0, 1, 0, 0, 1, 0, 0, 4, 0, 0, 1)
+SOLVED = (1, 2, 3, 4, 3, 4, 1, 2, 2, 1, 4, 3, 4, 3, 2, 1)
+PUZZLE = Puzzle("t", "train", size=4, grid=(1, 0, 3, 4, 0, 4, 0, 0, 2, 0, 0, 3, 0, 0, 2, 0), solution=SOLVED)
+
+
+def says(text: str, finish="stop") -> Reply:
+    return Reply("planner", text, finish)
+
+
+def test_units_and_peers_by_hand():
+    assert len(units(4)) == 12
+    assert peers(4)[0] == (1, 2, 3, 4, 5, 8, 12)
+    assert {len(its) for its in peers(9)} == {20}
+    assert candidates(PUZZLE.grid, 1, 4) == [2]
+
+
+def test_there_are_288_grids_and_one_is_a_solution_of_its_puzzle():
+    assert len(solutions((0,) * 16, 4, 1000)) == 288
+    assert solutions(PUZZLE.grid, 4) == [SOLVED]
+    assert len(solutions(GRID, 4, 10)) > 1
+    assert solutions((1, 1, *[0] * 14), 4) == []
+
+
+@pytest.mark.slow
+def test_unique_puzzles_are_as_many_as_are_known():
+    """Counted by others: classes of unique puzzles under relabelling and 128 symmetries, by givens."""
+    classes = Counter()
+    seen = set()
+    grids = {canonical(grid, 4): grid for grid in solutions((0,) * 16, 4, 1000)}
+    for grid in grids.values():
+        for kept in combinations(range(16), 4):
+            puzzle = tuple(grid[cell] if cell in kept else 0 for cell in range(16))
+            if len(solutions(puzzle, 4)) == 1 and (name := canonical(puzzle, 4)) not in seen:
+                seen.add(name)
+                classes[4] += 1
+    assert classes == {4: 13}
+
+
+def test_there_are_128_ways_to_move_a_4_x_4_grid_and_each_makes_a_grid():
+    ways = symmetries(4)
+    assert len(ways) == len(set(ways)) == 128
+    for way in ways:
+        moved = tuple(SOLVED[cell] for cell in way)
+        assert all(len({moved[cell] for cell in unit}) == 4 for unit in units(4))
+        assert canonical(moved, 4) == canonical(SOLVED, 4)
+    renamed = tuple({1: 3, 2: 1, 3: 4, 4: 2, 0: 0}[digit] for digit in PUZZLE.grid)
+    assert canonical(renamed, 4) == canonical(PUZZLE.grid, 4)
+
+
+def test_a_thousand_puzzles_have_one_solution_each():
+    for index in range(1000):
+        task = Sudoku().task("train", index)
+        assert solutions(task.grid, 4) == [task.solution]
+        assert sum(map(bool, task.grid)) == 7
+
+
+def test_nine_by_nine():
+    task = Sudoku(size=9, givens=40).task("test", 0)
+    assert solutions(task.grid, 9) == [task.solution]
+    assert sum(map(bool, task.grid)) == 40
+    assert drawn(9, 17, Random(0)) is None
+
+
+def test_splits_share_no_puzzle_by_any_name():
+    seen = [{canonical(Sudoku().task(split, index).grid, 4) for index in range(150)} for split in SPLITS]
+    assert sum(map(len, seen)) == len(set.union(*seen))
+    for split, its in zip(SPLITS, seen, strict=True):
+        assert all(split_of(grid) == split for grid in its)
+
+
+def test_givens_that_cannot_be_say_how_many_may():
+    for size, givens in ((4, 16), (9, 21)):
+        with pytest.raises(ValueError, match="puzzle has"):
+            Sudoku(size=size, givens=givens)
+
+
+@pytest.mark.parametrize(
+    ("text", "finish", "changed", "legal"),
+    [
+        ("set b1 2 a2 3", "stop", {1: 2, 4: 3}, True),
+        ("I think\nset b1 2\nset b1 3", "stop", {1: 3}, True),  # the last one counts
+        ("set b1 . a2 3", "stop", {4: 3}, True),
+        ("set a1 1", "stop", {}, False),  # a given, even as it is
+        ("set b1 2 a1 2 a2 3", "stop", {1: 2}, False),
+        ("set b1 5", "stop", {}, False),
+        ("set b1 0", "stop", {}, False),
+        ("set e1 1", "stop", {}, False),
+        ("set b1", "stop", {}, False),
+        ("set", "stop", {}, True),
+        ("b1 2", "stop", {}, False),
+        ("set b1 2", "length", {}, False),
+        ("set " + "b1 2 " * 17, "stop", {}, False),  # more than there are cells
+    ],
+)
+def test_answers_by_hand(text, finish, changed, legal):
+    grid = tuple(changed.get(cell, digit) for cell, digit in enumerate(PUZZLE.grid))
+    assert Sudoku().move(PUZZLE, PUZZLE.grid, says(text, finish)) == (grid, legal)
+
+
+def test_what_was_filled_may_be_filled_anew_and_what_was_given_may_not():
+    once, _ = filled(PUZZLE, PUZZLE.grid, parse("set b1 3"))
+    again, legal = filled(PUZZLE, once, parse("set b1 2"))
+    assert (again[1], legal) == (2, True)
+
+
+def test_no_answer_that_breaks_a_given_solves():
+    """D21: as published any full grid does, the one in the prompt too."""
+    rng = Random(0)
+    for index in range(100):
+        task = Sudoku().task("train", index)
+        other = rng.choice([grid for grid in solutions((0,) * 16, 4, 300) if grid != task.solution])
+        answer = spell(task, dict(enumerate(other)))
+        board, legal = Sudoku().move(task, task.grid, says(answer))
+        assert not legal
+        assert Sudoku().ended(task, board) == ""
+        assert all(digit in (0, board[cell]) for cell, digit in enumerate(task.grid))
+
+
+def test_worth_by_hand():
+    world = Sudoku()
+    assert world.worth(PUZZLE, PUZZLE.grid) == 0
+    board, _ = filled(PUZZLE, PUZZLE.grid, parse("set b1 2 a2 2"))  # one of nine right
+    assert world.worth(PUZZLE, board) == pytest.approx(1 / 9)
+    assert world.worth(PUZZLE, SOLVED) == 1
+    assert world.ended(PUZZLE, SOLVED) == "solved"
+
+
+def test_views_can_be_read_back():
+    board, _ = filled(PUZZLE, PUZZLE.grid, parse("set b1 2"))
+    assert view(PUZZLE, board, True).split("\n")[0] == " 1 2 3 4"
+    assert view(PUZZLE, board, False).split("\n")[:2] == [" a1 1 b1 2? c1 3 d1 4", " a2 . b2 4 c2 . d2 ."]
+    for brief in (True, False):
+        assert read(PUZZLE, f"[user] x\n[user] {view(PUZZLE, board, brief)}\nproposal: set b1 3", brief) == board
+
+
+def test_demonstrators_by_hand():
+    assert by_reason(PUZZLE, PUZZLE.grid) == {1: 2, 4: 3, 6: 1, 7: 2, 9: 1, 10: 4, 12: 4, 13: 3, 15: 1}
+    assert by_rows(PUZZLE, PUZZLE.grid) == {1: 2, 4: 1, 6: 2, 7: 3, 9: 1, 10: 4, 12: 1, 13: 3, 15: 4}
+    assert spell(PUZZLE, {1: 2, 4: 0}) == "set b1 2 a2 ."
