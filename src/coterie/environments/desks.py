@@ -74,7 +74,7 @@ class Desks(Environment):
         era = index % (1 << 32) // self.era if split == "train" else 0
         office = Random(seed_of("desks", self.office, era, topic))
         right = (office.randint(1, self.choices), office.randint(1, self.choices))
-        query = f"{topic} , case {split[0]}{index}"
+        query = f"{topic} , case {split[:2]}{index}"
         return Question(f"{split}-{index}", split, query=query, topic=topic, right=right)
 
     async def play(self, task: Question, scene: Scene) -> None:

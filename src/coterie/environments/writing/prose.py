@@ -10,13 +10,16 @@ band is 0.8, 1.3, 1.6, 2. Q, that a part is prose about its source, is a product
 
     ramp(content words that the source has; 0.15, 0.5)
     ramp(neighbouring words of the source in a sentence that share a sentence there; 0.25, 0.6)
-    1 - ramp(runs of six words copied; 0.1, 0.5)        ramp(pairs of words that are distinct; 0.6, 0.9)
+    1 - ramp(runs of six words copied; 0.1, 0.5)        1 - ramp(runs of four content words copied; 0.3, 0.7)
+    ramp(pairs of words that are distinct; 0.6, 0.9)
     1 - ramp(connectives per word; 0.12, 0.25)          stop-words within 0.45 +- 0.15, nothing at +- 0.3
+    ramp(distinct stop-words of the first 30; 0.1, 0.3)
     skeleton: how much likelier its function words are in their order than alone
 
 r = ramp(share of the source's content words that the two keep; 0.1, 0.45). The skeleton is a trigram model of function
-words, a content word being C and a number N, of the training texts; its ramp goes from the 80th percentile of these
-texts shuffled to the 20th of them as they are. All of it is ours.
+words, a content word being C and a number N, of the training texts; its ramp begins where 80 % of these texts shuffled
+and 90 % of their content words glued together by common words end, and goes to their 20th percentile as they are. All
+of it is ours.
 """
 
 from __future__ import annotations
@@ -33,10 +36,14 @@ from coterie.environments.writing.words import CONNECTIVES, STOP, content, ramp,
 
 FEWEST = 8
 """Words of a part: a shorter one is worth nothing."""
-COPIED = 6
-"""Words of a run that is looked for in the source."""
+COPIED, COPIED_CONTENT = 6, 4
+"""Words of a run that is looked for in the source, and content words of one."""
 SAMPLE = 1000
 """Training texts that the skeleton is learned from."""
+GLUE = 8
+"""Of the commonest function words: content words with these between them are no prose."""
+SLOPE = 0.05
+"""Of the skeleton's ramp, at least."""
 PENALTY = 0.4
 """Of backing off, in the trigram model."""
 BANDS = {"summary": (1.1, 1.6, 3.2, 5.0), "introduction": (0.8, 1.3, 1.6, 2.0)}
@@ -70,15 +77,18 @@ class Prose:
         about = Source.of(source)
         stems = content(every)
         starts = sum(opening(its) != "" for its in text)
-        stops = sum(word in STOP for word in every) / len(every)
+        joined = [word for word in every if word in STOP]
+        stops, some = len(joined) / len(every), joined[:30]
         return math.prod(
             (
                 ramp(sum(word in about.stems for word in stems) / max(1, len(stems)), 0.15, 0.5),
                 ramp(about.neighbours(text), 0.25, 0.6),
-                1.0 - ramp(about.copied(every), 0.1, 0.5),
+                1.0 - ramp(share(_runs(every, COPIED), about.runs), 0.1, 0.5),
+                1.0 - ramp(share(_runs(stems, COPIED_CONTENT), about.content_runs), 0.3, 0.7),
                 ramp(len(set(pairwise(every))) / max(1, len(every) - 1), 0.6, 0.9),
                 1.0 - ramp(max(starts, connectives(every)) / len(every), 0.12, 0.25),
                 1.0 - ramp(abs(stops - 0.45), 0.15, 0.3),
+                ramp(len(set(some)) / max(1, len(some)), 0.1, 0.3),
                 ramp(self.gain(text), self.low, self.high),
             )
         )
@@ -96,6 +106,7 @@ class Source:
     stems: frozenset[str]
     sentences: tuple[frozenset[str], ...]
     runs: frozenset[tuple[str, ...]]
+    content_runs: frozenset[tuple[str, ...]]
 
     @staticmethod
     @lru_cache(maxsize=512)
@@ -103,7 +114,13 @@ class Source:
         """Of a text."""
         its = sentences(text)
         every = [word for sentence in its for word in sentence]
-        return Source(frozenset(content(every)), tuple(frozenset(content(one)) for one in its), frozenset(_runs(every)))
+        stems = content(every)
+        return Source(
+            frozenset(stems),
+            tuple(frozenset(content(one)) for one in its),
+            frozenset(_runs(every, COPIED)),
+            frozenset(_runs(stems, COPIED_CONTENT)),
+        )
 
     def neighbours(self, text: list[list[str]]) -> float:
         """Of neighbouring words of the source, others left out: the share of pairs that share a sentence there."""
@@ -115,14 +132,14 @@ class Source:
         ]
         return sum(any({*pair} <= one for one in self.sentences) for pair in pairs) / max(1, len(pairs))
 
-    def copied(self, every: list[str]) -> float:
-        """The share of its runs of words that the source has."""
-        runs = _runs(every)
-        return sum(run in self.runs for run in runs) / max(1, len(runs))
+
+def share(some: list[tuple[str, ...]], known: frozenset[tuple[str, ...]]) -> float:
+    """The share of runs that are known."""
+    return sum(run in known for run in some) / max(1, len(some))
 
 
-def _runs(every: list[str]) -> list[tuple[str, ...]]:
-    return [tuple(every[at : at + COPIED]) for at in range(len(every) - COPIED + 1)]
+def _runs(every: list[str], length: int) -> list[tuple[str, ...]]:
+    return [tuple(every[at : at + length]) for at in range(len(every) - length + 1)]
 
 
 def together(one: list[list[str]], two: list[list[str]], form: str) -> float:
@@ -187,8 +204,17 @@ def learned(texts: Sequence[str], seed: int = 0) -> Prose:
     prose = Prose(grams, 0.0, 1.0)
     honest = sorted(prose.gain(text) for text in others)
     mixed = sorted(prose.gain([rng.sample(its, len(its)) for its in text]) for text in others)
-    low, high = mixed[int(0.8 * (len(mixed) - 1))], honest[int(0.2 * (len(honest) - 1))]
-    return Prose(grams, low, max(high, low + 1e-6))
+    counted = Counter(word for text in known for its in text for word in its if word in STOP)
+    common = [word for word, _ in counted.most_common(GLUE)]
+    glued = sorted(prose.gain([_glued(its, common) for its in text]) for text in others)
+    low = max(mixed[int(0.8 * (len(mixed) - 1))], glued[int(0.9 * (len(glued) - 1))])
+    return Prose(grams, low, max(honest[int(0.2 * (len(honest) - 1))], low + SLOPE))
+
+
+def _glued(sentence: list[str], common: list[str]) -> list[str]:
+    """A sentence's content words, a common function word after each."""
+    bare = [word for word in sentence if word not in STOP]
+    return [word for at, one in enumerate(bare) for word in (one, common[at % len(common)])] if common else bare
 
 
 def _gains(grams: Counter[tuple[str, ...]], its: list[str]) -> list[float]:

@@ -1,0 +1,107 @@
+"""Which answers are equal: line by line what math-verify alone takes for right or wrong, and what never ends."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from coterie.environments.maths.equal import alike, boxed, normal, number, same, unequal_golds
+
+GSM8K = Path(__file__).parents[4] / "shared" / "data" / "gsm8k_test.jsonl"
+FORMS = (
+    "\\boxed{%s}", "\\boxed{$%s$}", "so \\boxed{%s}. The final answer is 7", "\\boxed{\\$%s}", "\\boxed{%s.00}",
+    "\\boxed{%s\\text{ dollars}}", "#### %s", "\\boxed{**%s**}", "<answer>%s</answer>", "\\boxed{%s dollars}",
+    "\\boxed{x = %s}",
+)  # fmt: skip
+
+
+@pytest.mark.skipif(not GSM8K.exists(), reason="no shared data")
+def test_every_gold_of_gsm8k_is_right_in_many_forms_and_one_more_is_wrong():
+    golds = [json.loads(line)["answer"].rpartition("#### ")[2] for line in GSM8K.read_text().splitlines()]
+    assert len(golds) == 1319
+    for gold in golds:
+        whole = int(gold.replace(",", ""))
+        for form in FORMS:
+            assert same(gold, boxed(form % gold)), (gold, form)
+            assert not same(gold, boxed(form % (whole + 1))), (gold, form)
+        assert same(gold, boxed(f"\\boxed{{{whole:,}}}"))
+        assert same(gold, boxed("\\boxed{" + f"{whole:,}".replace(",", "\\,") + "}"))
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("\\boxed{1} and \\boxed{2}", "2"),
+        ("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
+        ("\\boxed{1", ""),
+        ("no box", ""),
+        ("<think>\\boxed{1}</think> \\boxed{2}", "2"),
+        ("<think>\\boxed{1}</think> nothing", ""),
+        ("<answer>3", ""),
+        ("#### 18\nthank you", "18"),
+        ("\\boxed{}", ""),
+        ("\\boxed{" + "{" * 2000, ""),
+        ("<answer>5</answer> no: \\boxed{6}", "6"),
+    ],
+)
+def test_an_answer_is_what_the_last_mark_holds(text, answer):
+    assert boxed(text) == answer
+
+
+RIGHT = [
+    ("1000", "1\\,000"), ("1000", "1{,}000"), ("50\\%", "50"), ("5", "x=5"), ("5", "3+2"), ("0.5", "\\frac{1}{2}"),
+    ("1-\\frac{1}{\\mathrm{e}}", "1-\\frac{1}{e}"), ("(1,2)", "( 1, 2 )"), ("3,4", "3,4"), ("2\\pi", "2\\pi"),
+    ("10^{3}", "1000"), ("\\sqrt{8}", "2\\sqrt{2}"), ("p-q", "p-q"), ("\\text{Evelyn}", "Evelyn"),
+    ("\\text{(C)}", "(C)"),
+    ("x^2+2x+1", "(x+1)^2"), ("6 - 5i", "6-5i"), ("3\\sqrt{13}", "\\sqrt{117}"), ("\\dfrac{14}{3}", "14/3"),
+    ("90^\\circ", "90"), ("1,-2", "-2,1"), ("11_2", "11_{2}"), ("y=2x+3", "2x+3"), ("-\\frac{1}{2}", "-0.5"),
+    ("\\begin{pmatrix}1\\\\2\\end{pmatrix}", "\\begin{pmatrix}1\\\\2\\end{pmatrix}"),
+    ("(-\\infty,2]\\cup[3,\\infty)", "(-\\infty,2]\\cup[3,\\infty)"),
+]  # fmt: skip
+WRONG = [
+    ("0", "1\\,000"), ("0", "1\\;000"), ("0", "1 000"), ("18", "17=18"), ("\\frac{1}{2^{99}}", "\\frac{1}{2^{98}}"),
+    ("1e-7", "2e-7"), ("1-\\frac{1}{\\mathrm{e}}", "1+\\frac{1}{\\mathrm{e}}"), ("0.5", "50%"), ("50", "50\\%"),
+    ("(1,2)", "\\{1,2\\}"), ("1<x<2", "(1,2)"), ("\\frac13", "0.333333"), ("11_2", "11"), ("3,4", "3.4"),
+    ("2\\pi", "2"),
+    ("10^{3}", "10"), ("\\begin{pmatrix}1\\\\2\\end{pmatrix}", "(1,2)"), ("6-5i", "6+5i"), ("7", ""), ("7", "\x00"),
+    ("7", "7" * 500), ("\\text{Evelyn}", "Eve"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("gold", "answer"), RIGHT)
+def test_right_answers(gold, answer):
+    assert same(gold, answer)
+
+
+@pytest.mark.parametrize(("gold", "answer"), WRONG)
+def test_wrong_answers(gold, answer):
+    assert not same(gold, answer)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "hostile", ["10^{10^{10}}", "1000000!", "(" * 300, "+".join(f"x^{{{n}}}" for n in range(60)), "\\int" * 90]
+)
+def test_what_never_ends_is_wrong_in_seconds_and_the_next_is_compared_as_ever(hostile):
+    began = time.monotonic()
+    assert not same("7\\pi", hostile)
+    assert time.monotonic() - began < 30
+    assert same("2\\pi", "\\pi + \\pi")
+
+
+def test_numbers_and_what_is_left_out_of_them():
+    assert [str(number(text)) for text in ("1,000", "-2.50", ".5", "2e3", "\\frac{3}{6}", "4 / 8")] == [
+        "1000", "-5/2", "1/2", "2000", "1/2", "1/2",
+    ]  # fmt: skip
+    assert [number(text) for text in ("", "1,00", "3,4", "1/0", "x", "1" * 999, "٣x")] == [None] * 7
+    assert [normal(text) for text in ("$18$", "\\$18", "18 dollars.", "**18**", "n = 18", "18\\text{ cm}^2")] == [
+        "18", "18", "18", "18", "18", "18\\text{ cm}^2",
+    ]  # fmt: skip
+    assert alike("18.0", "$18")
+    assert alike("Two  words", "two words")
+    assert not alike("18", "x")
+
+
+def test_golds_that_are_not_equal_to_themselves_are_found():
+    assert unequal_golds(["18", "\\frac{", "2\\pi", "", "1 = 2 = 3"]) == {3: ""}
