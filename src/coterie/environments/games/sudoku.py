@@ -81,7 +81,7 @@ class Sudoku(Game):
         """A policy a role, minutes on two cores."""
         if not self.brief:
             return {}
-        tables = {"optimizer": {"lr": 1e-3}, "train": {"steps": 60, "tasks_per_step": 40}}
+        tables = {"optimizer": {"lr": 1e-3}, "train": {"steps": 140, "tasks_per_step": 48}}
         if self.solo:
             return {"algorithm": {"name": "grpo"}, **tables}
         return {

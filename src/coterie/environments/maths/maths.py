@@ -123,7 +123,7 @@ class Maths(RunsPrograms):
             "team": {role: role for role in self.roles},
             "policies": {role: {} for role in self.roles},
             "optimizer": {"lr": 1e-3},
-            "train": {"steps": 60, "tasks_per_step": 32},
+            "train": {"steps": 80, "tasks_per_step": 40},
         }
 
     def inert(self) -> dict[str, str]:

@@ -102,7 +102,7 @@ class Writing(Environment):
             "team": {role: role for role in self.roles},
             "policies": {role: {} for role in self.roles},
             "optimizer": {"lr": 1e-3},
-            "train": {"steps": 60, "tasks_per_step": 24, "mute_every": 0},
+            "train": {"steps": 80, "tasks_per_step": 24, "mute_every": 0},
         }
 
     def texts(self) -> Data[Source]:
