@@ -36,6 +36,7 @@ BENCHES = {
     "stream": "memory alone that learns, over a stream of questions in a world that changes",
     "startup": "seconds until `coterie --help` has answered",
     "step": "share of a step spent outside engine and learner",
+    "tasks": "the results of sokoban, sudoku, maths and writing, five seeds each",
     "update": "gradient and time of the shared-prefix update against rows",
 }
 

@@ -419,7 +419,7 @@ def test_with_instructions_a_role_is_told_what_it_may_do_and_no_more():
         "qa": ["search"],
         "shop_call": ["price", "stock", "buy"],
         "general_call": ["convert", "weekday", "distance"],
-        "math": [],
+        "math": ["calculate"],
     }
     assert len({one.split(" End your reply")[0] for one in told.values()}) == 5
     assert Assistants().prompt("qa", ["task: x", "y -> 1"], env.tools(shop)["qa"]) == "qa\ntask: x\ny -> 1"

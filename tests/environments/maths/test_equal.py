@@ -66,6 +66,7 @@ WRONG = [
     ("2\\pi", "2"),
     ("10^{3}", "10"), ("\\begin{pmatrix}1\\\\2\\end{pmatrix}", "(1,2)"), ("6-5i", "6+5i"), ("7", ""), ("7", "\x00"),
     ("7", "7" * 500), ("\\text{Evelyn}", "Eve"),
+    ("\\text{Evelyn}", "nylevE"), ("Rome", "more"), ("New York", "York New"),
 ]  # fmt: skip
 
 

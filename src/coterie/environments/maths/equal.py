@@ -48,6 +48,8 @@ NAMED = re.compile(r"^\s*[a-zA-Z](?:_\w)?\s*=\s*(?=[^=]*$)")
 TYPE = re.compile(r"\\(?:text|mathrm|textrm|textbf|mbox)(?=\s*\{)")
 BASE = re.compile(r"\d_\{?\d")
 """A number to a base."""
+WORD = re.compile(r"[^\W\d]\w{2,}(?:[\W_]+\w+)*|\{[^{}\\]{3,}\}")
+"""A word, or several: to a reader of formulas it would be a product of letters in any order."""
 DROPPED = re.compile(r"\\(?:left|right|displaystyle|!)(?![a-zA-Z])|\*\*")
 
 
@@ -132,7 +134,7 @@ def same(gold: str, answer: str) -> bool:
         return numbers[0] == numbers[1]
     if words(left) == words(right):
         return True
-    if "=" in right or BASE.search(left) or BASE.search(right):
+    if "=" in right or any(BASE.search(one) or WORD.fullmatch(TYPE.sub("", one)) for one in (left, right)):
         return False
     return _verified(left, right)
 
