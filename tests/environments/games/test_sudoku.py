@@ -137,8 +137,10 @@ def test_no_answer_that_breaks_a_given_solves():
 def test_worth_by_hand():
     world = Sudoku()
     assert world.worth(PUZZLE, PUZZLE.grid) == 0
-    board, _ = filled(PUZZLE, PUZZLE.grid, parse("set b1 2 a2 2"))  # one of nine right
+    board, _ = filled(PUZZLE, PUZZLE.grid, parse("set b1 2 a2 3 c2 2"))  # of nine two right, one wrong
     assert world.worth(PUZZLE, board) == pytest.approx(1 / 9)
+    worse, _ = filled(PUZZLE, PUZZLE.grid, parse("set b1 3 a2 2"))
+    assert world.worth(PUZZLE, worse) == 0
     assert world.worth(PUZZLE, SOLVED) == 1
     assert world.ended(PUZZLE, SOLVED) == "solved"
 

@@ -5,7 +5,8 @@ without a solution, and its check forgets the givens, so that one grid solves ev
 solved grid while its solution stays the only one, givens cannot be overwritten, and puzzles that are alike but for
 names and the order of lines belong to one split. Answers have one form: cells and digits.
 
-What a grid is worth: the share of the cells to fill that hold the solution's digit.
+What a grid is worth: of the cells to fill, the share that is right less the share that is wrong, at least 0; so that a
+guess that is wrong more often than right costs something at once.
 """
 
 from __future__ import annotations
@@ -133,9 +134,11 @@ class Sudoku(Game):
         return filled(task, board, words)
 
     def worth(self, task: Puzzle, board: Grid) -> float:
-        """The share of the cells to fill that are right."""
-        open_cells = [cell for cell, digit in enumerate(task.grid) if not digit]
-        return sum(board[cell] == task.solution[cell] for cell in open_cells) / len(open_cells)
+        """The share of the cells to fill that are right, less the share that are wrong."""
+        filled = [(board[cell], task.solution[cell]) for cell, digit in enumerate(task.grid) if not digit]
+        right = sum(digit == wanted for digit, wanted in filled)
+        wrong = sum(digit not in (0, wanted) for digit, wanted in filled)
+        return max(0, right - wrong) / len(filled)
 
     def ended(self, task: Puzzle, board: Grid) -> str:
         """Solved where every cell is right."""
