@@ -1,5 +1,7 @@
 """Whether prompts fit a model: its template, with and without a system role, and its context."""
 
+import copy
+
 from coterie.checks.conformance import Patience
 from coterie.checks.fits import fits
 from coterie.environments.games.sokoban import Sokoban
@@ -14,7 +16,7 @@ NO_SYSTEM = (
 
 
 def found(folder, world, template: str | None = None) -> list:
-    model = tiny()
+    model = copy.deepcopy(tiny())  # which other tests share
     if template:
         model.tokenizer.chat_template = template
     save_model(model, folder)
