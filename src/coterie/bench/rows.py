@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +68,12 @@ class Table:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             for name, seed in pool.map(self._subprocess, waiting):
                 say(f"{name}, seed {seed}: {json.loads(self._figures(name, seed).read_text())['success']:.3f}")
+
+    def publish(self, page: Path, lines: Callable[[], Sequence[str]], say: Say) -> dict[str, float]:
+        """Makes the runs that are missing, writes the page, and returns success by row."""
+        self.make(say)
+        page.write_text("\n".join(lines()))
+        return self.success()
 
     def found(self, name: str) -> list[dict[str, Any]]:
         """What the finished runs of a row achieved."""

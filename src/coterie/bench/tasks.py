@@ -26,9 +26,7 @@ TABLE = Table(
 
 def run(say: Say) -> dict[str, Any]:
     """Runs what is missing, writes the page, and returns success by row."""
-    TABLE.make(say)
-    PAGE.write_text("\n".join(page()))
-    return TABLE.success()
+    return TABLE.publish(PAGE, page, say)
 
 
 def page() -> list[str]:

@@ -17,6 +17,7 @@ no list of moves, however long, earns more than a solution.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
@@ -39,6 +40,8 @@ class Game(RunsPrograms):
     """A board that two roles work on in turns; or the planner alone."""
 
     team_reward_range: ClassVar = (0.0, 1.0)
+    minutes: ClassVar[Mapping[str, int]] = {}
+    """Settings of `train` with which its starter learns in minutes on two cores."""
 
     max_turns: int = Field(default=4, ge=1)
     """Turns until the episode ends unsolved."""
@@ -63,6 +66,20 @@ class Game(RunsPrograms):
                 "tool = true needs brief = false, for no starter writes programs, and solo = false; set them"
             )
         return self
+
+    def recommended(self) -> dict[str, dict[str, Any]]:
+        """For a starter: a policy a role; the paper's greedy commit rarely shows the team where its mistakes lead."""
+        if not self.brief:
+            return {}
+        tables = {"optimizer": {"lr": 1e-3}, "train": dict(self.minutes)}
+        if self.solo:
+            return {"algorithm": {"name": "grpo"}, **tables}
+        return {
+            "algorithm": {"name": "at_grpo", "horizon": "point", "commit": "random"},
+            "team": {PROPOSER: "scout", PLANNER: "pilot"},
+            "policies": {"scout": {}, "pilot": {}},
+            **tables,
+        }
 
     def inert(self) -> dict[str, str]:
         """Without programs nothing is isolated."""

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from random import Random
-from typing import Any, ClassVar, Literal
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -40,7 +40,8 @@ from coterie.environments.games.cells import (
     spell,
     straight,
 )
-from coterie.environments.games.game import ILLEGAL, SOLVED, Game, quote
+from coterie.environments.games.game import ILLEGAL, SOLVED, quote
+from coterie.environments.games.walks import Walk
 from coterie.errors import ConfigError
 from coterie.kernel.environment import Lesson, Split, Task, split_of
 from coterie.kernel.scene import Prompt, Reply
@@ -48,8 +49,6 @@ from coterie.seeds import seed_of
 
 LESSONS = 8
 """Demonstrations of a route on one grid: they share its part of the prompt."""
-EXAMPLE = "go x30 x31 y31"
-"""Of an answer: no grid has so many rows."""
 PLANNER_LESSONS = 0.25
 """Share of them that have one for the planner, whose part is quickly learned."""
 
@@ -68,10 +67,11 @@ class Maze(Task):
         return hash((self.id, self.start, self.goal))
 
 
-class PlanPath(Game):
+class PlanPath(Walk):
     """Two roles steer an agent through a grid: one proposes a route, one decides."""
 
     starter: ClassVar[str] = "starter"
+    minutes: ClassVar = {"steps": 130, "tasks_per_step": 56}
 
     size: int = Field(default=6, ge=3, le=MOST)
     """Rows and columns; 10 as published."""
@@ -81,28 +81,8 @@ class PlanPath(Game):
     """Moves between start and goal, at least."""
     max_moves: int = Field(default=8, ge=1)
     """Moves of one reply that count; more are an illegal move."""
-    view: Literal["split", "full"] = "split"
-    """split: only the proposer sees the map; full: both do, as published."""
     naive: float = Field(default=0.6, ge=0, le=1)
     """How often a demonstration goes along the row, then the column, walls or not."""
-
-    def recommended(self) -> dict[str, dict[str, Any]]:
-        """The demo; the paper's greedy commit rarely shows the team where its own mistakes lead."""
-        if not self.brief:
-            return {}
-        tables = {"optimizer": {"lr": 1e-3}, "train": {"steps": 130, "tasks_per_step": 56}}
-        if self.solo:
-            return {"algorithm": {"name": "grpo"}, **tables}
-        return {
-            "algorithm": {"name": "at_grpo", "horizon": "point", "commit": "random"},
-            "team": {"proposer": "scout", "planner": "pilot"},
-            "policies": {"scout": {}, "pilot": {}},
-            **tables,
-        }
-
-    def inert(self) -> dict[str, str]:
-        """`view` has no effect on a planner that is alone."""
-        return super().inert() | ({"view": "solo = true always shows the map"} if self.solo else {})
 
     def task(self, split: Split, index: int) -> Maze:
         """The maze at a place of a split, drawn until its content falls in that split."""
@@ -132,17 +112,6 @@ class PlanPath(Game):
             "cell directly above, below, left or right, which must be open; a walk ends before the first move that "
             "must not be."
         )
-
-    def form(self) -> str:
-        """A line of cells; those of the example lie outside every grid."""
-        return (
-            "one line: `go` and the cells to walk through in order, without the one where you are, at most "
-            f"{self.max_moves}; such as, in another grid, `{EXAMPLE}`"
-        )
-
-    def sight(self) -> str:
-        """In the split view the planner sees little."""
-        return "" if self.view == "full" else "You see only the cells around you; the proposer sees the whole grid. "
 
     def begin(self, task: Maze) -> Cell:
         """Where the walk starts."""

@@ -17,14 +17,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
-from typing import Any, ClassVar, Literal
+from typing import ClassVar
 
 from pydantic import Field
 
 from coterie.environments.games import boxes as search_of
 from coterie.environments.games.boxes import MOST_BOXES, Board, Position, board, canonical, picture, search, step
 from coterie.environments.games.cells import MOST, Cell, cells_by_name, drawn, name, parse_route, spell, straight
-from coterie.environments.games.game import PLANNER, PROPOSER, SOLVED, Game, quote
+from coterie.environments.games.game import PLANNER, PROPOSER, SOLVED, quote
+from coterie.environments.games.walks import Walk
 from coterie.errors import ConfigError
 from coterie.kernel.environment import Lesson, Split, Task, split_of
 from coterie.kernel.scene import Prompt, Reply
@@ -39,8 +40,6 @@ TRIES = 24
 PLANNER_LESSONS = 0.25
 """Share of them that have one for the planner, whose part is quickly learned."""
 DEADLOCK, TOO_LONG = "deadlock", "too many moves"
-EXAMPLE = "go x30 x31 y31"
-"""Of an answer: no board has so many rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +49,11 @@ class Level(Task):
     picture: str = ""
 
 
-class Sokoban(Game):
+class Sokoban(Walk):
     """Two roles push boxes onto goals: one proposes a walk, one decides."""
 
     starter: ClassVar[str] = "starter-sokoban"
+    minutes: ClassVar = {"steps": 100, "tasks_per_step": 56}
 
     size: int = Field(default=6, ge=5, le=MOST)
     """Rows and columns of a drawn level, its border of walls included."""
@@ -65,28 +65,8 @@ class Sokoban(Game):
     """Pushes that a drawn level takes, at least."""
     max_moves: int = Field(default=8, ge=1)
     """Moves of one reply; one with more is not played."""
-    view: Literal["split", "full"] = "split"
-    """split: only the proposer sees the board; full: both do, as published."""
     naive: float = Field(default=0.6, ge=0, le=1)
     """How often a demonstration walks straight at the box and on, whatever comes of it."""
-
-    def recommended(self) -> dict[str, dict[str, Any]]:
-        """A policy a role, minutes on two cores."""
-        if not self.brief:
-            return {}
-        tables = {"optimizer": {"lr": 1e-3}, "train": {"steps": 100, "tasks_per_step": 56}}
-        if self.solo:
-            return {"algorithm": {"name": "grpo"}, **tables}
-        return {
-            "algorithm": {"name": "at_grpo", "horizon": "point", "commit": "random"},
-            "team": {PROPOSER: "scout", PLANNER: "pilot"},
-            "policies": {"scout": {}, "pilot": {}},
-            **tables,
-        }
-
-    def inert(self) -> dict[str, str]:
-        """`view` has no effect on a planner that is alone."""
-        return super().inert() | ({"view": "solo = true always shows the board"} if self.solo else {})
 
     def task(self, split: Split, index: int) -> Level:
         """The level at a place of a split, drawn until its content falls in that split."""
@@ -114,19 +94,8 @@ class Sokoban(Game):
             "move goes to the cell directly above, below, left or right. Where a box stands, moving there pushes it "
             "one cell on in the same direction, which must be open and without a box. Boxes cannot be pulled: one in "
             "a corner that is no goal is lost, and with it the game. A walk ends before the first move that must not "
-            "be; only where it ends counts."
+            "be; only where it ends counts, and one with too many moves is not made at all."
         )
-
-    def form(self) -> str:
-        """A line of cells; those of the example lie outside every board."""
-        return (
-            "one line: `go` and the cells to walk through in order, without the one where you are, at most "
-            f"{self.max_moves}, for more are not played; such as, on another board, `{EXAMPLE}`"
-        )
-
-    def sight(self) -> str:
-        """In the split view the planner sees little."""
-        return "" if self.view == "full" else "You see only the cells around you; the proposer sees the whole board. "
 
     def begin(self, task: Level) -> Position:
         """As the picture shows it."""

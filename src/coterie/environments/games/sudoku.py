@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -59,6 +59,7 @@ class Sudoku(Game):
     """Two roles fill a grid: one proposes digits, one decides."""
 
     starter: ClassVar[str] = "starter-sudoku"
+    minutes: ClassVar = {"steps": 140, "tasks_per_step": 48}
 
     size: Literal[4, 9] = 4
     """Rows and columns."""
@@ -77,20 +78,6 @@ class Sudoku(Game):
         if not fewest <= self.givens <= most:
             raise ValueError(f"givens = {self.givens}: a {self.size} x {self.size} puzzle has {fewest} to {most}")
         return self
-
-    def recommended(self) -> dict[str, dict[str, Any]]:
-        """A policy a role, minutes on two cores."""
-        if not self.brief:
-            return {}
-        tables = {"optimizer": {"lr": 1e-3}, "train": {"steps": 140, "tasks_per_step": 48}}
-        if self.solo:
-            return {"algorithm": {"name": "grpo"}, **tables}
-        return {
-            "algorithm": {"name": "at_grpo", "horizon": "point", "commit": "random"},
-            "team": {PROPOSER: "scout", PLANNER: "pilot"},
-            "policies": {"scout": {}, "pilot": {}},
-            **tables,
-        }
 
     def task(self, split: Split, index: int) -> Puzzle:
         """The puzzle at a place of a split, drawn until its content falls in that split."""

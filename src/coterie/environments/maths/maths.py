@@ -47,8 +47,8 @@ LONGEST_ANSWER = 400
 NOTHING = "nothing"
 BRIEF = {REASONER: "solve", TOOL: "calc", JUDGE: "judge"}
 """How a small model is told its role."""
-ANSWER = re.compile(r"^[ \t]*answer[ \t]+(.*?)[ \t]*$", re.MULTILINE)
-CALCULATE = re.compile(r"^[ \t]*calc[ \t]+(.*?)[ \t]*$", re.MULTILINE)
+ANSWER = re.compile(r"^[ \t]*answer[ \t](.*)$", re.MULTILINE)
+CALCULATE = re.compile(r"^[ \t]*calc[ \t](.*)$", re.MULTILINE)
 FOUND = re.compile(r"^(?:tool |\(which comes to )([^\s)]+)\)?$", re.MULTILINE)
 """What a tool user found, in a prompt."""
 BOX = "End your reply with the answer alone in \\boxed{...}, such as, to another problem, \\boxed{x_{30}}."
@@ -226,7 +226,7 @@ class Maths(RunsPrograms):
         if not self.brief:
             return boxed(reply.text)[:LONGEST_ANSWER]
         lines = ANSWER.findall(reply.text)
-        return lines[-1][:LONGEST_ANSWER] if lines else ""
+        return lines[-1].strip()[:LONGEST_ANSWER] if lines else ""
 
     def _quoted(self, reply: Reply, answer: str) -> str:
         """What the others are shown of a reply."""

@@ -1,0 +1,33 @@
+"""What games share whose answers are walks through a grid: the form of an answer, and how much the planner sees."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from coterie.environments.games.game import Game
+
+EXAMPLE = "go x30 x31 y31"
+"""Of an answer: no grid has so many rows."""
+
+
+class Walk(Game):
+    """A game in which an answer names cells."""
+
+    max_moves: int
+    view: Literal["split", "full"] = "split"
+    """split: only who proposes sees the whole grid; full: both do, as published."""
+
+    def inert(self) -> dict[str, str]:
+        """`view` has no effect on a planner that is alone."""
+        return super().inert() | ({"view": "solo = true always shows the whole grid"} if self.solo else {})
+
+    def form(self) -> str:
+        """A line of cells; those of the example lie outside every grid."""
+        return (
+            "one line: `go` and the cells to walk through in order, without the one where you are, at most "
+            f"{self.max_moves}; such as, in another grid, `{EXAMPLE}`"
+        )
+
+    def sight(self) -> str:
+        """In the split view the planner sees little."""
+        return "" if self.view == "full" else "You see only the cells around you; who proposes sees the whole grid. "
