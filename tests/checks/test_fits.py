@@ -29,6 +29,11 @@ def test_what_fits_and_what_is_too_long(tmp_path):
     assert template.ok
     assert length.ok
     assert "the longest asks 'planner'" in length.detail
+    context = load_model(str(tmp_path / "a")).net.config.max_position_embeddings
+    longest = int(length.detail.split("': ")[1].split()[0])
+    _, just = found(tmp_path / "e", Sokoban(max_tokens=max(4, context - 2 * longest)))
+    _, over = found(tmp_path / "f", Sokoban(max_tokens=context - 20))
+    assert (just.ok, over.ok) == (True, False)
     _, length = found(tmp_path / "b", told)
     assert not length.ok  # of a tiny model every letter is a token
     assert "400 for its reply" in length.detail

@@ -45,6 +45,7 @@ def test_a_question_is_answered_where_both_are_right():
         )
         run(cursor.advance())
         assert cursor.log.solved == solved
+        assert cursor.log.rewards()["team"] == float(solved)
 
 
 def test_offices_differ_and_change():

@@ -210,6 +210,16 @@ def test_a_useless_note_goes_after_probation_and_twice_low():
     assert counts["deleted"] == 1  # pyright: ignore[reportPossiblyUnboundVariable]
 
 
+@pytest.mark.parametrize(("worth", "stays"), [(-0.1, True), (0.0, False)])
+def test_a_note_that_changes_nothing_stays_or_goes_as_the_setting_says(worth, stays):
+    """Where nobody succeeds without notes either, a note that has become wrong does no harm."""
+    store = Store((entry("x"),), baselines={"a": 0.0})
+    for _ in range(4):
+        episodes = [episode(at + 50, 0.0, shown=["x"], did="") for at in range(2)] + mixed(did="")
+        store, _ = evolve(store, episodes, ON.model_copy(update={"worth": worth}))
+    assert bool(store.entries) == stays
+
+
 def test_what_is_not_used_for_long_is_forgotten_and_not_punished():
     store = Store((entry("x", utility=0.9),))
     assert store.entries[0].strength(20, 20.0) == pytest.approx(0.5 + 0.8)

@@ -29,8 +29,11 @@ from coterie.environments.games.sokoban import (
     walk,
     worth,
 )
+from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import SPLITS, split_of
+from coterie.kernel.episode import Rewarded
 from coterie.kernel.scene import Reply
+from tests.toys import run
 
 BOXOBAN = Path(__file__).parents[4] / "shared" / "data" / "boxoban_unfiltered_test.txt"
 #  b2 c2 d2 e2      @ b2, $ c3, . e3
@@ -245,3 +248,58 @@ def test_lessons_are_of_train_levels_from_many_places():
                 assert before is not None
                 assert after == max(0, before - world.max_moves)
     assert len(starts) > 60
+
+
+#  ##########
+#  #@       #      four boxes, and so much floor that not all positions are looked at
+HALL = "\n".join(
+    ("##########", "#@$$  .. #", *["#        #"] * 3, "#  $   $ #", "#  .   . #", *["#        #"] * 2, "##########")
+)
+
+
+def test_a_box_is_not_pushed_into_another():
+    it = board(HALL)
+    assert step(it, it.start, (1, 2)) is None
+    assert step(it, it.start, (2, 1)).player == (2, 1)
+    pushed = step(it, Position((4, 3), it.start.boxes), (5, 3))
+    assert pushed.boxes == it.start.boxes - {(5, 3)} | {(6, 3)}
+
+
+def test_a_box_has_to_be_brought_away_from_a_wall_by_a_player_behind_it():
+    found = search(board(CORNER))
+    assert found.pushes_left(found.mask(frozenset({(2, 1)}))) is None  # along the wall there is no goal
+    assert found.pushes_left(found.mask(frozenset({(2, 2)}))) == 2
+
+
+def test_boxes_that_hold_each_other_at_a_wall_are_lost_unless_both_are_on_goals():
+    it = board(HALL)
+    found = search(it)
+    assert not found.exact
+
+    def held(*cells):
+        others = frozenset({(5, 3), (5, 7)})
+        boxes = found.mask(frozenset(cells) | others)
+        return found._frozen(found.at(cells[0]), boxes), found.left(Position((8, 8), frozenset(cells) | others))
+
+    assert held((1, 2), (1, 3)) == ("off", None)
+    assert held((1, 6), (1, 5)) == ("off", None)  # one of the two is on a goal
+    assert held((1, 6), (1, 7)) == ("on", 2)  # one push for each of the others
+    assert held((1, 2), (1, 4))[0] == ""
+    assert search(it).solve(it.start._replace(boxes=frozenset({(1, 2), (1, 3), (5, 3), (5, 7)}))) is None
+
+
+def test_a_turn_pays_the_proposer_for_what_it_names_and_the_planner_for_what_it_changes():
+    cursor = Cursor(Sokoban(), Level("t", "train", picture=LEVEL), 0)
+    for role, text in (("proposer", "go b3"), ("planner", "go b3 c3 z9"), ("proposer", "go b9"), ("planner", "go d3")):
+        point = run(cursor.advance())
+        assert point.roles == (role,)
+        cursor.answer({role: Reply(role, text)})
+    assert run(cursor.advance()) is None
+    assert [(event.role, event.value) for event in cursor.events if isinstance(event, Rewarded)] == [
+        ("proposer", pytest.approx(1 / 3 - 1)),
+        ("planner", pytest.approx(2 / 3 - 0.2)),
+        (None, 0.0),
+        ("proposer", pytest.approx(2 / 3 - 1 - 0.2)),
+        ("planner", pytest.approx(1 / 3)),
+        (None, 1.0),
+    ]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from coterie.checks.conformance import check
 from coterie.environments.writing import facts
 from coterie.environments.writing.facts import Source, measure, read, told
-from coterie.environments.writing.prose import Prose, learned, opening
+from coterie.environments.writing.prose import Prose, learned, opening, together
 from coterie.environments.writing.published import as_published, categories, style
 from coterie.environments.writing.words import CONNECTIVES, STOP, content, ramp, sentences, stem, tent, words
 from coterie.environments.writing.writing import DIVIDER, Writing
@@ -73,6 +73,7 @@ def test_the_measure_of_facts_by_hand():
     parts = measure(ADA, "ada lives in rome . ada has a cat .", "ada has a cat .")
     assert (parts["true"], parts["kept"], parts["new"], parts["lengths"]) == (0.5, 0.25, 0, 0)
     assert measure(ADA, "", SECOND)["reward"] == 0
+    assert told("ada has a cat . ada has a cat .", ADA).share == 0.5  # told twice, the second time nothing
 
 
 STUFFING = [
@@ -222,6 +223,39 @@ def test_what_farms_the_published_measure_earns_nothing():
     assert kept / len(others) > 0.95
 
 
+@pytest.mark.parametrize(
+    "second",
+    [
+        # pieces of the source of seven words, in another order
+        "Drivers have to take the longer road. Some shops on the far side say. They will pour concrete around the "
+        "pillars. Engineers from the city found that water. Until the work ends in autumn.",
+        # hardly a function word
+        "Engineers found water washed ground away below pillars. Trucks test concrete pillars. Drivers take longer "
+        "hills road. Shops lost half customers.",
+        # the same two function words throughout
+        "The bridge and the river and the pillars and the concrete. The city and the engineers and the trucks and the "
+        "hills and the shops. The customers and the road and the autumn and the ground and the water and the work.",
+        # a connective before every other word
+        "However engineers found water. Also indeed the ground moreover was therefore washed away. Likewise trucks "
+        "finally test it. Moreover hence shops besides lost thus customers.",
+    ],
+)
+def test_each_fault_of_a_text_costs_by_itself(second):
+    assert BARE.quality(STORY, sentences(second)) < 0.5 * BARE.quality(STORY, sentences(HONEST[1]))
+
+
+def test_what_is_kept_and_what_parts_have_in_common_counts_by_hand():
+    few = ("The old bridge was closed in March, as they say, and it is still so.", "It is still closed. " * 4)
+    whole = BARE.measure(STORY, *HONEST)
+    assert whole["kept"] == 1
+    assert BARE.measure(STORY, *few)["kept"] < 0.4
+    # 10 and 20 words, all of 2 new and no connective: 0.4 + 0.2; nothing in common
+    one, two = [[f"one{n}" for n in range(10)]], [[f"two{n}" for n in range(20)]]
+    assert together(one, two, "summary") == pytest.approx(0.6)
+    # with one of 29 in common: 1 / 29 / 0.08 of the last fifth
+    assert together(one, [["one0", *two[0][:19]]], "summary") == pytest.approx(0.6 + 0.2 / 29 / 0.08)
+
+
 def test_a_text_about_another_source_earns_nothing():
     other = "Bakers in the valley now sell rye bread at night, for the mill has doubled what it grinds since May. " * 3
     assert BARE.measure(other, *HONEST)["reward"] < 0.05
@@ -268,7 +302,9 @@ def test_a_text_that_is_good_enough_is_a_success():
     task, rng = facts.source("train", 0), Random(0)
     log, _ = played(Writing(), task, facts.expert(task, False, rng), facts.expert(task, True, rng))
     assert log.solved
-    assert not played(Writing(), task, FIRST, "x")[0].solved
+    log, _ = played(Writing(), ADA, FIRST, SECOND)
+    assert 0.7 < log.rewards()["team"] < 0.9
+    assert not log.solved
 
 
 def test_instructions_say_which_part_is_ones_own():

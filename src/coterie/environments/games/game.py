@@ -120,7 +120,7 @@ class Game(RunsPrograms):
         (answer,) = await scene.call(runs, self.box, program, [""]) if program else [{"status": "no program"}]
         ok = answer["status"] == "ok"
         scene.metric("programs_ok", float(ok))
-        return Reply(reply.role, answer["output"] if ok else f"({answer['status']})", "stop" if ok else "length")
+        return Reply(reply.role, answer["output"] if ok else f"({answer['status']})")
 
     def manual(self, role: str) -> str:
         """What a role is told that was never taught the game."""

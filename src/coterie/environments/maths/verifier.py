@@ -65,6 +65,7 @@ def read(text: str) -> Any:
 def bare(text: str) -> str:
     """An answer without blanks, and in the one form that the library makes of some signs."""
     text = re.sub(r"\\[dt]frac", r"\\frac", text)
+    text = re.sub(r"\s(?:or|and)\s|\\text\s*\{\s*(?:or|and)\s*\}", ",", text)
     return re.sub(r"\s|\\[,;! ]|~", "", text)
 
 
