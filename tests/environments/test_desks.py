@@ -8,6 +8,7 @@ import pytest
 from coterie import load_config, train
 from coterie.checks.conformance import check
 from coterie.environments.desks import TOPICS, Desks, Question, asked, number, said
+from coterie.errors import ConfigError
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.scene import Reply
 from tests.toys import run
@@ -84,6 +85,13 @@ def test_a_demonstrator_follows_the_first_note_on_the_topic():
     assert {lesson.role for lesson in lessons} == {"router", "clerk"}
     assert 10 < sum("for rivers take" in lesson.prompt for lesson in lessons) < 90
     assert len(TOPICS) == 16
+
+
+def test_without_memory_nothing_would_learn_and_that_is_said():
+    with pytest.raises(ConfigError, match=r"nothing to train; with memory\.mode = 'on' memory alone would learn"):
+        load_config("desks", ["memory.mode=off"])
+    whole = load_config("desks", ["memory.mode=off", "policies.router.kind=full"])
+    assert whole.team.trained == ("router",)
 
 
 def test_it_keeps_the_contract():

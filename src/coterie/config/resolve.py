@@ -56,7 +56,7 @@ def recommended(environment: Environment, written: Mapping[str, Any]) -> dict[st
 
     Returns:
         tables, without what the config decides: a team or policies of its own; the algorithm's settings where it
-        names another; and how the starter learns where it names another model.
+        names another; memory's where that is off; and how the starter learns where it names another model.
     """
     try:
         tables = {name: dict(table) for name, table in environment.recommended().items()}
@@ -76,6 +76,8 @@ def recommended(environment: Environment, written: Mapping[str, Any]) -> dict[st
     if algorithm not in (None, tables.get("algorithm", {}).get("name")):
         tables.pop("algorithm", None)
         tables.pop("loss", None)
+    if dict(written.get("memory", {})).get("mode") == "off":
+        tables.pop("memory", None)
     learners = [
         policy for policy in policies.values() if isinstance(policy, dict) and policy.get("kind") not in UNTRAINED
     ]
