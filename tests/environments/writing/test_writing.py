@@ -347,3 +347,18 @@ def test_an_introduction_needs_data():
 def test_it_keeps_the_contract(protocol):
     report = check(Writing(protocol=protocol), tasks=1, decentralised=protocol == "together")
     assert report.ok, report
+
+
+def test_lessons_are_in_every_protocols_words():
+    world = Writing(naive=0.0)
+    asked = set()
+    for index in range(20):
+        task = world.task("train", index)
+        for lesson in world.lessons(task, Random(index)):
+            asked.add((lesson.role, lesson.prompt.count("\n")))
+            _, _, heard = lesson.prompt.partition("\nheadline : ")
+            if lesson.role == "body" and "\nbody : " not in heard:
+                beside = heard or facts.expert(task, False, Random(0))
+                assert not told(beside, task).facts & told(lesson.reply, task).facts
+                assert told(beside, task).facts | told(lesson.reply, task).facts == set(task.facts)
+    assert asked == {("headline", 0), ("body", 0), ("body", 1), ("headline", 2), ("body", 2), ("writer", 0)}

@@ -143,10 +143,13 @@ def say(name: str, facts: list[tuple[str, str]], connectives: int, rng: Random) 
 KINDS = tuple(dict.fromkeys(CATEGORIES.values()))
 
 
-def expert(task: Source, second: bool, rng: Random) -> str:
-    """The first facts; or all others, with connectives."""
+def expert(task: Source, second: bool, rng: Random, beside: str = "") -> str:
+    """The first facts; or all others, or all that the text beside it does not tell, with connectives."""
     facts = list(task.facts)
-    return say(task.name, facts[HEADLINE:] if second else facts[:HEADLINE], 3 if second else 0, rng)
+    if not second:
+        return say(task.name, facts[:HEADLINE], 0, rng)
+    rest = [fact for fact in facts if fact not in told(beside, task).facts] if beside else facts[HEADLINE:]
+    return say(task.name, rest, 3, rng)
 
 
 def beginner(task: Source, second: bool, rng: Random) -> str:

@@ -15,7 +15,8 @@ one round both see both and write again; only what they write then counts) or al
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from random import Random
 from typing import Any, ClassVar, Literal, Self
 
@@ -29,7 +30,7 @@ from coterie.environments.writing.facts import Source
 from coterie.environments.writing.prose import Prose
 from coterie.environments.writing.published import as_published
 from coterie.environments.writing.texts import Texts, background
-from coterie.kernel.environment import Environment, Split
+from coterie.kernel.environment import Environment, Lesson, Split
 from coterie.kernel.scene import Prompt, Reply, Scene
 
 Protocol = Literal["together", "pipeline", "discussion", "alone"]
@@ -216,13 +217,29 @@ class Writing(Environment):
         return f"{TASKS[role]} {sight} {FORM}"
 
     def demonstrate(self, role: str, task: Source, prompt: Prompt, rng: Random) -> str:
-        """An expert's part: the first facts, or all others with connectives; with probability `naive` any facts."""
+        """An expert's part: the first facts, or all others with connectives; with probability `naive` any facts.
+
+        Who sees the first part as it will stand tells the facts that are not in it.
+        """
         if self.data:
             raise NotImplementedError("texts of data come without demonstrations")
-        hand = facts.beginner if rng.random() < self.naive else facts.expert
+        first, second = self.parts
+        _, _, heard = str(prompt).partition(f"\n{first} : ")
+        beside = "" if f"\n{second} : " in heard else heard
+        hand = facts.beginner if rng.random() < self.naive else partial(facts.expert, beside=beside)
         if role == WRITER:
             return f"{hand(task, False, rng)}\n{DIVIDER}\n{hand(task, True, rng)}"
-        return hand(task, role == self.parts[1], rng)
+        return hand(task, role == second, rng)
+
+    def lessons(self, task: Source, rng: Random) -> Iterator[Lesson]:
+        """Demonstrations of every protocol, whichever is played: one starter knows them all."""
+        first, second = self.parts
+        hand = rng.choice((facts.beginner, facts.expert))
+        draft = {role: Reply(role, hand(task, role == second, rng)) for role in self.parts}
+        heard = {first: draft[first]}
+        for role, seen in ((first, {}), (second, {}), (second, heard), (first, draft), (second, draft), (WRITER, {})):
+            prompt = self.told(role, task, seen)
+            yield Lesson(role, prompt, self.demonstrate(role, task, prompt, rng))
 
 
 def one_line(text: str) -> str:
