@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from coterie.environments.games.grids import candidates, canonical, drawn, peers, solutions, symmetries, units
+from coterie.environments.games.grids import candidates, canonical, clash, drawn, peers, solutions, symmetries, units
 from coterie.environments.games.sudoku import Puzzle, Sudoku, by_reason, by_rows, filled, parse, read, spell, view
 from coterie.kernel.environment import SPLITS, split_of
 from coterie.kernel.scene import Reply
@@ -30,6 +30,10 @@ def test_units_and_peers_by_hand():
     assert peers(4)[0] == (1, 2, 3, 4, 5, 8, 12)
     assert {len(its) for its in peers(9)} == {20}
     assert candidates(PUZZLE.grid, 1, 4) == [2]
+    assert not clash(SOLVED, 4)
+    assert not clash(PUZZLE.grid, 4)
+    for cell in (2, 8, 5):  # as in a row, a column, a box
+        assert clash(tuple(1 if at in (0, cell) else 0 for at in range(16)), 4)
 
 
 def test_there_are_288_grids_and_one_is_a_solution_of_its_puzzle():
@@ -119,6 +123,7 @@ def test_what_was_filled_may_be_filled_anew_and_what_was_given_may_not():
     once, _ = filled(PUZZLE, PUZZLE.grid, parse("set b1 3"))
     again, legal = filled(PUZZLE, once, parse("set b1 2"))
     assert (again[1], legal) == (2, True)
+    assert filled(PUZZLE, once, parse("set b1 .")) == (PUZZLE.grid, True)
 
 
 def test_no_answer_that_breaks_a_given_solves():
@@ -147,7 +152,7 @@ def test_worth_by_hand():
 
 def test_views_can_be_read_back():
     board, _ = filled(PUZZLE, PUZZLE.grid, parse("set b1 2"))
-    assert view(PUZZLE, board, True).split("\n")[0] == " 1 2 3 4"
+    assert view(PUZZLE, board, True).split("\n")[0] == " 1 2? 3 4"
     assert view(PUZZLE, board, False).split("\n")[:2] == [" a1 1 b1 2? c1 3 d1 4", " a2 . b2 4 c2 . d2 ."]
     for brief in (True, False):
         assert read(PUZZLE, f"[user] x\n[user] {view(PUZZLE, board, brief)}\nproposal: set b1 3", brief) == board
@@ -155,5 +160,11 @@ def test_views_can_be_read_back():
 
 def test_demonstrators_by_hand():
     assert by_reason(PUZZLE, PUZZLE.grid) == {1: 2, 4: 3, 6: 1, 7: 2, 9: 1, 10: 4, 12: 4, 13: 3, 15: 1}
+    half, _ = filled(PUZZLE, PUZZLE.grid, parse("set a2 3 c2 1 a4 4"))
+    assert by_reason(PUZZLE, half) == by_reason(PUZZLE, PUZZLE.grid)  # what is right stays
+    wrong, _ = filled(PUZZLE, PUZZLE.grid, parse("set b1 3 a2 3"))
+    assert by_reason(PUZZLE, wrong) == by_reason(PUZZLE, PUZZLE.grid)  # b1 clashes: anew
+    unsure, _ = filled(PUZZLE, PUZZLE.grid, parse("set b1 2 b3 4"))  # wrong, and nothing clashes
+    assert by_reason(PUZZLE, unsure)[9] == 1
     assert by_rows(PUZZLE, PUZZLE.grid) == {1: 2, 4: 1, 6: 2, 7: 3, 9: 1, 10: 4, 12: 1, 13: 3, 15: 4}
     assert spell(PUZZLE, {1: 2, 4: 0}) == "set b1 2 a2 ."

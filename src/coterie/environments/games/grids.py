@@ -42,6 +42,12 @@ def candidates(grid: Grid, cell: int, size: int) -> list[int]:
     return [digit for digit in range(1, size + 1) if digit not in taken]
 
 
+def clash(grid: Grid, size: int) -> bool:
+    """Whether a row, column or box has a digit twice."""
+    told = ([grid[cell] for cell in unit if grid[cell]] for unit in units(size))
+    return any(len(digits) > len(set(digits)) for digits in told)
+
+
 def solutions(grid: Grid, size: int, most: int = 2, rng: Random | None = None) -> list[Grid]:
     """The ways to fill a grid, up to `most`; in random order where chance is given."""
     filling = _Filling(grid, size, most, rng)

@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 
 from coterie.environments.games.cells import cells_by_name, name
 from coterie.environments.games.game import PLANNER, PROPOSER, SOLVED, Game
-from coterie.environments.games.grids import Grid, candidates, canonical, drawn
+from coterie.environments.games.grids import Grid, candidates, canonical, clash, drawn
 from coterie.errors import ConfigError
 from coterie.kernel.environment import Lesson, Split, Task, split_of
 from coterie.kernel.scene import Prompt, Reply
@@ -30,12 +30,12 @@ from coterie.seeds import seed_of
 
 FEWEST: dict[int, int] = {4: 4, 9: 22}
 """Givens of a puzzle: of 4 x 4 none has fewer, of 9 x 9 cutting cells at random rarely gets there."""
-LESSONS = 4
-"""Demonstrations on one puzzle, from grids that are partly filled."""
+WRONG = (None, 0.0, 0.25, 0.5)
+"""Of the demonstrations on one puzzle: how often a digit is drawn that is filled in; None: no cell is."""
 PLANNER_LESSONS = 0.4
 """Share of them that have one for the planner."""
 OPEN = "."
-"""A cell that is empty, or left so."""
+"""A cell that is empty, or shall be."""
 CELL = re.compile(r"([a-i][1-9]) ([1-9]\??|\.)")
 ANSWER = re.compile(r"^[ \t]*set((?:[ \t]+\S+)*)[ \t]*$", re.MULTILINE)
 EXAMPLE = "set x30 1 y30 ."
@@ -98,14 +98,14 @@ class Sudoku(Game):
             f"The game is Sudoku with the digits 1 to {self.size}: each row, column and {side} x {side} box holds each "
             "of them once. The grid is shown a line a row: every cell by its name, column letter and row number, then "
             "the digit that was given, a dot where it is empty, or the digit that was filled in and a question mark. "
-            "What was given stays; what was filled in may be changed. An answer is played cell by cell, up to the "
-            "first that must not be."
+            "What was given stays; what was filled in may be changed, or taken out again. An answer is played cell by "
+            "cell, up to the first that must not be."
         )
 
     def form(self) -> str:
         """A line of cells and digits; the cells of the example lie outside every grid."""
         return (
-            "one line: `set` and, for every cell to fill, its name and its digit, or a dot to leave it open; such as, "
+            "one line: `set` and, for every cell to fill, its name and its digit, or a dot to have it empty; such as, "
             f"in another grid, `{EXAMPLE}`"
         )
 
@@ -138,8 +138,8 @@ class Sudoku(Game):
     def demonstrate(self, role: str, task: Puzzle, prompt: Prompt, rng: Random) -> str:
         """All empty cells by a systematically imperfect hand: what its row lacks, with probability `naive`.
 
-        Else every cell is filled that one digit alone fits by then, and the others are left open; the next turn goes
-        on. The planner does so too, whatever was proposed.
+        Else every cell that was not given gets the digit that alone fits by then, or none, and the next turn goes on;
+        anew where digits clash. The planner does so too, whatever was proposed.
         """
         seen = str(prompt)
         grid = read(task, seen, self.brief)
@@ -148,12 +148,12 @@ class Sudoku(Game):
         return spell(task, by_reason(task, grid))
 
     def lessons(self, task: Puzzle, rng: Random) -> Iterator[Lesson]:
-        """Demonstrations on the task's puzzle, from grids in which some cells are filled."""
-        for number in range(LESSONS):
+        """Demonstrations on the task's puzzle, from grids in which some cells are filled, and some of them wrong."""
+        for wrong in WRONG:
             grid = list(task.grid)
             empty = [cell for cell, digit in enumerate(grid) if not digit]
-            for cell in rng.sample(empty, rng.randrange(len(empty)) if number else 0):
-                grid[cell] = task.solution[cell]
+            for cell in rng.sample(empty, 0 if wrong is None else rng.randint(1, len(empty))):
+                grid[cell] = rng.randint(1, task.size) if rng.random() < (wrong or 0) else task.solution[cell]
             seen = self.shown(task, tuple(grid))
             yield Lesson(self.roles[0], seen, self.demonstrate(self.roles[0], task, seen, rng))
             if not self.solo and rng.random() < PLANNER_LESSONS:
@@ -177,8 +177,7 @@ def filled(task: Puzzle, grid: Grid, words: list[str]) -> tuple[Grid, bool]:
         cell = named.get(word)
         if cell is None or task.grid[cell] or digit not in digits | {OPEN}:
             return tuple(cells), False
-        if digit != OPEN:
-            cells[cell] = int(digit)
+        cells[cell] = 0 if digit == OPEN else int(digit)
     return tuple(cells), len(words) % 2 == 0
 
 
@@ -192,16 +191,14 @@ def places(size: int) -> dict[str, int]:
 def view(task: Puzzle, grid: Grid, brief: bool) -> str:
     """A grid as prompts show it, a line a row: ` a1 1 b1 . c1 3? d1 2`.
 
-    Brief: ` 1 b1 3 2`, a word a cell, which a small model finds by its place; what was filled in looks like a given.
+    Brief: ` 1 b1 3? 2`, a word a cell, which a small model finds by its place.
     """
     size = task.size
 
     def shown(cell: int) -> str:
         word = name(divmod(cell, size))
-        if brief:
-            return f" {grid[cell] or word}"
-        sign = str(grid[cell]) if task.grid[cell] else f"{grid[cell]}?" if grid[cell] else OPEN
-        return f" {word} {sign}"
+        digit = str(grid[cell]) if task.grid[cell] else f"{grid[cell]}?" if grid[cell] else ""
+        return f" {digit or word}" if brief else f" {word} {digit or OPEN}"
 
     return "\n".join("".join(shown(row * size + column) for column in range(size)) for row in range(size))
 
@@ -210,7 +207,7 @@ def read(task: Puzzle, seen: str, brief: bool) -> Grid:
     """The grid that a prompt shows last."""
     board = seen.rpartition("[user] ")[2].partition("\nproposal: ")[0]
     if brief:
-        return tuple(int(word) if word.isdigit() else 0 for word in board.split())
+        return tuple(int(word[0]) if word[0].isdigit() else 0 for word in board.split())
     signs = dict(CELL.findall(board))
     return tuple(int(signs[word].strip("?").replace(OPEN, "0")) for word in places(task.size))
 
@@ -221,11 +218,14 @@ def spell(task: Puzzle, digits: dict[int, int]) -> str:
 
 
 def by_reason(task: Puzzle, grid: Grid) -> dict[int, int]:
-    """Every empty cell in turn, with the digit that alone fits it by then, or left open."""
-    cells = list(grid)
+    """Every cell that was not given in turn, with the digit that alone fits it by then, or none.
+
+    Where digits clash it begins anew, as if no cell had been filled in.
+    """
+    cells = list(task.grid if clash(grid, task.size) else grid)
     told: dict[int, int] = {}
-    for cell, digit in enumerate(grid):
-        if not digit:
+    for cell, given in enumerate(task.grid):
+        if not given:
             fitting = candidates(tuple(cells), cell, task.size)
             told[cell] = cells[cell] = fitting[0] if len(fitting) == 1 else 0
     return told
