@@ -39,21 +39,21 @@ def show_data(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="As environment.data: a file, hub:…, A -> B, a benchmark.")
     ],
-    functions: Annotated[
-        bool, typer.Option(help="Problems alone that ask for a function, as code_pair takes.")
-    ] = False,
-    solutions: Annotated[bool, typer.Option(help="Try each row's own solution on its tests.")] = True,
+    environment: Annotated[
+        str, typer.Option("--for", metavar="ENV", help="The environment that would play it.")
+    ] = "code",
     sets: Sets = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look at data: rows, splits, hashes, and what is left out and why: coterie data humaneval"""
+    """Look at data: rows, splits, hashes, and what is left out and why: coterie data gsm8k --for maths"""
     from coterie.config.resolve import load_environment
-    from coterie.environments.coding.problems.base import ProgrammingTask
+    from coterie.environments.published.plays import PlaysData
+    from coterie.errors import ConfigError
 
-    tables = {"name": "code_pair" if functions else "code", "data": name, "check_solutions": solutions}
-    world = load_environment({"environment": tables}, sets or ())
-    assert isinstance(world, ProgrammingTask)
-    data = world.problems()
+    world = load_environment({"environment": {"name": environment, "data": name}}, sets or ())
+    if not isinstance(world, PlaysData):
+        raise ConfigError(f"{environment} reads no data sets; `coterie check {environment}` says what it plays")
+    data = world.rows()
     say(json.dumps(data.summary()) if as_json else data.page())
 
 

@@ -12,13 +12,14 @@ from coterie import load_config
 from coterie.environments.coding.code import Code
 from coterie.environments.coding.code_pair import CodePair
 from coterie.environments.coding.problems import golds
-from coterie.environments.coding.problems.data import BENCHMARKS, Data, held_out, load, problems, shared
+from coterie.environments.coding.problems.data import BENCHMARKS, Problems
 from coterie.environments.published import data as rows_of
 from coterie.environments.published.sources import Source, source_of
 from coterie.errors import ConfigError
 from coterie.models import hub
 from coterie.sandbox import Box
 from coterie.sandbox.backends import missing
+from tests.environments.coding.rows import load, problems
 from tests.environments.coding.test_problems import HUMANEVAL, MBPP, OWN, written
 from tests.test_cli import call
 
@@ -67,9 +68,9 @@ def test_humaneval_as_a_user_would_all_official_rows_are_tests_and_none_is_train
     code, out, err = call("train", "code_pair", "--dry-run", "--set", setting)
     assert (code, "test 164 (" in out) == (0, True), err
     env = CodePair(data=setting.removeprefix("environment.data="))
-    found = env.problems()
+    found = env.rows()
     assert [problem.text for problem in found.splits["test"]] == [row["prompt"] for row in rows]
-    assert shared(found.splits["test"], [*found.splits["train"], *found.splits["validation"]]) == 0
+    assert rows_of.shared(found.splits["test"], [*found.splits["train"], *found.splits["validation"]], Problems()) == 0
     assert found.left == [(f"environment.data: {train}, row 41", found.left[0][1])]
     assert not any(found.lost.values()), "every one of the 164 official solutions passes its own tests"
 
@@ -382,7 +383,7 @@ def test_a_row_that_needs_a_package_is_passed_over_where_none_is_named(tmp_path)
 def test_data_is_shown_with_rows_splits_hashes_and_reasons(tmp_path):
     train = written(tmp_path / "a.jsonl", *map(own, range(9)), own(30, tests=[]), own(40))
     test = written(tmp_path / "b.jsonl", own(40), own(41))
-    code, said, _ = call("data", f"{train} -> {test}", "--no-solutions")
+    code, said, _ = call("data", f"{train} -> {test}", "--set", "environment.check_solutions=false")
     assert code == 0
     found = load(f"{train} -> {test}")
     assert f"11 rows   {train}" in said
@@ -391,7 +392,19 @@ def test_data_is_shown_with_rows_splits_hashes_and_reasons(tmp_path):
         assert found.digest(split) in said
     assert f"1 passed over with no hidden test; such as {train}, row 10" in said
     assert f"1 left out    as a test row; such as {train}, row 11" in said
-    assert json.loads(call("data", f"{train} -> {test}", "--no-solutions", "--json")[1]) == found.summary()
+    untried = ("--set", "environment.check_solutions=false", "--json")
+    assert json.loads(call("data", f"{train} -> {test}", *untried)[1]) == found.summary()
+
+
+def test_data_is_shown_as_another_environment_reads_it(tmp_path):
+    rows = written(
+        tmp_path / "rows.jsonl", *({"question": f"What is {n} + {n}?", "answer": f"{2 * n}"} for n in range(9))
+    )
+    assert f"9 rows   {rows}" in call("data", rows, "--for", "maths")[1]
+    code, _, err = call("data", rows, "--for", "tally")
+    assert (code, "environment.data" in err) == (2, True)
+    code, _, err = call("data", rows)
+    assert (code, "its columns are answer, question; wanted are" in err) == (2, True)
 
 
 def test_data_is_shown_as_it_is_under_other_settings(tmp_path):
@@ -439,7 +452,7 @@ def test_a_run_rests_on_the_rows_of_both_sources(tmp_path):
     ],
 )  # fmt: skip
 def test_what_of_data_is_tested_on(data, tested):
-    assert held_out(data) == tested
+    assert rows_of.held_out(data, BENCHMARKS) == tested
 
 
 def test_other_data_is_tested_on_whole_and_what_was_trained_on_is_told(tmp_path):
@@ -466,7 +479,7 @@ def test_an_environment_without_data_of_others_says_so():
 def test_a_row_whose_split_is_for_nothing_here_is_not_used(shelf):
     """MBPP's ten rows for prompts."""
     shelf("x/set", train=[mbpp(at) for at in range(30)], test=[mbpp(50)], prompt=[mbpp(70), mbpp(71)])
-    found: Data = load("hub:x/set")
+    found = load("hub:x/set")
     assert not {"70", "71"} & {problem.id.split("-")[1] for one in found.splits.values() for problem in one}
 
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from coterie.environments.coding.code_pair import CodePair
-from coterie.environments.coding.problems import Problem, data, verdict_of, whole
+from coterie.environments.coding.problems import Problem, verdict_of, whole
 from coterie.environments.coding.problems.mutate import mutations
 from coterie.kernel.environment import SPLITS
 from coterie.sandbox import Box, judged
 from coterie.sandbox.backends import missing
+from tests.environments.coding import rows
 from tests.environments.coding.test_code_pair import play
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "humaneval.jsonl"
@@ -29,7 +30,7 @@ UNUSED = "def aux(x):\n    return x"
 
 @pytest.fixture(scope="module")
 def problems() -> list[Problem]:
-    return [problem for split in SPLITS for problem in data.problems(str(DATA), split)]
+    return [problem for split in SPLITS for problem in rows.problems(str(DATA), split)]
 
 
 def passes(problem: Problem, program: str, time_s: float = 4.0) -> bool:
@@ -65,5 +66,5 @@ def test_as_mains_with_an_unused_aux_they_earn_two_and_a_half(problems):
 
 
 def test_splits_share_no_problem(problems):
-    splits = [{(one.name, one.text) for one in data.problems(str(DATA), split)} for split in SPLITS]
+    splits = [{(one.name, one.text) for one in rows.problems(str(DATA), split)} for split in SPLITS]
     assert sum(map(len, splits)) == len(set().union(*splits)) == 164

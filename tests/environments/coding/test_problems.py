@@ -21,7 +21,6 @@ from coterie.config.resolve import load_config
 from coterie.environments.coding.code import Code
 from coterie.environments.coding.code_pair import CodePair
 from coterie.environments.coding.problems import Problem, embedded, formats, program_of, right
-from coterie.environments.coding.problems import data as published
 from coterie.environments.coding.problems.mutate import mutations
 from coterie.environments.published import sources
 from coterie.errors import ConfigError
@@ -29,6 +28,7 @@ from coterie.kernel.environment import SPLITS
 from coterie.kernel.scene import Reply
 from coterie.sandbox.plain import NotPlain, decode, encode
 from coterie.sandbox.values import is_plain, same
+from tests.environments.coding.rows import load, problems
 
 # embedded ---------------------------------------------------------------------------------------
 
@@ -211,7 +211,7 @@ def written(path, *rows, encoding="utf-8") -> str:
 
 
 def only(data: str) -> Problem:
-    (problem,) = (one for split in SPLITS for one in published.problems(data, split))
+    (problem,) = (one for split in SPLITS for one in problems(data, split))
     return problem
 
 
@@ -272,7 +272,7 @@ def test_live_code_bench_is_unpacked_without_running_anything(tmp_path, capsys):
 
     packed = base64.b64encode(zlib.compress(pickle.dumps(Evil()))).decode()
     with pytest.raises(ConfigError, match=r"row 1: not a problem: .*the packed tests are no text"):
-        published.problems(written(tmp_path / "b.jsonl", LIVE | {"private_test_cases": packed}), "train")
+        problems(written(tmp_path / "b.jsonl", LIVE | {"private_test_cases": packed}), "train")
     assert "owned" not in capsys.readouterr().out
 
 
@@ -284,7 +284,7 @@ def test_live_code_bench_is_unpacked_without_running_anything(tmp_path, capsys):
 def test_tests_that_are_packed_in_an_odd_way_are_no_problem_of_the_row_alone(packed, tmp_path):
     odd = LIVE | {"private_test_cases": base64.b64encode(packed).decode()}
     data = written(tmp_path / "a.jsonl", *(LIVE | {"question_content": f"Add {at}."} for at in range(9)), odd)
-    ((_, reason),) = published.load(data).lost[data]
+    ((_, reason),) = load(data).lost[data]
     assert reason.startswith("with not a problem: ")
 
 
@@ -297,9 +297,9 @@ def test_rows_that_nest_or_repeat_cost_what_they_say(tmp_path):
     prompt = HUMANEVAL | {"prompt": "-" * 20_000, "text": "x", "tests": []}
     rows = [OWN | {"text": f"Double {at}."} for at in range(20)]
     data = written(tmp_path / "rows.jsonl", *rows, deep, long, marks)
-    assert sum(len(one) for one in published.load(data).splits.values()) == 23
+    assert sum(len(one) for one in load(data).splits.values()) == 23
     with pytest.raises(ConfigError, match="row 1: not a problem: "):
-        published.load(written(tmp_path / "prompt.jsonl", prompt))
+        load(written(tmp_path / "prompt.jsonl", prompt))
 
 
 def test_public_tests_are_not_scored(tmp_path):
@@ -316,20 +316,18 @@ def test_parquet_reads_as_jsonl_does(tmp_path):
     rows = [HUMANEVAL, HUMANEVAL | {"entry_point": "g", "prompt": HUMANEVAL["prompt"].replace("def f", "def g")}]
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
     for split in SPLITS:
-        assert published.problems(str(tmp_path / "rows.parquet"), split) == published.problems(written(tmp_path / "rows.jsonl", *rows), split)  # fmt: skip
+        assert problems(str(tmp_path / "rows.parquet"), split) == problems(written(tmp_path / "rows.jsonl", *rows), split)  # fmt: skip
 
 
 def test_splits_are_by_content_and_cover_everything(tmp_path):
     rows = [OWN | {"text": f"Problem {number}."} for number in range(200)]
     data = written(tmp_path / "a.jsonl", *rows)
     again = written(tmp_path / "b.jsonl", *reversed(rows))
-    sizes = {split: len(published.problems(data, split)) for split in SPLITS}
+    sizes = {split: len(problems(data, split)) for split in SPLITS}
     assert sum(sizes.values()) == 200
     assert all(sizes.values())
     for split in SPLITS:
-        assert {one.text for one in published.problems(data, split)} == {
-            one.text for one in published.problems(again, split)
-        }
+        assert {one.text for one in problems(data, split)} == {one.text for one in problems(again, split)}
 
 
 @pytest.mark.parametrize(
@@ -371,7 +369,7 @@ def test_a_bad_file_is_one_line_that_names_file_and_row(rows, message, tmp_path)
 def test_one_enormous_line_is_not_read_to_its_end(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "LONGEST_LINE", 1000)
     with pytest.raises(ConfigError, match="row 2: longer than"):
-        published.problems(written(tmp_path / "rows.jsonl", OWN, OWN | {"text": "x" * 2000}), "train")
+        problems(written(tmp_path / "rows.jsonl", OWN, OWN | {"text": "x" * 2000}), "train")
 
 
 @pytest.mark.parametrize("name", ["missing.jsonl", "missing.parquet", "folder.jsonl", "pipe.jsonl", "pipe.parquet"])
@@ -380,7 +378,7 @@ def test_a_file_that_cannot_be_read_is_one_line(name, tmp_path):
     for pipe in ("pipe.jsonl", "pipe.parquet"):
         os.mkfifo(tmp_path / pipe)
     with pytest.raises(ConfigError, match="cannot be read"):
-        published.problems(str(tmp_path / name), "train")
+        problems(str(tmp_path / name), "train")
 
 
 def test_a_small_file_says_that_a_split_is_too_small(tmp_path):
@@ -433,7 +431,7 @@ def test_rows_that_cannot_be_scored_are_passed_over_and_counted(tmp_path):
     rows = [OWN | {"text": f"Problem {number}."} for number in range(60)]
     bad = [OWN | {"tests": []}, OWN | {"text": 3}, OWN | {"tests": []}]
     data = written(tmp_path / "rows.jsonl", *rows[:9], *bad, *rows[9:])
-    assert sum(len(published.problems(data, split)) for split in SPLITS) == 60
+    assert sum(len(problems(data, split)) for split in SPLITS) == 60
     told = f"environment.data: {data}: 3 of 63 rows are passed over: 2 with no hidden test, 1 with not a problem"
     assert Code(data=data).remarks()[1:] == (told,)
     assert Code().remarks() == ()
@@ -447,13 +445,13 @@ def test_data_of_which_much_cannot_be_scored_is_refused(tmp_path):
     with pytest.raises(
         ConfigError, match=r"row 7: no hidden test; 2 of 8 rows cannot be scored \(2 with no hidden test"
     ):
-        published.problems(data, "train")
+        problems(data, "train")
 
 
 def test_sizes_default_to_what_there_is_and_it_is_said(tmp_path):
     rows = [OWN | {"text": f"Problem {number}."} for number in range(200)]
     data = written(tmp_path / "rows.jsonl", *rows)
-    count = len(published.problems(data, "validation"))
+    count = len(problems(data, "validation"))
     sets = [f"environment.data={data}", "policies.p.model=x", "team.coder=p", "team.tester=p"]
     config = load_config("code", sets)
     assert config.train.eval_tasks == count
@@ -480,7 +478,7 @@ def test_packed_tests_that_inflate_without_end_are_not_read(tmp_path):
     """Half a megabyte of these would be 512 of memory."""
     packed = base64.b64encode(zlib.compress(bytes(formats.LONGEST_TESTS + 1))).decode()
     with pytest.raises(ConfigError, match="row 1: not a problem: ValueError: the packed tests are more than 64 MiB"):
-        published.problems(written(tmp_path / "rows.jsonl", LIVE | {"private_test_cases": packed}), "train")
+        problems(written(tmp_path / "rows.jsonl", LIVE | {"private_test_cases": packed}), "train")
 
 
 def test_a_file_may_be_one_array(tmp_path):
@@ -488,13 +486,13 @@ def test_a_file_may_be_one_array(tmp_path):
     (tmp_path / "rows.json").write_text(json.dumps(rows, indent=1))
     for split in SPLITS:
         array, lines = str(tmp_path / "rows.json"), written(tmp_path / "rows.jsonl", *rows)
-        assert published.problems(array, split) == published.problems(lines, split)
+        assert problems(array, split) == problems(lines, split)
     (tmp_path / "bad.json").write_text("[1]")
     with pytest.raises(ConfigError, match=r"bad.json, row 1: a row is an object, not int"):
-        published.problems(str(tmp_path / "bad.json"), "train")
+        problems(str(tmp_path / "bad.json"), "train")
     (tmp_path / "cut.json").write_text('[{"text": ')
     with pytest.raises(ConfigError, match=r"cut.json is not JSON in UTF-8"):
-        published.problems(str(tmp_path / "cut.json"), "train")
+        problems(str(tmp_path / "cut.json"), "train")
 
 
 def test_taco_reads_as_apps_does(tmp_path):
@@ -502,15 +500,15 @@ def test_taco_reads_as_apps_does(tmp_path):
         "tags": "[]",
         "time_limit": "1 seconds",
     }
-    (apps,) = [one for split in SPLITS for one in published.problems(written(tmp_path / "a.jsonl", APPS), split)]
-    (found,) = [one for split in SPLITS for one in published.problems(written(tmp_path / "t.jsonl", taco), split)]
+    (apps,) = [one for split in SPLITS for one in problems(written(tmp_path / "a.jsonl", APPS), split)]
+    (found,) = [one for split in SPLITS for one in problems(written(tmp_path / "t.jsonl", taco), split)]
     assert (found.text, found.cases, found.solution) == (apps.text, apps.cases, apps.solution)
 
 
 def test_a_list_of_one_may_be_the_value_or_hold_it(tmp_path):
     """APPS does not say which; its own checker takes either."""
     row = APPS | {"input_output": json.dumps({"fn_name": "f", "inputs": [[1]], "outputs": [[5]]})}
-    (problem,) = [one for split in SPLITS for one in published.problems(written(tmp_path / "a.jsonl", row), split)]
+    (problem,) = [one for split in SPLITS for one in problems(written(tmp_path / "a.jsonl", row), split)]
     answers = [
         right(problem.name, problem.cases[0][1], {"status": "ok", "value": value}) for value in ([5], 5, [[5]], [6])
     ]

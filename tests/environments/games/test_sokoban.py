@@ -1,5 +1,6 @@
 """sokoban: levels, the search, what a position is worth, and the caps that keep junk from solving it."""
 
+from collections import Counter
 from pathlib import Path
 from random import Random
 
@@ -29,6 +30,7 @@ from coterie.environments.games.sokoban import (
     walk,
     worth,
 )
+from coterie.errors import ConfigError
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import SPLITS, split_of
 from coterie.kernel.episode import Rewarded
@@ -75,6 +77,54 @@ def test_every_boxoban_level_is_read_and_solved():
         solved += path is not None and second_simulator(text, path)
     assert solved >= 950
     assert len({canonical(text) for text in levels[:200]}) == 200
+
+
+@pytest.mark.skipif(not BOXOBAN.exists(), reason="no shared data")
+def test_boxoban_is_a_data_set_of_three_splits():
+    world = Sokoban(data=str(BOXOBAN))
+    sizes = {split: world.count(split) or 0 for split in SPLITS}
+    assert sum(sizes.values()) + len(world.rows().left) == 1000
+    assert sizes["train"] > 700
+    names = {canonical(world.task(split, index).picture) for split in SPLITS for index in range(sizes[split])}
+    assert len(names) == sum(sizes.values())
+    assert "1000 rows" in world.rows().page()
+    other, told = Sokoban().tested_on(str(BOXOBAN))
+    assert other.count("test") == 1000 - len(world.rows().left)
+    assert not any("trained on" in line for line in told)
+
+
+def test_levels_of_a_file_are_played_and_those_that_nobody_can_solve_are_not(tmp_path):
+    file = tmp_path / "levels.txt"
+    turned = "\n".join(line[::-1] for line in LEVEL.split("\n"))
+    bad = (CORNER, LEVEL.replace("$", " ").replace(".", "*"), "#####\n#@$ #\n#####")
+    drawn = [Sokoban().task("train", index).picture for index in range(20)]
+    file.write_text("; title\n" + "\n\n".join((LEVEL, turned, *drawn, *bad)) + "\n")
+    world = Sokoban(data=str(file))
+    reasons = Counter(reason for _, reason in world.rows().lost[str(file)])
+    assert reasons == {
+        "with every box on a goal": 1, "with a box that is lost": 1,
+        "with not a problem: it has 1 boxes and 0 goals; as many of each, 1 to 8": 1,
+    }  # fmt: skip
+    kept = [one for its in world.rows().splits.values() for one in its]
+    assert len(kept) == 1 + len(set(map(canonical, drawn)))  # a mirror image is the same level
+    level = next(one for one in kept if one.picture == LEVEL)
+    assert world.move(level, world.begin(level), says("go b3 c3 d3"))[0].boxes == board(LEVEL).goals
+    assert world.inert().keys() >= {"size", "boxes", "walls", "min_pushes"}
+    assert world.recommended() == {}
+
+
+@pytest.mark.parametrize(
+    ("content", "wrong"),
+    [
+        (b"#" * 70_000, "row 1: longer than"),
+        (b"######\n\xff", "not UTF-8"),
+        (b"\n;\n", "has no rows"),
+    ],
+)
+def test_files_of_levels_that_cannot_be_read(tmp_path, content, wrong):
+    (tmp_path / "levels.txt").write_bytes(content)
+    with pytest.raises(ConfigError, match=wrong):
+        Sokoban(data=str(tmp_path / "levels.txt")).rows()
 
 
 def test_a_level_by_hand():

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -25,9 +24,11 @@ from coterie.environments.games import boxes as search_of
 from coterie.environments.games.boxes import MOST_BOXES, Board, Position, board, canonical, picture, search, step
 from coterie.environments.games.cells import MOST, Cell, cells_by_name, drawn, name, parse_route, spell, straight
 from coterie.environments.games.game import PLANNER, PROPOSER, SOLVED, quote
+from coterie.environments.games.levels import Level, Levels
 from coterie.environments.games.walks import Walk
+from coterie.environments.published.plays import PlaysData
 from coterie.errors import ConfigError
-from coterie.kernel.environment import Lesson, Split, Task, split_of
+from coterie.kernel.environment import Lesson, Split, split_of
 from coterie.kernel.scene import Prompt, Reply
 from coterie.seeds import seed_of
 
@@ -42,19 +43,15 @@ PLANNER_LESSONS = 0.25
 DEADLOCK, TOO_LONG = "deadlock", "too many moves"
 
 
-@dataclass(frozen=True, slots=True)
-class Level(Task):
-    """A level. picture: as its players write it."""
-
-    picture: str = ""
-
-
-class Sokoban(Walk):
+class Sokoban(PlaysData, Walk):
     """Two roles push boxes onto goals: one proposes a walk, one decides."""
 
     starter: ClassVar[str] = "starter-sokoban"
     minutes: ClassVar = {"steps": 100, "tasks_per_step": 56}
 
+    data: str = ""
+    """Levels: a .txt file as Boxoban's are, rows of a file or of the hub whose column is `level`, or TRAIN -> TEST of
+    two; none: levels that are drawn."""
     size: int = Field(default=6, ge=5, le=MOST)
     """Rows and columns of a drawn level, its border of walls included."""
     boxes: int = Field(default=1, ge=1, le=MOST_BOXES)
@@ -68,7 +65,20 @@ class Sokoban(Walk):
     naive: float = Field(default=0.6, ge=0, le=1)
     """How often a demonstration walks straight at the box and on, whatever comes of it."""
 
-    def task(self, split: Split, index: int) -> Level:
+    def inert(self) -> dict[str, str]:
+        """Of what is drawn, with data nothing is."""
+        drawn = ("size", "boxes", "walls", "min_pushes") if self.data else ()
+        return super().inert() | dict.fromkeys(drawn, "data holds the levels")
+
+    def recommended(self) -> dict[str, dict[str, Any]]:
+        """For levels that are drawn, which the starter knows."""
+        return {} if self.data else super().recommended()
+
+    def reader(self) -> Levels:
+        """Levels."""
+        return Levels()
+
+    def drawn(self, split: Split, index: int) -> Level:
         """The level at a place of a split, drawn until its content falls in that split."""
         rng = Random(seed_of("sokoban", self.size, self.boxes, self.walls, self.min_pushes, split, index))
         for _ in range(20_000):

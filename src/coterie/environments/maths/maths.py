@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from random import Random
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -30,10 +30,9 @@ from coterie.environments.maths import procedural
 from coterie.environments.maths.calculator import calculate
 from coterie.environments.maths.equal import alike, boxed, same
 from coterie.environments.maths.procedural import Question, mistaken, steps
-from coterie.environments.maths.questions import BENCHMARKS, Questions
+from coterie.environments.maths.questions import Questions
 from coterie.environments.programs import RunsPrograms
-from coterie.environments.published import data as published
-from coterie.environments.published.data import Data
+from coterie.environments.published.plays import PlaysData
 from coterie.environments.talk import Talk
 from coterie.kernel.environment import Lesson, Split
 from coterie.kernel.scene import Prompt, Reply, Scene
@@ -68,7 +67,7 @@ TEAM = (
 )
 
 
-class Maths(RunsPrograms):
+class Maths(PlaysData, RunsPrograms):
     """Reasoners and tool users solve problems, and go on until they agree."""
 
     team_reward_range: ClassVar = (0.0, 1.0)
@@ -139,35 +138,13 @@ class Maths(RunsPrograms):
         """Whether somebody writes programs."""
         return self.tools > 0 and self.tool == "python"
 
-    def questions(self) -> Data[Question]:
-        """What `data` stands for. Raises ConfigError: it cannot be read or compared."""
-        return published.load(self.data, Questions())
+    def reader(self) -> Questions:
+        """Questions with an answer."""
+        return Questions()
 
-    def remarks(self) -> tuple[str, ...]:
-        """What the data holds, which rows are passed over, and where nothing keeps programs apart."""
-        return (*(self.questions().remarks() if self.data else ()), *super().remarks())
-
-    def content(self) -> str:
-        """The digests of the data's splits, wherever its rows come from."""
-        data = self.questions() if self.data else None
-        return " ".join(map(data.digest, data.splits)) if data else ""
-
-    def tested_on(self, data: str) -> tuple[Self, tuple[str, ...]]:
-        """The same with the test questions of other data.
-
-        Raises:
-            ConfigError: it cannot be read or compared.
-        """
-        other = self.model_copy(update={"data": published.held_out(data, BENCHMARKS)})
-        return other, (*other.remarks(), *published.known(other.questions(), self.questions() if self.data else None))
-
-    def task(self, split: Split, index: int) -> Question:
+    def drawn(self, split: Split, index: int) -> Question:
         """The problem at a place of a split."""
-        return self.questions().splits[split][index] if self.data else procedural.question(split, index, self.kinds)
-
-    def count(self, split: Split) -> int | None:
-        """How many questions a split of the data holds; problems are drawn for ever."""
-        return len(self.questions().splits[split]) if self.data else None
+        return procedural.question(split, index, self.kinds)
 
     async def play(self, task: Question, scene: Scene) -> None:
         """Turns until all answers agree."""

@@ -1,6 +1,7 @@
 """Where rows come from: a file, or a data set of the Hugging Face hub.
 
     problems.jsonl                                  a row a line; or .json, one array; or .parquet
+    levels.txt                                      blocks of lines, parted by blank ones or by `;` and a name
     hub:google-research-datasets/mbpp               all its splits
     hub:codeparrot/apps@refs/pr/5#all/train         owner/name, @revision, #config/split; all but the name may be left
 
@@ -22,6 +23,8 @@ from coterie.models import hub
 Row = Mapping[str, Any]
 LONGEST_LINE = 32 << 20
 """Bytes of a row."""
+LONGEST_BLOCK = 1 << 16
+"""Characters of a block."""
 LONGEST_ARRAY = 1 << 30
 """Bytes of a file that is one JSON array."""
 HUB = re.compile(
@@ -33,6 +36,9 @@ SCRIPTS = {
     "livecodebench/code_generation_lite": "hub:lighteval/code_generation_lite#v6/test",
 }
 """Sets that are scripts, which `datasets` runs no more, and where their rows lie instead."""
+BLOCK = "level"
+"""The column that a block of a .txt file is."""
+FILES = (".jsonl", ".json", ".parquet", ".txt")
 ROWS_AT_ONCE = 64
 """Of a parquet file."""
 MANY = {"lighteval/code_generation_lite": "#v6/test: one window of 175 problems; #release_v6/test: all 1,055, 4.3 GB"}
@@ -60,8 +66,8 @@ class Source:
         else:
             if Path(self.text).exists() and not Path(self.text).is_file():  # reading a pipe would wait forever
                 raise ConfigError(f"environment.data: {self.text} cannot be read: it is no ordinary file")
-            rows = _parquet(self.text) if self.text.endswith(".parquet") else _lines(self.text)
-            yield from (("", number, row) for number, row in rows)
+            read = {".parquet": _parquet, ".txt": _blocks}.get(Path(self.text).suffix, _lines)
+            yield from (("", number, row) for number, row in read(self.text))
 
     def place(self, split: str, number: int) -> str:
         """A row in words."""
@@ -76,15 +82,39 @@ def source_of(text: str) -> Source:
     """
     if "://" in text:
         raise ConfigError(f"environment.data: '{text}' is an address; download it first, and name the file")
-    if text.endswith((".jsonl", ".json", ".parquet")) and not text.startswith("hub:"):
+    if text.endswith(FILES) and not text.startswith("hub:"):
         return Source(str(Path(text).expanduser()))
     if match := HUB.fullmatch(text):
         return Source(text, **{key: value or "" for key, value in match.groupdict().items()})
     hint = f"; for a set of the hub write hub:{text}" if BARE.fullmatch(text) else ""
     raise ConfigError(
-        f"environment.data: '{text}' is no .jsonl, .json or .parquet file, and no hub:owner/name@revision#config/split"
-        f"{hint}"
+        f"environment.data: '{text}' is no {', '.join(FILES[:-1])} or {FILES[-1]} file, and no "
+        f"hub:owner/name@revision#config/split{hint}"
     )
+
+
+def _blocks(data: str) -> Iterator[tuple[int, Row]]:
+    """The blocks of a text file."""
+    number, block = 0, ""
+    try:
+        with Path(data).open(encoding="utf-8") as file:
+            while line := file.readline(LONGEST_BLOCK):
+                if line.strip() and not line.startswith(";"):
+                    block += line
+                    if len(block) > LONGEST_BLOCK:
+                        raise ConfigError(
+                            f"environment.data: {data}, row {number + 1}: longer than {LONGEST_BLOCK} signs"
+                        )
+                elif block:
+                    number += 1
+                    yield number, {BLOCK: block.rstrip()}
+                    block = ""
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"environment.data: {data}, after row {number}: not UTF-8") from error
+    except OSError as error:
+        raise ConfigError(f"environment.data: {data} cannot be read: {error.strerror}") from error
+    if block:
+        yield number + 1, {BLOCK: block.rstrip()}
 
 
 def _lines(data: str) -> Iterator[tuple[int, Row]]:

@@ -18,19 +18,18 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 from random import Random
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from coterie.environments.published import data as published_data
-from coterie.environments.published.data import Data
+from coterie.environments.published.plays import PlaysData
 from coterie.environments.talk import Talk
 from coterie.environments.writing import facts
 from coterie.environments.writing.facts import Source
 from coterie.environments.writing.prose import Prose
 from coterie.environments.writing.published import as_published
 from coterie.environments.writing.texts import Texts, background
-from coterie.kernel.environment import Environment, Lesson, Split
+from coterie.kernel.environment import Lesson, Split
 from coterie.kernel.scene import Prompt, Reply, Scene
 
 Protocol = Literal["together", "pipeline", "discussion", "alone"]
@@ -55,7 +54,7 @@ TASKS = {
 FORM = "Answer with the text alone, in plain sentences that say what the source says, in other words."
 
 
-class Writing(Environment):
+class Writing(PlaysData):
     """Two roles write parts of one text at once."""
 
     team_reward_range: ClassVar = (0.0, 3.0)
@@ -106,9 +105,13 @@ class Writing(Environment):
             "train": {"steps": 80, "tasks_per_step": 24, "mute_every": 0},
         }
 
-    def texts(self) -> Data[Source]:
-        """What `data` stands for. Raises ConfigError: it cannot be read."""
-        return published_data.load(self.data, Texts())
+    def reader(self) -> Texts:
+        """Texts to write about."""
+        return Texts()
+
+    def drawn(self, split: Split, index: int) -> Source:
+        """The source at a place of a split."""
+        return facts.source(split, index)
 
     def ready(self) -> None:
         """Raises ConfigError: the data cannot be read."""
@@ -120,28 +123,7 @@ class Writing(Environment):
         farmed = (
             "environment.measure = 'published': its best pay is for texts that have nothing to do with their source"
         )
-        return (
-            *(self.texts().remarks() if self.data else ()),
-            *([farmed] if self.measure == "published" else []),
-        )
-
-    def content(self) -> str:
-        """The digests of the data's splits, wherever its rows come from."""
-        data = self.texts() if self.data else None
-        return " ".join(map(data.digest, data.splits)) if data else ""
-
-    def tested_on(self, data: str) -> tuple[Self, tuple[str, ...]]:
-        """The same with the test texts of other data. Raises ConfigError: it cannot be read."""
-        other = self.model_copy(update={"data": published_data.held_out(data, Texts.benchmarks)})
-        return other, (*other.remarks(), *published_data.known(other.texts(), self.texts() if self.data else None))
-
-    def task(self, split: Split, index: int) -> Source:
-        """The source at a place of a split."""
-        return self.texts().splits[split][index] if self.data else facts.source(split, index)
-
-    def count(self, split: Split) -> int | None:
-        """How many texts a split of the data holds; embedded ones are drawn for ever."""
-        return len(self.texts().splits[split]) if self.data else None
+        return (*super().remarks(), *([farmed] if self.measure == "published" else []))
 
     async def play(self, task: Source, scene: Scene) -> None:
         """One text, in one round or two."""

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from pydantic import Field
 
 from coterie.environments.coding.problems import LONGEST_SHOWN, Problem, embedded
-from coterie.environments.coding.problems import data as published
+from coterie.environments.coding.problems.data import Problems
 from coterie.environments.programs import RunsPrograms
-from coterie.environments.published.data import known
+from coterie.environments.published.plays import PlaysData
 from coterie.kernel.environment import Split
 from coterie.kernel.scene import Message
 from coterie.sandbox import Box
 
 
-class ProgrammingTask(RunsPrograms):
+class ProgrammingTask(PlaysData, RunsPrograms):
     """Problems and a sandbox."""
 
     starter: ClassVar[str] = "starter-code"
@@ -43,52 +43,21 @@ class ProgrammingTask(RunsPrograms):
         limits = self.model_dump(include={"time_s", "total_s", "memory_mb", "stdin_kb", "output_kb"})
         return Box(self.sandbox, libraries=self.libraries, **limits)
 
-    def remarks(self) -> tuple[str, ...]:
-        """What the data holds, which rows are passed over, and where nothing keeps programs apart."""
-        return (*(self.problems().remarks() if self.data else ()), *super().remarks())
+    def reader(self) -> Problems:
+        """Programming problems."""
+        return Problems(self.functions, self.libraries, self.limits() if self.check_solutions else None)
 
-    def content(self) -> str:
-        """The digests of the data's splits, wherever its rows come from."""
-        data = self.problems() if self.data else None
-        return " ".join(map(data.digest, data.splits)) if data else ""
+    def drawn(self, split: Split, index: int) -> Problem:
+        """The embedded problem at a place of a split."""
+        return embedded.problem(split, index)
 
-    def problems(self) -> published.Data:
-        """What `data` stands for.
-
-        Raises:
-            ConfigError: it cannot be read or scored.
-        """
-        return published.load(
-            self.data,
-            functions=self.functions,
-            libraries=self.libraries,
-            box=self.limits() if self.check_solutions else None,
-        )
-
-    def tested_on(self, data: str) -> tuple[Self, tuple[str, ...]]:
-        """The same with the test problems of other data: all of a single source, those behind an arrow, a benchmark's.
-
-        Raises:
-            ConfigError: it cannot be read or scored.
-        """
-        other = self.model_copy(update={"data": published.held_out(data)})
-        return other, (*other.remarks(), *known(other.problems(), self.problems() if self.data else None))
+    def count(self, split: Split) -> int | None:
+        """How many problems a split holds; embedded ones to train on are unlimited."""
+        return super().count(split) if self.data or split == "train" else len(embedded.chains(split))
 
     def inert(self) -> dict[str, str]:
         """Embedded problems come with solutions that are right."""
         return {} if self.data else {"check_solutions": "embedded problems are right"}
-
-    def task(self, split: Split, index: int) -> Problem:
-        """The problem at a place of a split."""
-        if not self.data:
-            return embedded.problem(split, index)
-        return self.problems().splits[split][index]
-
-    def count(self, split: Split) -> int | None:
-        """How many problems a split of the data holds; embedded ones to train on are unlimited."""
-        if self.data:
-            return len(self.problems().splits[split])
-        return None if split == "train" else len(embedded.chains(split))
 
 
 def chat(role: str, task: str, history: str) -> list[Message]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, ClassVar
@@ -10,10 +10,8 @@ from typing import Any, ClassVar
 from coterie.environments.coding.problems import Problem, golds
 from coterie.environments.coding.problems.formats import format_of
 from coterie.environments.coding.problems.mutate import mutations
-from coterie.environments.published import data as published
-from coterie.environments.published.data import LONGEST_REASON, Benchmark, Data, Reader
+from coterie.environments.published.data import LONGEST_REASON, Benchmark, Reader
 from coterie.environments.published.sources import Row
-from coterie.kernel.environment import Split
 from coterie.kernel.safe import one_line
 from coterie.sandbox import Box
 
@@ -76,25 +74,3 @@ class Problems(Reader[Problem]):
     def finished(self, item: Problem) -> Problem:
         """With programs that nearly solve it, and what memory looks up."""
         return replace(item, query=item.text, mutants=tuple(islice(mutations(item.solution), MUTANTS)))
-
-
-def load(
-    data: str, *, functions: bool = False, libraries: tuple[str, ...] = (), box: Box | None = None
-) -> Data[Problem]:
-    """What a setting `environment.data` stands for. Raises ConfigError: see `published.load`."""
-    return published.load(data, Problems(functions, libraries, box))
-
-
-def problems(data: str, split: Split, *, functions: bool = False) -> tuple[Problem, ...]:
-    """The problems of a split; see `load`."""
-    return load(data, functions=functions).splits[split]
-
-
-def held_out(data: str) -> str:
-    """Of a setting, what is tested on, alone: all of a single source, or what stands behind the arrow."""
-    return published.held_out(data, BENCHMARKS)
-
-
-def shared(left: Iterable[Problem], other: Iterable[Problem]) -> int:
-    """How many problems of one are in the other too."""
-    return published.shared(left, other, Problems())

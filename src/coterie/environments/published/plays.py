@@ -1,0 +1,54 @@
+"""What environments share that play drawn tasks, or those of a data set."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from coterie.environments.published.data import Data, Reader, held_out, known, load
+from coterie.kernel.environment import Environment, Split
+
+
+class PlaysData(Environment):
+    """An environment whose tasks are drawn, or come from `data`; see `data.py`."""
+
+    data: str
+    """What is played; "": drawn tasks."""
+
+    def reader(self) -> Reader[Any]:
+        """What makes a row a task."""
+        raise NotImplementedError
+
+    def drawn(self, split: Split, index: int) -> Any:
+        """The task at a place of a split where there is no data."""
+        raise NotImplementedError
+
+    def rows(self) -> Data[Any]:
+        """What `data` stands for. Raises ConfigError: it cannot be read or scored."""
+        return load(self.data, self.reader())
+
+    def task(self, split: Split, index: int) -> Any:
+        """The task at a place of a split."""
+        return self.rows().splits[split][index] if self.data else self.drawn(split, index)
+
+    def count(self, split: Split) -> int | None:
+        """How many tasks a split of the data holds; those that are drawn have no end."""
+        return len(self.rows().splits[split]) if self.data else None
+
+    def content(self) -> str:
+        """The digests of the data's splits, wherever its rows come from."""
+        data = self.rows() if self.data else None
+        return " ".join(map(data.digest, data.splits)) if data else ""
+
+    def remarks(self) -> tuple[str, ...]:
+        """What the data holds and which rows are passed over."""
+        return (*(self.rows().remarks() if self.data else ()), *super().remarks())
+
+    def tested_on(self, data: str) -> tuple[Self, tuple[str, ...]]:
+        """The same with the test tasks of other data: all of a single source, those behind an arrow, a benchmark's.
+
+        Raises:
+            ConfigError: it cannot be read or scored.
+        """
+        reader = self.reader()
+        other = self.model_copy(update={"data": held_out(data, reader.benchmarks)})
+        return other, (*other.remarks(), *known(other.rows(), self.rows() if self.data else None))
