@@ -30,7 +30,7 @@ from coterie.seeds import seed_of
 
 FEWEST: dict[int, int] = {4: 4, 9: 22}
 """Givens of a puzzle: of 4 x 4 none has fewer, of 9 x 9 cutting cells at random rarely gets there."""
-WRONG = (None, 0.0, 0.25, 0.5)
+WRONG = (None, 0.0, 0.0, 0.5)
 """Of the demonstrations on one puzzle: how often a digit is drawn that is filled in; None: no cell is."""
 PLANNER_LESSONS = 0.4
 """Share of them that have one for the planner."""
@@ -138,8 +138,8 @@ class Sudoku(Game):
     def demonstrate(self, role: str, task: Puzzle, prompt: Prompt, rng: Random) -> str:
         """All empty cells by a systematically imperfect hand: what its row lacks, with probability `naive`.
 
-        Else every cell that was not given gets the digit that alone fits by then, or none, and the next turn goes on;
-        anew where digits clash. The planner does so too, whatever was proposed.
+        Else every cell is filled that one digit alone fits by then, and the others are left open: the next turn goes
+        on, or begins anew where digits clash. The planner does so too, whatever was proposed.
         """
         seen = str(prompt)
         grid = read(task, seen, self.brief)
@@ -218,14 +218,15 @@ def spell(task: Puzzle, digits: dict[int, int]) -> str:
 
 
 def by_reason(task: Puzzle, grid: Grid) -> dict[int, int]:
-    """Every cell that was not given in turn, with the digit that alone fits it by then, or none.
+    """Every empty cell in turn, with the digit that alone fits it by then, or left so.
 
-    Where digits clash it begins anew, as if no cell had been filled in.
+    Where digits clash it begins anew: every cell is empty that was not given.
     """
-    cells = list(task.grid if clash(grid, task.size) else grid)
+    start = task.grid if clash(grid, task.size) else grid
+    cells = list(start)
     told: dict[int, int] = {}
-    for cell, given in enumerate(task.grid):
-        if not given:
+    for cell, digit in enumerate(start):
+        if not digit:
             fitting = candidates(tuple(cells), cell, task.size)
             told[cell] = cells[cell] = fitting[0] if len(fitting) == 1 else 0
     return told
