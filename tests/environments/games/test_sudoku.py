@@ -164,7 +164,7 @@ def test_demonstrators_by_hand():
     assert by_reason(PUZZLE, half) == {1: 2, 7: 2, 9: 1, 10: 4, 13: 3, 15: 1}
     wrong, _ = filled(PUZZLE, PUZZLE.grid, parse("set b1 3 a2 3"))
     assert by_reason(PUZZLE, wrong) == by_reason(PUZZLE, PUZZLE.grid)  # b1 clashes: anew
-    unsure, _ = filled(PUZZLE, PUZZLE.grid, parse("set b1 2 b3 4"))  # b3 is wrong, and nothing clashes
-    assert by_reason(PUZZLE, unsure) == {4: 3, 6: 1, 7: 2, 10: 0, 12: 4, 13: 3, 15: 1}
+    unsure, _ = filled(PUZZLE, PUZZLE.grid, parse("set b1 2 d2 1"))  # d2 is wrong, and nothing clashes
+    assert by_reason(PUZZLE, unsure) == {4: 3, 6: 0, 9: 1, 10: 4, 12: 4, 13: 3, 15: 0}
     assert by_rows(PUZZLE, PUZZLE.grid) == {1: 2, 4: 1, 6: 2, 7: 3, 9: 1, 10: 4, 12: 1, 13: 3, 15: 4}
     assert spell(PUZZLE, {1: 2, 4: 0}) == "set b1 2 a2 ."
