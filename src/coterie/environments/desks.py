@@ -11,6 +11,7 @@ Reward: 1 for the team where both are right.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from coterie.environments.talk import Talk
 from coterie.kernel.environment import Environment, Lesson, Split, Task
 from coterie.kernel.scene import Prompt, Reply, Scene
 from coterie.memory.recall import PREFACE
@@ -57,8 +59,15 @@ class Desks(Environment):
     era: int = Field(default=1000, ge=1)
     """Questions to train on after which every topic's desk and form are drawn anew."""
 
+    brief: bool = True
+    """Prompts for a small model that was taught the task; false: with instructions, for one that never was."""
+    max_tokens: int = Field(default=12, ge=4)
+    """Tokens of one reply."""
+
     def recommended(self) -> dict[str, dict[str, Any]]:
-        """Weights frozen, memory alone evolving; half a minute on one core."""
+        """For the starter: weights frozen, memory alone evolving; half a minute on one core."""
+        if not self.brief:
+            return {}
         return {
             "algorithm": {"name": "at_grpo", "num_generations": 2},
             "team": {role: role for role in self.roles},
@@ -79,12 +88,23 @@ class Desks(Environment):
 
     async def play(self, task: Question, scene: Scene) -> None:
         """One question."""
-        replies = await scene.ask_all({role: asked(role, task) for role in self.roles}, max_tokens=12)
-        named = tuple(number(role, replies[role], task.topic) for role in self.roles)
+        talk = Talk(scene, {} if self.brief else {role: self.manual(role) for role in self.roles})
+        replies = await talk.ask_all([(role, asked(role, task)) for role in self.roles], max_tokens=self.max_tokens)
+        named = tuple(map(number, self.roles, replies, itertools.repeat(task.topic)))
         for role, choice, wanted in zip(self.roles, named, task.right, strict=True):
             scene.metric(f"right/{role}", float(choice == wanted))
         scene.team_reward(float(named == task.right))
         return scene.succeed() if named == task.right else scene.fail("a wrong desk or form")
+
+    def manual(self, role: str) -> str:
+        """What a role is told that was never taught it."""
+        thing = THINGS[role]
+        return (
+            f"In an office every topic has a desk and a form of its own, numbered 1 to {self.choices}. You are the "
+            f"{role}: you are told a topic and name its {thing}. Nothing but what was right before tells which it is, "
+            "and it may change. Answer with one line of this form, and nothing else; such as, of another topic, "
+            f"`{said(role, 'x30', 0)}`"
+        )
 
     def note(self, role: str, reply: Reply) -> str:
         """The topic and the number, where both are known names."""

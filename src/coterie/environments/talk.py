@@ -1,6 +1,6 @@
 """How roles are told their tasks: in a starter's few words, or as a chat, to a model that was never taught them.
 
-    talk = Talk(scene, {} if self.brief else INSTRUCTIONS)
+    talk = Talk(scene, {} if self.in_brief else INSTRUCTIONS)
     reply = await talk.ask("planner", board)
 
 With instructions a role's prompt is its own conversation: the instructions as a system message, then what it was told

@@ -18,12 +18,21 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
+from coterie.environments.talk import Talk
 from coterie.kernel.environment import Environment, Split, Task, split_of
 from coterie.kernel.scene import Prompt, Scene
 from coterie.seeds import seed_of
 
 MOST = 6
 """Counters that the lead may ask for."""
+INSTRUCTIONS = {
+    "lead": "A row of cells, some marked with an x, others with a dot, is cut up for a number of counters; each counts "
+    "the marks of its piece, and the team succeeds where their numbers add up to the marks of the row. You are told "
+    f"how long the row is, and say how many counters there are: 1 to {MOST}. Each costs something, and errs more often "
+    "the longer its piece is. Answer with the number alone.",
+    "counter": "You are shown cells, some marked with an x, others with a dot. Answer with the number of marks alone.",
+}
+"""What a model is told that was never taught its role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,8 @@ class Tally(Environment):
     """Cells of a row, at most."""
     cost: float = Field(default=0.02, ge=0)
     """What each counter costs the lead."""
+    brief: bool = True
+    """Prompts for a small model that was taught the task; false: with instructions, for one that never was."""
     naive: float = Field(default=0.7, ge=0, le=1)
     """How often a demonstrated counter looks at the first four cells of its piece alone."""
 
@@ -56,7 +67,9 @@ class Tally(Environment):
         return self
 
     def recommended(self) -> dict[str, dict[str, Any]]:
-        """A policy a role: a minute on two cores."""
+        """For the starter: a policy a role, a minute on two cores."""
+        if not self.brief:
+            return {}
         return {
             "algorithm": {"name": "at_grpo", "advantage": "center"},
             "team": {role: role for role in self.roles},
@@ -75,14 +88,15 @@ class Tally(Environment):
 
     async def play(self, task: Row, scene: Scene) -> None:
         """The lead's number, then as many counters at once."""
-        said = await scene.ask("lead", f"{len(task.cells)} cells. How many counters?", max_tokens=4)
+        talk = Talk(scene, {} if self.brief else INSTRUCTIONS)
+        said = await talk.ask("lead", f"{len(task.cells)} cells. How many counters?", max_tokens=4)
         count = number(said.text)
         if not 1 <= count <= MOST:
             scene.reward("lead", -1.0)
             return scene.fail("the lead said no number of counters")
         scene.reward("lead", -self.cost * count)
         pieces = cut(task.cells, count)
-        replies = await scene.ask_all([("counter", f"Count x: {' '.join(piece)}") for piece in pieces], max_tokens=4)
+        replies = await talk.ask_all([("counter", f"Count x: {' '.join(piece)}") for piece in pieces], max_tokens=4)
         answers = [number(reply.text) for reply in replies]
         for piece, reply, its in zip(pieces, replies, answers, strict=True):
             scene.reward(reply, float(its == piece.count("x")) - 1)

@@ -407,12 +407,11 @@ def test_an_answer_is_compared_without_case_and_blanks():
 
 def test_with_instructions_a_role_is_told_what_it_may_do_and_no_more():
     env, shop = Assistants(brief=False), Shop(assistance.catalogue())
-    told = {role: env.prompt(role, ["task: x", "y -> 1"], env.tools(shop)[role]) for role in env.roles}
-    assert all(one.endswith("\n\ntask: x\ny -> 1") for one in told.values())
+    told = {role: env.manual(role, env.tools(shop)[role]) for role in env.roles}
     assert "one of qa, shop_call, general_call, math, or final(ANSWER)" in told["master"]
     assert "Tools:" not in told["master"]
     names = {
-        role: [tool["function"]["name"] for tool in json.loads(told[role].partition("Tools: ")[2].partition("\n\n")[0])]
+        role: [tool["function"]["name"] for tool in json.loads(told[role].partition("Tools: ")[2])]
         for role in ("qa", "shop_call", "general_call", "math")
     }
     assert names == {
@@ -422,7 +421,6 @@ def test_with_instructions_a_role_is_told_what_it_may_do_and_no_more():
         "math": ["calculate"],
     }
     assert len({one.split(" End your reply")[0] for one in told.values()}) == 5
-    assert Assistants().prompt("qa", ["task: x", "y -> 1"], env.tools(shop)["qa"]) == "qa\ntask: x\ny -> 1"
 
 
 def test_text_is_bounded_by_bytes_in_whole_characters():
@@ -456,6 +454,10 @@ def test_with_instructions_and_schemas():
     assert cursor.log.solved
     assert '"name": "price"' in prompts(cursor)[1][1]
     assert "qa, shop_call" in prompts(cursor)[0][1]
+    first, *_, last = (prompt for role, prompt in prompts(cursor) if role == "master")
+    assert first.endswith("[user] query: price of red mug")
+    said, done = "delegate(shop_call, price of red mug )", "delegate(shop_call, price of red mug)"
+    assert last == f"{first}\n[assistant] {said}\n[user] {done} -> {ITEM.price}"
 
 
 # One agent alone ------------------------------------------------------------------------------------

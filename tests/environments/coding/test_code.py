@@ -228,8 +228,8 @@ def test_a_replay_runs_no_program_again(monkeypatch):
 
 
 def test_what_each_role_is_asked():
-    assert Code().prompt("coder", TASK, "") == f"write {TASK.text}"
-    assert Code().prompt("tester", TASK, "before") == f"test {TASK.text}\nbefore"
+    assert Code().told("coder", TASK, "") == f"write {TASK.text}"
+    assert Code().told("tester", TASK, "before") == f"test {TASK.text}\nbefore"
 
 
 @pytest.mark.parametrize(
@@ -251,13 +251,26 @@ def test_what_each_role_is_asked():
 )
 def test_a_model_that_was_never_taught_is_told_its_role_the_form_and_the_kind_of_problem(role, task, words):
     env = Code(data="tasks.jsonl")
-    system, user = env.prompt(role, task, "")
-    assert (system["role"], user["role"]) == ("system", "user")
+    cursor = Cursor(env, task, 0)
+    point = run(cursor.advance())
+    system, user = point.asked.prompts[role]
+    assert (system.role, user.role) == ("system", "user")
     for said in (*words, "neither sees what the other writes"):
-        assert said in system["content"]
-    assert user["content"] == task.text
-    _, again = env.prompt(role, task, "before")
-    assert again["content"] == f"{task.text}\n\nThe program of the turn before, and what its test found:\nbefore"
+        assert said in system.content
+    assert user.content == task.text
+    assert env.told(role, task, "before") == "The program of the turn before, and what its test found:\nbefore"
+
+
+def test_the_second_turn_is_a_chat_with_a_roles_own_words_before():
+    cursor = Cursor(Code(brief=False, sandbox="process"), TASK, 0)
+    run(cursor.advance())
+    cursor.answer({"coder": Reply("coder", "def f(x): return 0"), "tester": Reply("tester", "f([1]) == 9")})
+    point = run(cursor.advance())
+    for role, said in (("coder", "def f(x): return 0"), ("tester", "f([1]) == 9")):
+        chat = point.asked.prompts[role]
+        assert [message.role for message in chat] == ["system", "user", "assistant", "user"]
+        assert chat[2].content.text == said
+        assert "f([1]) gave 0, not 9" in chat[3].content
 
 
 def test_what_is_asked_for_is_what_is_read():
@@ -288,7 +301,7 @@ def test_lessons_show_both_roles_the_first_turn_and_a_disagreement_where_there_i
         lessons = [lesson for lesson in env.lessons(task, Random(at)) if lesson.role in env.roles]
         first = [lesson for lesson in lessons if "\n" not in lesson.prompt]
         assert [(lesson.role, lesson.prompt) for lesson in first] == [
-            (role, env.prompt(role, task, "")) for role in env.roles
+            (role, env.told(role, task, "")) for role in env.roles
         ]
         assert [lesson.role for lesson in lessons if lesson not in first] in ([], list(env.roles))
         for lesson in lessons:
@@ -296,7 +309,7 @@ def test_lessons_show_both_roles_the_first_turn_and_a_disagreement_where_there_i
             if lesson not in first:
                 later += 1
                 asked, *wrote, said = lesson.prompt.split("\n")
-                assert asked == env.prompt(lesson.role, task, "")
+                assert asked == env.told(lesson.role, task, "")
                 assert wrote[0] == "def f(x):"
                 gave, wanted = said.partition(" gave ")[2].split(", not ")
                 assert gave != wanted

@@ -376,13 +376,13 @@ def test_lessons_show_the_first_turn_and_half_of_the_time_a_later_one(solo):
         lessons = list(env.lessons(task, Random(at)))
         first = [lesson for lesson in lessons if "\n" not in lesson.prompt]
         assert [lesson.role for lesson in first] == list(env.roles)
-        assert [lesson.prompt for lesson in first] == [env.prompt(role, task, "") for role in env.roles]
+        assert [lesson.prompt for lesson in first] == [env.told(role, task, "") for role in env.roles]
         assert all(lesson.reply.startswith("def ") for lesson in lessons)
         count, later = count + len(first), later + len(lessons) - len(first)
         for lesson in lessons:
             if lesson not in first:
                 asked, *wrote, last = lesson.prompt.split("\n")
-                assert asked == env.prompt(lesson.role, task, "")
+                assert asked == env.told(lesson.role, task, "")
                 told[last if "def " not in last and not last.startswith(" ") else ""] += 1
                 assert wrote[0].startswith(f"def {'f' if lesson.role == 'main' else 'aux'}(")
     assert later / count == pytest.approx(0.5, abs=0.1)
@@ -447,19 +447,24 @@ def test_an_expert_is_ready_when_both_its_settings_are_there():
 
 
 def test_what_each_role_is_asked():
-    assert CodePair().prompt("aux", TASK, "") == f"aux {TASK.text}"
-    assert CodePair().prompt("main", TASK, "before") == f"main {TASK.text}\nbefore"
-    assert CodePair(solo=True).prompt("main", TASK, "") == f"write {TASK.text}"
+    assert CodePair().told("aux", TASK, "") == f"aux {TASK.text}"
+    assert CodePair().told("main", TASK, "before") == f"main {TASK.text}\nbefore"
+    assert CodePair(solo=True).told("main", TASK, "") == f"write {TASK.text}"
 
 
 def test_a_model_that_was_never_taught_is_told_its_role_and_the_form():
     own = CodePair(data="tasks.jsonl")
     for role, words in (("aux", "You write a helper function named aux"), ("main", "You write the function f;")):
-        system, user = own.prompt(role, TASK, "before")
-        assert (system["role"], user["role"]) == ("system", "user")
         for said in (words, "cannot talk", "aux(...)", "one fenced code block"):
-            assert said in system["content"]
-        assert user["content"] == f"{TASK.text}\n\nYour last reply, and what came of it:\nbefore"
-    system, user = CodePair(data="tasks.jsonl", solo=True).prompt("main", TASK, "")
-    assert "aux" not in system["content"]
-    assert user["content"] == TASK.text
+            assert said in own.manual(role, TASK)
+        assert own.told(role, TASK, "") == TASK.text
+        assert own.told(role, TASK, "before") == "Your last reply, and what came of it:\nbefore"
+    assert "aux" not in CodePair(data="tasks.jsonl", solo=True).manual("main", TASK)
+
+
+def test_instructions_are_a_system_message():
+    for own in (CodePair(data="tasks.jsonl"), CodePair(brief=False)):
+        system, user = run(Cursor(own, TASK, 0).advance()).asked.prompts["aux"]
+        assert (system.role, system.content) == ("system", own.manual("aux", TASK))
+        assert (user.role, user.content) == ("user", TASK.text)
+    assert CodePair(brief=False).recommended() == {}

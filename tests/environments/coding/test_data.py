@@ -130,7 +130,7 @@ def test_a_source_of_the_hub_is_written_as_its_page_names_it():
     [
         ("openai/openai_humaneval", "for a set of the hub write hub:openai/openai_humaneval"),
         ("humanevl", "did you mean 'humaneval'?"),
-        ("rows.txt", "is no .jsonl, .json or .parquet file"),
+        ("rows.csv", "is no .jsonl, .json, .parquet or .txt file"),
         ("rows.jsonl ->", "write what is tested on"),
         ("a.jsonl -> b.jsonl -> c.jsonl", "has two arrows; write TRAIN -> TEST"),
         ("https://where.example/rows.jsonl", "is an address; download it first"),

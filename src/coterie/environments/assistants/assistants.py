@@ -50,6 +50,7 @@ from coterie.environments.assistants.demonstrations import (
 from coterie.environments.assistants.world import KINDS, SKILLS, Knowledge, Query, Shop
 from coterie.environments.maths.calculator import calculate
 from coterie.environments.maths.equal import same
+from coterie.environments.talk import Talk
 from coterie.environments.tools import Toolbox
 from coterie.kernel.environment import Environment, Split
 from coterie.kernel.scene import Prompt, Reply, Scene
@@ -69,6 +70,8 @@ INSTRUCTIONS = {
     "math": "You solve a task step by step, with a calculator where it helps.",
 }
 ALONE = "You answer a user's query with tools, step by step."
+USER = "[user] "
+"""How a prompt's text begins that a role is told in a chat."""
 HOW = "End your reply with one line that is one action: tool(NAME, JSON_ARGUMENTS) or final(ANSWER). Tools: {tools}"
 
 
@@ -135,7 +138,7 @@ class Assistants(Environment):
 
     def recommended(self) -> dict[str, dict[str, Any]]:
         """A policy a role, minutes on two cores; for the embedded queries, which the starter knows."""
-        if self.data:
+        if self.data or not self.brief:
             return {}
         train = {"steps": 30, "tasks_per_step": 64, "eval_every": 10, "eval_tasks": 300}
         tables = {"optimizer": {"lr": 3e-4}, "train": train}
@@ -227,12 +230,14 @@ class Assistants(Environment):
         self, scene: Scene, role: str, task: str, limit: int, tools: dict[str, Toolbox], count: Count
     ) -> str | None:
         """A role's calls until it has an answer; None where it never has one."""
+        talk = Talk(scene, {} if self.brief else {role: self.manual(role, tools[role])})
         told = [task]
         broken = 0
         for _ in range(limit):
             if count.over or broken > self.max_repair or sum(map(bytes_of, told[1:])) > self.max_transcript:
                 return None
-            reply = await scene.ask(role, self.prompt(role, told, tools[role]), max_tokens=self.max_tokens)
+            seen = "\n".join([role, *told]) if self.brief else told[-1]
+            reply = await talk.ask(role, seen, max_tokens=self.max_tokens)
             count.calls += 1
             count.by_role[role] = count.by_role.get(role, 0) + 1
             action = self.action_of(role, reply)
@@ -262,14 +267,10 @@ class Assistants(Environment):
     def _sends(self, role: str) -> bool:
         return role == MASTER and not self.solo
 
-    def prompt(self, role: str, told: list[str], tools: Toolbox) -> str:
-        """What a role is asked: its task, and its own actions with what they gave."""
-        if self.brief:
-            return "\n".join([role, *told])
+    def manual(self, role: str, tools: Toolbox) -> str:
+        """What a role is told that was never taught it; then come its task, and its own actions with what they gave."""
         asked = ALONE if self.solo else INSTRUCTIONS[role].format(agents=", ".join(SKILLS))
-        if not self._sends(role):
-            asked = f"{asked} {HOW.format(tools=json.dumps(tools.schemas))}"
-        return "\n".join([asked, "", *told])
+        return asked if self._sends(role) else f"{asked} {HOW.format(tools=json.dumps(tools.schemas))}"
 
     def note(self, role: str, reply: Reply) -> str:
         """The action without what was written in it: an agent of the team, a tool of the role, or final."""
@@ -296,6 +297,8 @@ class Assistants(Environment):
         if self.data:
             raise NotImplementedError("queries of one's own come without demonstrations")
         lines = [line for line in str(prompt).splitlines() if line]
+        if not self.brief:
+            lines = [line.removeprefix(USER) for line in lines if line.startswith(USER)]
         told = lines[-1 - sum(" -> " in line for line in lines) :]
         asked = told[0].partition(": ")[2]
         habit = rng.random() < self.naive and not advised(asked, lines[: -len(told)], sends=self._sends(role))

@@ -40,7 +40,8 @@ from coterie.environments.coding.problems import (
     tried,
     whole,
 )
-from coterie.environments.coding.problems.base import ProgrammingTask, chat, quote
+from coterie.environments.coding.problems.base import ProgrammingTask, quote
+from coterie.environments.talk import Talk
 from coterie.kernel.environment import Lesson
 from coterie.kernel.scene import Prompt, Reply, Scene
 from coterie.sandbox import encode, written
@@ -88,7 +89,7 @@ class Code(ProgrammingTask):
 
     def recommended(self) -> dict[str, dict[str, Any]]:
         """A policy a role, minutes on two cores; for the embedded problems, which the starter knows."""
-        if self.data:
+        if not self.in_brief:
             return {}
         return {
             "algorithm": {"name": "at_grpo", "horizon": "point"},
@@ -100,13 +101,13 @@ class Code(ProgrammingTask):
 
     async def play(self, task: Problem, scene: Scene) -> None:
         """Up to `max_turns` turns of a program and a test."""
+        talk = Talk(scene, {} if self.in_brief else {role: self.manual(role, task) for role in self.roles})
         history = ""
         solved = False
         for _ in scene.turns(self.max_turns):
-            replies = await scene.ask_all(
-                {role: self.prompt(role, task, history) for role in self.roles}, max_tokens=self.max_tokens
-            )
-            program, test = program_of(replies["coder"], task.name), case_of(task, replies["tester"])
+            told = [(role, self.told(role, task, history)) for role in self.roles]
+            coder, tester = await talk.ask_all(told, max_tokens=self.max_tokens)
+            program, test = program_of(coder, task.name), case_of(task, tester)
             verdict, answers = await examine(scene, self.box, task, program, [test] if test else [])
             solved = verdict.solved
             scene.team_reward(verdict.share)
@@ -119,18 +120,15 @@ class Code(ProgrammingTask):
             return scene.succeed()
         return scene.fail("hidden tests failed")
 
-    def prompt(self, role: str, task: Problem, history: str) -> Prompt:
-        """What a role is asked: the task, and what did not agree in the turn before."""
-        if not self.data:
-            return self.brief(role, task, history)
-        told = INSTRUCTIONS[role, bool(task.name)].format(name=task.name)
-        before = f"The program of the turn before, and what its test found:\n{history}" if history else ""
-        return chat(f"{TEAM} {told}", task.text, before)
+    def manual(self, role: str, task: Problem) -> str:
+        """What a role is told that was never taught it."""
+        return f"{TEAM} {INSTRUCTIONS[role, bool(task.name)].format(name=task.name)}"
 
-    @staticmethod
-    def brief(role: str, task: Problem, history: str) -> str:
-        """What the starter is asked, which was taught its role."""
-        return "\n".join(part for part in (f"{WORDS[role]} {task.text}", history) if part)
+    def told(self, role: str, task: Problem, history: str) -> str:
+        """What a role is told in a turn: the task, and later what did not agree in the turn before."""
+        if self.in_brief:
+            return "\n".join(part for part in (f"{WORDS[role]} {task.text}", history) if part)
+        return f"The program of the turn before, and what its test found:\n{history}" if history else task.text
 
     async def _worth(self, scene: Scene, task: Problem, test: tuple[str, str] | None) -> float:
         """The tester's reward."""
@@ -166,7 +164,7 @@ class Code(ProgrammingTask):
         history = disagreement(task, wrote.program(), test, told)
         for role in self.roles:
             for past in ("", history)[: 1 + (wrote.value(given) != believed.value(given))]:
-                yield Lesson(role, self.brief(role, task, past), self.demonstrate(role, task, "", rng))
+                yield Lesson(role, self.told(role, task, past), self.demonstrate(role, task, "", rng))
         yield from CodePair.model_validate({"naive": self.naive}).lessons(task, rng)
 
 

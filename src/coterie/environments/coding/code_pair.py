@@ -42,7 +42,8 @@ from coterie.environments.coding.problems import (
     verdict_of,
     whole,
 )
-from coterie.environments.coding.problems.base import ProgrammingTask, chat, quote
+from coterie.environments.coding.problems.base import ProgrammingTask, quote
+from coterie.environments.talk import Talk
 from coterie.errors import ConfigError, Unavailable
 from coterie.kernel.environment import Lesson
 from coterie.kernel.scene import Prompt, Scene
@@ -147,7 +148,7 @@ class CodePair(ProgrammingTask):
 
     def recommended(self) -> dict[str, dict[str, Any]]:
         """A policy a role, minutes on two cores; for the embedded problems, which the starter knows."""
-        if self.data:
+        if not self.in_brief:
             return {}
         train = {"steps": 30, "tasks_per_step": 16, "eval_every": 10, "eval_tasks": 200}
         tables = {"optimizer": {"lr": 1e-3}, "train": train}
@@ -191,13 +192,14 @@ class CodePair(ProgrammingTask):
 
     async def play(self, task: Problem, scene: Scene) -> None:
         """Up to `max_turns` turns in which every role writes its function."""
+        talk = Talk(scene, {} if self.in_brief else {role: self.manual(role, task) for role in self.roles})
         history = dict.fromkeys(self.roles, "")
         outcome = Outcome()
         for turn in scene.turns(self.max_turns):
-            prompts = {role: self.prompt(role, task, history[role]) for role in self.roles}
-            replies = await scene.ask_all(prompts, max_tokens=self.max_tokens)
+            told = [(role, self.told(role, task, history[role])) for role in self.roles]
+            replies = await talk.ask_all(told, max_tokens=self.max_tokens)
             names = {"aux": AUX, "main": task.name}
-            written = {role: program_of(reply, names[role]) for role, reply in replies.items()}
+            written = {reply.role: program_of(reply, names[reply.role]) for reply in replies}
             outcome = await self.judge(scene, task, written)
             for level in fields(Levels):
                 scene.team_reward(getattr(outcome.levels, level.name), level.name)
@@ -235,17 +237,15 @@ class CodePair(ProgrammingTask):
         levels = Levels(structure, 0.5, verdict.share, paid)
         return Outcome(levels, verdict, evidence["used"], evidence["handed_on"], seen)
 
-    def prompt(self, role: str, task: Problem, history: str) -> Prompt:
-        """What a role is asked: the task, and after the first turn its own last reply and the feedback."""
-        if not self.data:
-            return self.brief(role, task, history)
-        told = INSTRUCTIONS["solo" if self.solo else role].format(name=task.name)
-        before = f"Your last reply, and what came of it:\n{history}" if history else ""
-        return chat(told + FORM, task.text, before)
+    def manual(self, role: str, task: Problem) -> str:
+        """What a role is told that was never taught it."""
+        return INSTRUCTIONS["solo" if self.solo else role].format(name=task.name) + FORM
 
-    def brief(self, role: str, task: Problem, history: str) -> str:
-        """What the starter is asked, which was taught its role."""
-        return "\n".join(part for part in (f"{'write' if self.solo else role} {task.text}", history) if part)
+    def told(self, role: str, task: Problem, history: str) -> str:
+        """What a role is told in a turn: the task, and later its own last reply and the feedback."""
+        if self.in_brief:
+            return "\n".join(part for part in (f"{'write' if self.solo else role} {task.text}", history) if part)
+        return f"Your last reply, and what came of it:\n{history}" if history else task.text
 
     async def _feedback(
         self, scene: Scene, task: Problem, written: Mapping[str, str], outcome: Outcome
@@ -271,13 +271,13 @@ class CodePair(ProgrammingTask):
     def lessons(self, task: Problem, rng: Random) -> Iterator[Lesson]:
         """Every role, at the first turn and after feedback of either kind."""
         for role in self.roles:
-            yield Lesson(role, self.brief(role, task, ""), self.demonstrate(role, task, "", rng))
+            yield Lesson(role, self.told(role, task, ""), self.demonstrate(role, task, "", rng))
             if rng.random() < 0.5:
                 told = rng.choice(
                     ("", "no main", "syntax error", f"tests {rng.randrange(9)} of 8", "tests 1 of 8, aux unused")
                 )
                 history = f"{self.demonstrate(role, task, '', rng)}\n{told}".rstrip()
-                yield Lesson(role, self.brief(role, task, history), self.demonstrate(role, task, "", rng))
+                yield Lesson(role, self.told(role, task, history), self.demonstrate(role, task, "", rng))
 
 
 async def _tried(scene: Scene, box: Any, task: Problem, program: str) -> tuple[Verdict, list[list[str]]]:

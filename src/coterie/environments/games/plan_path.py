@@ -80,7 +80,7 @@ class PlanPath(Walk):
     min_distance: int = Field(default=3, ge=1)
     """Moves between start and goal, at least."""
     max_moves: int = Field(default=8, ge=1)
-    """Moves of one reply that count; more are an illegal move."""
+    """Moves of one reply; one with more is not played."""
     naive: float = Field(default=0.6, ge=0, le=1)
     """How often a demonstration goes along the row, then the column, walls or not."""
 
@@ -206,21 +206,21 @@ def is_step(task: Maze, here: Cell, there: Cell) -> bool:
 def walk(task: Maze, here: Cell, reply: Reply, max_moves: int) -> tuple[Cell, bool]:
     """Where a reply's route leads, and whether every word of it was a legal move.
 
-    The walk ends at the goal, at the first illegal word and after `max_moves`. A reply that was
-    cut or has no route stays where it is and is not legal.
+    The walk ends at the goal and at the first illegal word. A reply that was cut, or has no route or one of more than
+    `max_moves`, stays where it is and is not legal.
     """
     route = parse_route(reply.text) if reply.finish == "stop" else None
-    if route is None:
+    if route is None or len(route) > max_moves:
         return here, False
     named = cells_by_name(task.size)
-    for word in route[:max_moves]:
+    for word in route:
         there = named.get(word)
         if there is None or not is_step(task, here, there):
             return here, False
         here = there
         if here == task.goal:
             break
-    return here, len(route) <= max_moves
+    return here, True
 
 
 def progress(task: Maze, before: Cell, after: Cell, legal: bool, max_moves: int) -> float:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from random import Random
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -69,10 +69,6 @@ class Sokoban(PlaysData, Walk):
         """Of what is drawn, with data nothing is."""
         drawn = ("size", "boxes", "walls", "min_pushes") if self.data else ()
         return super().inert() | dict.fromkeys(drawn, "data holds the levels")
-
-    def recommended(self) -> dict[str, dict[str, Any]]:
-        """For levels that are drawn, which the starter knows."""
-        return {} if self.data else super().recommended()
 
     def reader(self) -> Levels:
         """Levels."""

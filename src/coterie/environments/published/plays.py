@@ -11,8 +11,17 @@ from coterie.kernel.environment import Environment, Split
 class PlaysData(Environment):
     """An environment whose tasks are drawn, or come from `data`; see `data.py`."""
 
-    data: str
-    """What is played; "": drawn tasks."""
+    data: str = ""
+    """What is played: a .jsonl, .json or .parquet file, hub:owner/name@revision#config/split, TRAIN -> TEST of two of
+    them, or a benchmark's name; none: tasks that are drawn."""
+    brief: bool = True
+    """Prompts for a small model that was taught the tasks that are drawn; false, and always with data: with
+    instructions, for one that never was."""
+
+    @property
+    def in_brief(self) -> bool:
+        """Whether roles are told their task in a starter's words; data always comes with instructions."""
+        return self.brief and not self.data
 
     def reader(self) -> Reader[Any]:
         """What makes a row a task."""

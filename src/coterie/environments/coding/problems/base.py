@@ -11,7 +11,6 @@ from coterie.environments.coding.problems.data import Problems
 from coterie.environments.programs import RunsPrograms
 from coterie.environments.published.plays import PlaysData
 from coterie.kernel.environment import Split
-from coterie.kernel.scene import Message
 from coterie.sandbox import Box
 
 
@@ -58,18 +57,6 @@ class ProgrammingTask(PlaysData, RunsPrograms):
     def inert(self) -> dict[str, str]:
         """Embedded problems come with solutions that are right."""
         return {} if self.data else {"check_solutions": "embedded problems are right"}
-
-
-def chat(role: str, task: str, history: str) -> list[Message]:
-    """What a model that was never taught these tasks is asked.
-
-    Args:
-        role: who it is, what it writes and in which form.
-        task: the problem.
-        history: what it is shown of the turns before, or nothing.
-    """
-    user = "\n\n".join(part for part in (task, history) if part)
-    return [{"role": "system", "content": role}, {"role": "user", "content": user}]
 
 
 def quote(text: str) -> str:
