@@ -109,8 +109,8 @@ starter-sudoku: setup ## rebuild the starter of sudoku (about 25 minutes)
 starter-maths: setup ## rebuild the starter of maths (about 20 minutes)
 	$(call starter_careful,maths,--set sft.steps=1500 --set sft.tasks_per_step=40,0.65,80)
 
-starter-writing: setup ## rebuild the starter of writing (about 15 minutes)
-	$(call starter_careful,writing,--set sft.steps=900 --set sft.tasks_per_step=48,0.7,60)
+starter-writing: setup ## rebuild the starter of writing (about 20 minutes)
+	$(call starter_careful,writing,--set sft.steps=900 --set sft.tasks_per_step=24,0.7,60)
 
 starter-desks: setup ## rebuild the starter of desks (about two minutes)
 	rm -rf build/starter_desks

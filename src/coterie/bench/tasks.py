@@ -1,17 +1,30 @@
 """The tasks that came last, each from its starter: sokoban, sudoku, maths, writing, five seeds.
 
-Writes docs/results/tasks.md.
+And what it costs and buys in `writing` that roles see each other's text. Writes docs/results/tasks.md.
 """
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 from coterie.bench import Say
+from coterie.bench.intervals import over_seeds
 from coterie.bench.rows import FIVE, Row, Table
+from coterie.kernel.episode import Answered, Asked, Log
+from coterie.models.rendering import Renderer
+from coterie.run.loaded import Loaded
 
 PAGE = Path("docs/results/tasks.md")
+WRITING = "configs/writing.toml"
+PROTOCOLS = {
+    "writing": "together: neither sees the other's",
+    "writing_pipeline": "pipeline: the second sees the first's",
+    "writing_discussion": "discussion: both see both, and write again",
+    "writing_alone": "alone: one writes both parts",
+}
 TABLE = Table(
     Path("runs/bench-tasks"),
     "coterie.bench.tasks",
@@ -19,9 +32,14 @@ TABLE = Table(
         "sokoban": Row("sokoban: 6 x 6, one box, three pushes or more", "configs/sokoban.toml", seeds=FIVE),
         "sudoku": Row("sudoku: 4 x 4, seven givens", "configs/sudoku.toml", seeds=FIVE),
         "maths": Row("maths: sums, equations, stories, a calculator", "configs/maths.toml", seeds=FIVE),
-        "writing": Row("writing: 0.9 of the best reward or more", "configs/writing.toml", seeds=FIVE),
+        "writing": Row("writing: 0.9 of the best reward or more", WRITING, seeds=FIVE),
+        "writing_pipeline": Row("writing, pipeline", WRITING, overrides=("environment.protocol=pipeline",)),
+        "writing_discussion": Row("writing, discussion", WRITING, overrides=("environment.protocol=discussion",)),
+        "writing_alone": Row("writing, one role", "configs/writing_alone.toml"),
     },
 )
+TEXTS = 60
+"""Texts that are timed, one after another, greedily."""
 
 
 def run(say: Say) -> dict[str, Any]:
@@ -34,10 +52,10 @@ def page() -> list[str]:
     return [
         "# Results: sokoban, sudoku, maths, writing",
         "",
-        "Written by `coterie bench tasks`. Each team of two from its shipped starter (0.9 million parameters), a "
-        "policy a role, as `coterie train NAME` has it. Success is greedy play on 1,000 test tasks, which training "
-        "never sees; the checkpoint is chosen by 400 validation tasks. Intervals are 95 % over seeds (Student's t); "
-        "sampled and trained tokens are millions a run. A run has one thread.",
+        "Written by `coterie bench tasks`. Each team from its shipped starter (0.9 million parameters), a policy a "
+        "role, as `coterie train NAME` has it. Success is greedy play on 1,000 test tasks, which training never sees; the "
+        "checkpoint is chosen by 400 validation tasks. Intervals are 95 % over seeds (Student's t); sampled and "
+        "trained tokens are millions a run. A run has one thread.",
         "",
         *TABLE.lines(),
         "",
@@ -45,4 +63,59 @@ def page() -> list[str]:
         "",
         *TABLE.curves((0, 20, 40, 60, 80, 100, 120, 140)),
         "",
+        "## Writing: speed against quality",
+        "",
+        f"The same teams on {TEXTS} test texts, by who sees what. Tokens are a text's, of all roles: what is written, "
+        "what is written one after another where roles write at once (what a text waits for, however many machines "
+        "there are), and what is read. Seconds are this machine's, of one text after another, all protocols in turn, "
+        "against those of `together`; the median, with the policies of each first seed.",
+        "",
+        *speed(),
+        "",
     ]
+
+
+def speed() -> list[str]:
+    """The table of speed against quality."""
+    teams = {name: Loaded(TABLE.runs(name)[0]) for name in PROTOCOLS if TABLE.found(name)}
+    tokens: dict[str, list[tuple[int, int, int]]] = {name: [] for name in teams}
+    seconds: dict[str, list[float]] = {name: [] for name in teams}
+    for index in range(TEXTS):
+        for name, team in teams.items():
+            began = time.perf_counter()
+            log = team.play("test", index)
+            seconds[name].append(time.perf_counter() - began)
+            tokens[name].append(spent(team, log))
+    lines = [
+        "| | success | 95 % over seeds | written | one after another | read | seconds |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    first = median(seconds["writing"])
+    for name in teams:
+        mean, low, high = over_seeds([row["success"] for row in TABLE.found(name)])
+        counts = (fmean(one) for one in zip(*tokens[name], strict=True))
+        cells = (
+            PROTOCOLS[name],
+            f"{mean:.3f}",
+            f"{max(0.0, low):.3f} to {min(1.0, high):.3f}",
+            *(f"{count:.0f}" for count in counts),
+            f"{median(seconds[name]) / first:.2f}",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def spent(team: Loaded, log: Log) -> tuple[int, int, int]:
+    """Tokens of an episode: written, written one after another, and read."""
+    render = {
+        role: Renderer(team.models.policies[policy].model.tokenizer, policy)
+        for role, policy in team.config.team.roles.items()
+    }
+    replies = [
+        [len(reply.ids) + 1 for reply in event.replies.values()] for event in log.events if isinstance(event, Answered)
+    ]
+    asked = [event.prompts for event in log.events if isinstance(event, Asked)]
+    read = sum(
+        len(render[role](prompt)) for prompts in asked for role, prompt in prompts.items() if isinstance(prompt, str)
+    )
+    return sum(map(sum, replies)), sum(map(max, replies)), read
