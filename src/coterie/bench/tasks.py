@@ -53,8 +53,8 @@ def page() -> list[str]:
         "# Results: sokoban, sudoku, maths, writing",
         "",
         "Written by `coterie bench tasks`. Each team from its shipped starter (0.9 million parameters), a policy a "
-        "role, as `coterie train NAME` has it. Success is greedy play on 1,000 test tasks, which training never sees; the "
-        "checkpoint is chosen by 400 validation tasks. Intervals are 95 % over seeds (Student's t); sampled and "
+        "role, as `coterie train NAME` has it. Success is greedy play on 1,000 test tasks, which training never sees; "
+        "the checkpoint is chosen by 400 validation tasks. Intervals are 95 % over seeds (Student's t); sampled and "
         "trained tokens are millions a run. A run has one thread.",
         "",
         *TABLE.lines(),
