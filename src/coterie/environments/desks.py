@@ -58,7 +58,6 @@ class Desks(Environment):
     """Desks, and forms."""
     era: int = Field(default=1000, ge=1)
     """Questions to train on after which every topic's desk and form are drawn anew."""
-
     brief: bool = True
     """Prompts for a small model that was taught the task; false: with instructions, for one that never was."""
     max_tokens: int = Field(default=12, ge=4)
