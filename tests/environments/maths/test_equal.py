@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.environments.maths.equal import alike, boxed, normal, number, same, unequal_golds
+from coterie.environments.maths.equal import WORD, alike, boxed, normal, number, same, unequal_golds, words
 
 GSM8K = Path(__file__).parents[4] / "shared" / "data" / "gsm8k_test.jsonl"
 FORMS = (
@@ -50,7 +50,7 @@ def test_an_answer_is_what_the_last_mark_holds(text, answer):
 
 
 RIGHT = [
-    ("1000", "1\\,000"), ("1000", "1{,}000"), ("50\\%", "50"), ("5", "x=5"), ("5", "3+2"), ("0.5", "\\frac{1}{2}"),
+    ("1000", "1\\,000"), ("1000", "1{,}000"), ("50\\%", "50"), ("5", "x=5"), ("0.5", "\\frac{1}{2}"),
     ("1-\\frac{1}{\\mathrm{e}}", "1-\\frac{1}{e}"), ("(1,2)", "( 1, 2 )"), ("3,4", "3,4"), ("2\\pi", "2\\pi"),
     ("10^{3}", "1000"), ("\\sqrt{8}", "2\\sqrt{2}"), ("p-q", "p-q"), ("\\text{Evelyn}", "Evelyn"),
     ("\\text{(C)}", "(C)"),
@@ -59,6 +59,8 @@ RIGHT = [
     ("\\sqrt{2},3", "3 or \\sqrt{2}"), ("11_2", "11_{2}"), ("y=2x+3", "2x+3"), ("-\\frac{1}{2}", "-0.5"),
     ("\\begin{pmatrix}1\\\\2\\end{pmatrix}", "\\begin{pmatrix}1\\\\2\\end{pmatrix}"),
     ("(-\\infty,2]\\cup[3,\\infty)", "(-\\infty,2]\\cup[3,\\infty)"),
+    ("1/2", "\\frac12"), ("7/2", "3\\frac{1}{2}"), ("-7/2", "-3\\frac12"), ("1500", "1.5 \\times 10^3"), ("0.5", "2/4"),
+    ("18", "18 pens"), ("5 km", "5"), ("5 km", "5\\text{ km}"), ("1 pen", "1 pens"), ("\\binom{6}{2}x", "15x"),
 ]  # fmt: skip
 WRONG = [
     ("0", "1\\,000"), ("0", "1\\;000"), ("0", "1 000"), ("18", "17=18"), ("\\frac{1}{2^{99}}", "\\frac{1}{2^{98}}"),
@@ -67,6 +69,12 @@ WRONG = [
     ("2\\pi", "2"),
     ("10^{3}", "10"), ("\\begin{pmatrix}1\\\\2\\end{pmatrix}", "(1,2)"), ("6-5i", "6+5i"), ("7", ""), ("7", "\x00"),
     ("7", "7" * 500), ("\\text{Evelyn}", "Eve"), ("\\pi", "\\pi\\ldots"),
+    ("5", "3+2"), ("24", "8 * 2 + 4 * 2"), ("24", "48/2"), ("24", "(48)/2"), ("72", "48/2+48"), ("24", "\\frac{48}{2}"),
+    ("204", "\\int_0^1 204 dx"), ("7", "\\gcd(14,21)"), ("7", "\\max(7,3)"), ("15x", "\\binom{6}{2}x"),
+    ("2", "\\sqrt{4}"),
+    ("18", "18 million"), ("18", "18 dozen"), ("18", "18 squared"), ("18", "18 or"), ("18", "18\\text{ or 17 or 16}"),
+    ("18", "18\\text{ is wrong, it is 17}"), ("18", "18\\text{ thousand}"), ("x", "x\\text{ or y}"), ("5 cm", "5 km"),
+    ("IV", "VI"), ("no", "on"), ("12", "1 2"), ("12x", "1 2 x"), ("3", "2\\frac{3}{3}"),
     ("\\text{Evelyn}", "nylevE"), ("Rome", "more"), ("New York", "York New"),
 ]  # fmt: skip
 
@@ -79,6 +87,21 @@ def test_right_answers(gold, answer):
 @pytest.mark.parametrize(("gold", "answer"), WRONG)
 def test_wrong_answers(gold, answer):
     assert not same(gold, answer)
+
+
+@pytest.mark.parametrize(
+    "piece", ["_", "-", "{", "}", "\\", "$", "%", "a", "a ", "a_", "\\text{", "1 ", "(", "^\\circ", "\\%"]
+)
+def test_no_pattern_takes_longer_than_its_text(piece):
+    """One of underscores took twice as long with each: sixty were the end of a run."""
+    text = f"abc{piece * 400}"[:399] + "!"
+    began = time.monotonic()
+    normal(text)
+    words(text)
+    alike(text, "7")
+    WORD.fullmatch(text)
+    assert not same("7", text)
+    assert time.monotonic() - began < 5
 
 
 @pytest.mark.slow

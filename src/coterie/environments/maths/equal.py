@@ -4,9 +4,10 @@ r"""Which answers are equal: numbers exactly, everything else by `math-verify`, 
     same("18", "$18.00")                         # True
 
 `math-verify` alone takes 1\,000 for 0, 17 = 18 for 18 and 1/2^99 for 1/2^98, reads a number out of what it cannot read,
-and on `10^{10^{10}}` it never comes back. So: whole numbers, decimals and fractions are compared here, as fractions;
-what it read must be all that was written; the kinds must be the same (a number, a set, an interval, a tuple, …); and
-an answer that takes too long, or too much memory, is wrong.
+works out what was only copied from the question, and on `10^{10^{10}}` it never comes back. So: whole numbers, decimals
+and fractions are compared here, as fractions, and where one is asked for nothing else is an answer; what it read must
+be all that was written; the kinds must be the same (a number, a set, an interval, a tuple, …); what is left to be
+worked out, a second answer and another unit are wrong; and so is what takes too long, or too much memory.
 """
 
 from __future__ import annotations
@@ -41,14 +42,26 @@ MARKS = re.compile(r"\\boxed\s*\{|<answer>|^[ \t]*####", re.MULTILINE)
 SEPARATOR = r"(?:,|\{,\}|\\,|\\;|\\ |\\!|[  ])"
 GROUPED = re.compile(rf"([-+]?\d{{1,3}})((?:{SEPARATOR}\d{{3}})+)(\.\d+)?")
 PLAIN = re.compile(r"([-+]?\d+(?:\.\d*)?|[-+]?\.\d+)(?:[eE]([-+]?\d{1,3}))?")
-FRACTION = re.compile(r"([-+]?)(?:\\[dt]?frac\s*\{\s*([-+]?\d+)\s*\}\s*\{\s*(\d+)\s*\}|(\d+)\s*/\s*(\d+))")
-UNIT = re.compile(r"(?:\\(?:text|mathrm|textrm|mbox)\s*\{[^{}]*\}|\^\s*\{?\s*\\circ\s*\}?|\\%|%)\s*$")
-UNIT_WORD = re.compile(r"(?<=\d)\s+[a-z]{2,20}\.?$", re.IGNORECASE)
+FRAC = r"\\[dt]?frac\s*(?:\{\s*([-+]?\d+)\s*\}\s*\{\s*(\d+)\s*\}|\s*(\d)\s*(\d))"
+FRACTION = re.compile(rf"([-+]?)\s*(?:(\d+)\s*)?{FRAC}|([-+]?)(\d+)\s*/\s*(\d+)")
+"""\frac{3}{4}, \frac34, 1\frac{3}{4}, 3/4."""
+POWER = re.compile(r"([-+]?\d+(?:\.\d*)?)\s*(?:\\times|\\cdot|×|\*)\s*10\s*\^\s*(?:\{\s*([-+]?\d{1,3})\s*\}|(\d))")  # noqa: RUF001
+UNIT = re.compile(r"(?:\\(?:text|mathrm|textrm|mbox)\s*\{([^{}\d]*)\}|\^\s*\{?\s*\\circ\s*\}?|\\%|%)\s*$")
+UNIT_WORD = re.compile(r"(?<=\d)\s+([a-z]{2,20})\.?$", re.IGNORECASE)
+NO_UNIT = re.compile(
+    r"\b(?:or|and|is|are|not|if|either|maybe|nor|but|minus|plus|times|over|hundred|thousand|million|billion|trillion|"
+    r"dozen|score|percent|squared|cubed|factorial|half|halves|third|thirds|quarter|quarters|tenth|tenths)\b",
+    re.IGNORECASE,
+)
+"""Words that say more than what a number counts: another answer, or another number."""
+OPEN = re.compile(r"\\(?:int|sum|prod|lim|gcd|max|min|d?t?binom|det|operatorname)(?![a-zA-Z])")
+"""What is left to be worked out."""
 NAMED = re.compile(r"^\s*[a-zA-Z](?:_\w)?\s*=\s*(?=[^=]*$)")
 TYPE = re.compile(r"\\(?:text|mathrm|textrm|textbf|mbox)(?=\s*\{)")
+BETWEEN = re.compile(r"(?<=\d)\s+(?=\d)")
 BASE = re.compile(r"\d_\{?\d")
 """A number to a base."""
-WORD = re.compile(r"[^\W\d]\w{2,}(?:[\W_]+\w+)*|\{[^{}\\]{3,}\}")
+WORD = re.compile(r"[^\W\d]\w{2,}(?:\W+\w+)*|[A-Z]{2}|no|\{[^{}\\]{3,}\}")
 """A word, or several: to a reader of formulas it would be a product of letters in any order."""
 DROPPED = re.compile(r"\\(?:left|right|displaystyle|!)(?![a-zA-Z])|\*\*")
 
@@ -78,19 +91,29 @@ def boxed(text: str) -> str:
 
 def normal(text: str) -> str:
     """An answer without what says nothing: dollar signs, units, `x =`, a full stop."""
+    return _parted(text)[0]
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """An answer without what says nothing, and the word that it counts, in the singular, or nothing."""
     text = text.strip().strip("*").strip()
     text = DROPPED.sub("", text).replace("−", "-").replace("\\mathrm{e}", "e").replace("\\$", "")  # noqa: RUF001
     text = text.strip().strip("$").strip().removesuffix(".").strip()
     text = NAMED.sub("", text)
-    while shorter := UNIT.sub("", text).strip():
-        if shorter == text:
+    unit = ""
+    while (match := UNIT.search(text) or UNIT_WORD.search(text)) and (shorter := text[: match.start()].strip()):
+        word = next((group for group in match.groups() if group), "")
+        if NO_UNIT.search(word):
             break
-        text = shorter
-    return UNIT_WORD.sub("", text)
+        text, unit = shorter, word.strip(" .\\").casefold().removesuffix("s") or unit
+    return text, unit
 
 
 def number(text: str) -> Fraction | None:
-    r"""The number that a text is: 18, 1,000, 1\,000, .5, 2e3, 3/4, \frac{3}{4}; None where it is anything else."""
+    r"""The number that a text is: 18, 1,000, 1\,000, .5, 2e3, 3/4, \frac{3}{4}, 2 \times 10^3; None where it is none.
+
+    6/2 is none: it has not been worked out.
+    """
     text = text.strip()
     if len(text) > DIGITS:
         return None
@@ -98,10 +121,21 @@ def number(text: str) -> Fraction | None:
         return Fraction(match[1] + re.sub(r"\D", "", match[2]) + (match[3] or ""))
     if match := PLAIN.fullmatch(text):
         return Fraction(match[1]) * Fraction(10) ** int(match[2] or 0)
-    if match := FRACTION.fullmatch(text):
-        above, below = int(match[2] or match[4]), int(match[3] or match[5])
-        return Fraction(-above if match[1] == "-" else above, below) if below else None
-    return None
+    if match := POWER.fullmatch(text):
+        return Fraction(match[1]) * Fraction(10) ** int(match[2] or match[3])
+    match = FRACTION.fullmatch(text)
+    return _fraction(match) if match else None
+
+
+def _fraction(match: re.Match[str]) -> Fraction | None:
+    """The number that a fraction is, or a whole number and one below 1; none where it comes to a whole number."""
+    sign, whole, above, below = match[1], match[2], match[3] or match[5], match[4] or match[6]
+    if above is None:
+        sign, above, below = match[7], match[8], match[9]
+    if not int(below) or (whole and not 0 < int(above) < int(below)):
+        return None
+    part = int(whole or 0) + Fraction(int(above), int(below))
+    return None if part.denominator == 1 else -part if sign == "-" else part
 
 
 def alike(one: str, other: str) -> bool:
@@ -113,8 +147,9 @@ def alike(one: str, other: str) -> bool:
 
 
 def words(text: str) -> str:
-    """An answer as its bare signs: without blanks, capital letters, and what only sets type."""
-    return "".join(TYPE.sub("", text).replace("{", "").replace("}", "").split()).casefold()
+    """An answer as its bare signs: without blanks but between digits, capital letters, and what only sets type."""
+    text = BETWEEN.sub("_", TYPE.sub("", text).replace("{", "").replace("}", ""))
+    return "".join(text.split()).casefold()
 
 
 @InThread
@@ -126,17 +161,27 @@ def same(gold: str, answer: str) -> bool:
     """
     if not answer.strip() or max(len(gold), len(answer)) > LONGEST or "\0" in answer:
         return False
-    if "%" in answer and "%" not in gold:
+    (left, its), (right, unit) = _parted(gold), _parted(answer)
+    if ("%" in answer and "%" not in gold) or (its and unit and its != unit):
         return False
-    left, right = normal(gold), normal(answer)
-    numbers = number(left), number(right)
-    if None not in numbers:
-        return numbers[0] == numbers[1]
-    if words(left) == words(right):
-        return True
-    if "=" in right or any(BASE.search(one) or WORD.fullmatch(TYPE.sub("", one)) for one in (left, right)):
+    wanted = number(left)
+    if wanted is not None or words(left) == words(right):
+        return wanted is None or number(right) == wanted
+    if _more(right, left) or "=" in right or any(_bare(one) for one in (left, right)):
         return False
     return _verified(left, right)
+
+
+def _bare(text: str) -> bool:
+    """Whether an answer is no formula: a word, or a number to a base."""
+    return bool(BASE.search(text) or WORD.fullmatch(TYPE.sub("", text)))
+
+
+def _more(answer: str, gold: str) -> bool:
+    """Whether an answer says more than gold does, or leaves to be worked out what gold does not."""
+    said, its = (set(map(str.casefold, NO_UNIT.findall(text))) for text in (answer, gold))
+    several = {"or", "and"} if "," in gold else set[str]()
+    return bool(said - its - several) or bool(set(OPEN.findall(answer)) - set(OPEN.findall(gold)))
 
 
 @lru_cache(maxsize=65_536)
