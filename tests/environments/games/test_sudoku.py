@@ -144,7 +144,7 @@ def test_worth_by_hand():
     board, _ = filled(PUZZLE, PUZZLE.grid, parse("set b1 2 a2 3 c2 2"))  # of nine two right, one wrong
     assert world.worth(PUZZLE, board) == pytest.approx(1 / 9)
     worse, _ = filled(PUZZLE, PUZZLE.grid, parse("set b1 3 a2 2"))
-    assert world.worth(PUZZLE, worse) == 0
+    assert world.worth(PUZZLE, worse) == pytest.approx(-2 / 9)  # a blind guess costs something at once
     assert world.worth(PUZZLE, SOLVED) == 1
     assert world.ended(PUZZLE, SOLVED) == "solved"
 

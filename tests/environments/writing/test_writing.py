@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from coterie.checks.conformance import check
@@ -64,15 +64,34 @@ def test_what_a_sentence_tells(sentence, fact, kind):
 
 
 def test_the_measure_of_facts_by_hand():
-    # 4 of 4 facts, 20 words (full stops too) for 5: 4, so T = 1 - 0.8 / 1.8
+    # 4 of 4 facts, 17 words for 4: 4.25, so T = 1 - 1.05 / 1.8
     parts = measure(ADA, FIRST, SECOND)
     assert (parts["true"], parts["kept"], parts["new"], parts["connectives"]) == (1, 1, 1, 1)
-    assert parts["lengths"] == pytest.approx(1 - 0.8 / 1.8)
+    assert parts["lengths"] == pytest.approx(1 - 1.05 / 1.8)
     assert parts["reward"] == pytest.approx(0.5 * parts["lengths"] + 0.5)
     # one sentence of two is not true, three facts of four are kept, nothing of the second is new
     parts = measure(ADA, "ada lives in rome . ada has a cat .", "ada has a cat .")
     assert (parts["true"], parts["kept"], parts["new"], parts["lengths"]) == (0.5, 0.25, 0, 0)
     assert measure(ADA, "", SECOND)["reward"] == 0
+    # one of two true, one of one: the smaller; two kinds of three; words 14 : 9 = 1.556, (1.556 - 1.1) / 0.5 of T
+    two = "also ada works as a baker . then ada is 30 years old . ada likes rice ."
+    parts = measure(ADA, "ada lives in oslo . ada has a cat .", two)
+    assert (parts["true"], parts["connectives"]) == (pytest.approx(2 / 3), pytest.approx(2 / 3))
+    assert parts["lengths"] == pytest.approx((15 / 8 - 1.1) / 0.5 if 15 / 8 < 1.6 else 1)
+    # a text with as many words as the other's is worth nothing by its length, one with 1.35 times as many half
+    assert measure(ADA, "ada lives in oslo", "ada has a cat")["lengths"] == 0
+    assert measure(ADA, "ada lives in oslo . ada has a cat", "ada works as a baker . ada is 30 years old")[
+        "lengths"
+    ] == pytest.approx((10 / 8 - 1.1) / 0.5)
+    # of both texts the worse counts, not the product: 1/2 and 1/2
+    parts = measure(ADA, "ada lives in oslo . ada lives in rome .", "ada has a cat . ada has a dog .")
+    assert parts["true"] == 0.5
+    # 0.5, 0.25 and 0.25: nothing new alone, no connective alone
+    one = "ada lives in oslo . ada has a cat ."
+    told_again = "also ada lives in oslo . then ada has a cat . indeed ada is 30 years old ."
+    parts = measure(ADA, one, told_again)
+    assert parts["new"] == pytest.approx(1 / 3)
+    assert parts["reward"] == pytest.approx(0.75 * (0.5 * parts["lengths"] + 0.25 / 3 + 0.25))
     assert told("ada has a cat . ada has a cat .", ADA).share == 0.5  # told twice, the second time nothing
 
 
@@ -85,6 +104,8 @@ STUFFING = [
 @given(
     first=st.sampled_from([FIRST, *STUFFING]), second=st.sampled_from([SECOND, *STUFFING]), junk=st.text(max_size=60)
 )
+@example(first=FIRST, second=SECOND, junk=" . .")
+@example(first=FIRST, second=SECOND, junk=" ! ! !")
 def test_no_filler_earns_more_than_an_honest_text(first, second, junk):
     honest = measure(ADA, FIRST, SECOND)["reward"]
     for one, two in ((first, second), (first + junk, second), (first, f"{second} {junk} .")):
@@ -304,6 +325,11 @@ def test_a_text_that_is_good_enough_is_a_success():
     assert log.solved
     log, _ = played(Writing(), ADA, FIRST, SECOND)
     assert 0.7 < log.rewards()["team"] < 0.9
+    assert not log.solved
+    fair = facts.Source("t", "train", text=ADA.text, name="ada", facts=ADA.facts)
+    nearly = "also ada works as a baker . then ada has a cat . ada is 30 years old ."
+    log, _ = played(Writing(), fair, "ada lives in oslo . ada has a cat .", nearly)
+    assert 0.8 < log.rewards()["team"] < 0.9
     assert not log.solved
 
 

@@ -4,8 +4,8 @@ The roles are AT-GRPO's (arXiv:2510.11062). There the first is a tool user whose
 true`); a starter says it instead. Prompts show the board as it is now, only the planner's words change it, and running
 out of turns is never a success. Ours: the answers' form, and rewards that cannot be farmed, as the published ones can.
 
-Rewards, unless a game has its own. w(s) in [0, 1] is what a board s is worth, 1 only where it is solved; s is the
-board before a reply and s' the one that it leads to:
+Rewards, unless a game has its own. w(s) is what a board s is worth, 0 at the start, 1 only where it is solved and
+never more; s is the board before a reply and s' the one that it leads to:
 
     planner  = w(s') - w(s)  - 0.2 [the reply is malformed or a move is illegal]
     proposer = w(s') - 1     - 0.2 [...]        of a proposal, which is only imagined
@@ -177,7 +177,7 @@ class Game(RunsPrograms):
         raise NotImplementedError
 
     def worth(self, task: Any, board: Any) -> float:
-        """What a board is worth, 0 to 1; 1 only where it is solved."""
+        """What a board is worth: 0 at the start, 1 only where it is solved, never more."""
         raise NotImplementedError
 
     def ended(self, task: Any, board: Any) -> str:

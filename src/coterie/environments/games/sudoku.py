@@ -3,10 +3,11 @@
 The task is AT-GRPO's (arXiv:2510.11062): 4 x 4 as published there, or 9 x 9. The published data are random digits, most
 without a solution, and its check forgets the givens, so that one grid solves every puzzle. Here a puzzle is cut from a
 solved grid while its solution stays the only one, givens cannot be overwritten, and puzzles that are alike but for
-names and the order of lines belong to one split. Answers have one form: cells and digits.
+names and the order of lines (of 9 x 9: but for names and being transposed) belong to one split. Answers have one form:
+cells and digits.
 
-What a grid is worth: of the cells to fill, the share that is right less the share that is wrong, at least 0; so that a
-guess that is wrong more often than right costs something at once.
+What a grid is worth: of the cells to fill, the share that is right less the share that is wrong, in [-1, 1]; so that a
+guess that is wrong more often than right costs something.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ class Sudoku(Game):
         filled = [(board[cell], task.solution[cell]) for cell, digit in enumerate(task.grid) if not digit]
         right = sum(digit == wanted for digit, wanted in filled)
         wrong = sum(digit not in (0, wanted) for digit, wanted in filled)
-        return max(0, right - wrong) / len(filled)
+        return (right - wrong) / len(filled)
 
     def ended(self, task: Puzzle, board: Grid) -> str:
         """Solved where every cell is right."""

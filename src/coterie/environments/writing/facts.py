@@ -8,8 +8,9 @@ that what is true, told twice or left out can be counted, not guessed.
 P1, P2: the share of a text's sentences that tell a fact of the source which the text has not told before; 0 for no
 text. F: the share of the source's facts that the two tell together. T: 1 where the second has 1.6 to 3.2 times the
 words of the first, falling to 0 at 1.1 and 5. N: the share of the second's facts that the first does not tell. C: three
-kinds of connectives at the beginning of the second's sentences, in thirds. Filler, lists of connectives, copies of the
-source and repetition all are sentences that tell nothing new.
+kinds of connectives at the beginning of the second's sentences that tell a new fact, in thirds. Filler, lists of
+connectives, copies of the source and repetition all are sentences that tell nothing new, and what is no word counts as
+none.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 
-from coterie.environments.writing.words import CONNECTIVES, tent
+from coterie.environments.writing.words import CONNECTIVES, tent, words
 from coterie.kernel.environment import Split, Task, split_of
 from coterie.seeds import seed_of
 
@@ -113,7 +114,7 @@ def told(text: str, task: Source) -> Told:
             facts.add(fact)
             kinds |= {kind} - {""}
             new += 1
-    return Told(frozenset(facts), new / len(parts) if parts else 0.0, len(text.split()), frozenset(kinds))
+    return Told(frozenset(facts), new / len(parts) if parts else 0.0, len(words(text)), frozenset(kinds))
 
 
 def measure(task: Source, first: str, second: str) -> dict[str, float]:
