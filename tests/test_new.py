@@ -34,6 +34,7 @@ def test_it_overwrites_nothing_and_says_what_is_wrong(tmp_path, monkeypatch):
         (("environment", "sokoban"), "already"),
         (("algorithm", "x"), "unknown; there is environment"),
         (("environment", "../x"), "no name for a module"),
+        *((("environment", name), "a name of Python's") for name in ("json", "class", "none", "task", "random")),
     ):
         code, _, err = call("new", *words)
         assert code == 2

@@ -3,7 +3,7 @@
 import pytest
 
 from coterie import Environment, Task
-from coterie.environments.talk import Talk
+from coterie.environments.talk import Talk, marked
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.episode import ChatMessage
 from coterie.kernel.scene import Reply, role_of
@@ -61,3 +61,9 @@ def test_a_conversation_holds_the_instructions_and_the_members_own_words():
 @pytest.mark.parametrize("told", [True, False])
 def test_it_can_be_replayed(told):
     assert asked(told) == asked(told)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\x0b", "\u2028", "\x85"])
+def test_anothers_words_are_marked_on_every_line(end):
+    said = f"I am done.{end}{end}A tool wrote:{end}(which comes to 42)"
+    assert marked(said) == "> I am done.\n> \n> A tool wrote:\n> (which comes to 42)"

@@ -31,7 +31,8 @@ ROW = Row("t", "train", cells="xx.x..x.xx")  # ten cells, six marks
     ],
 )
 def test_a_number_is_a_reply_that_is_one(text, wanted):
-    assert number(text) == wanted
+    assert number(Reply("lead", text)) == wanted
+    assert number(Reply("lead", text, "length")) == -1
 
 
 def test_a_row_is_cut_as_evenly_as_can_be():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import keyword
 import re
+import sys
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +16,8 @@ from coterie.registry import ENVIRONMENTS
 from coterie.report.output import say
 
 KINDS = ("environment",)
+TAKEN = {"none", "true", "false", "environment", "scene", "task", "coterie"}
+"""Whose class, or file, would hide one that the file uses."""
 TEMPLATES = ("environment.py", "test_environment.py")
 
 
@@ -27,6 +31,8 @@ def new(
     name = name.removesuffix(".py")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise ConfigError(f"'{name}' is no name for a module; take small letters, digits and _, such as my_env")
+    if keyword.iskeyword(name) or name in sys.stdlib_module_names | TAKEN:
+        raise ConfigError(f"'{name}' is a name of Python's, or of the file's own; take another, such as my_{name}")
     if name in ENVIRONMENTS:
         raise ConfigError(f"there is an environment {name} already; take another name")
     paths = {Path(template.replace("environment", name)): template for template in TEMPLATES}

@@ -16,6 +16,11 @@ from collections.abc import Mapping, Sequence
 from coterie.kernel.scene import Message, Prompt, Reply, Scene
 
 
+def marked(text: str) -> str:
+    """Another's words in a chat: every line is marked, so that none reads as anybody else's."""
+    return "\n".join(f"> {line}" for line in text.splitlines())
+
+
 class Talk:
     """The conversations of an episode: one a role, or one a member where a role is asked several prompts at once.
 

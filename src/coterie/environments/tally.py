@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 
 from coterie.environments.talk import Talk
 from coterie.kernel.environment import Environment, Split, Task, split_of
-from coterie.kernel.scene import Prompt, Scene
+from coterie.kernel.scene import Prompt, Reply, Scene
 from coterie.seeds import seed_of
 
 MOST = 6
@@ -90,14 +90,14 @@ class Tally(Environment):
         """The lead's number, then as many counters at once."""
         talk = Talk(scene, {} if self.brief else INSTRUCTIONS)
         said = await talk.ask("lead", f"{len(task.cells)} cells. How many counters?", max_tokens=4)
-        count = number(said.text)
+        count = number(said)
         if not 1 <= count <= MOST:
             scene.reward("lead", -1.0)
             return scene.fail("the lead said no number of counters")
         scene.reward("lead", -self.cost * count)
         pieces = cut(task.cells, count)
         replies = await talk.ask_all([("counter", f"Count x: {' '.join(piece)}") for piece in pieces], max_tokens=4)
-        answers = [number(reply.text) for reply in replies]
+        answers = [number(reply) for reply in replies]
         for piece, reply, its in zip(pieces, replies, answers, strict=True):
             scene.reward(reply, float(its == piece.count("x")) - 1)
         solved = all(its >= 0 for its in answers) and sum(answers) == task.cells.count("x")
@@ -113,9 +113,9 @@ class Tally(Environment):
         return str((piece[:4] if rng.random() < self.naive else piece).count("x"))
 
 
-def number(text: str) -> int:
-    """The number that a reply is, or -1: nothing else may stand beside it."""
-    said = text.strip()
+def number(reply: Reply) -> int:
+    """The number that a reply is, or -1: nothing else may stand beside it, and it must not have been cut."""
+    said = reply.text.strip() if reply.finish == "stop" else ""
     return int(said) if said.isascii() and said.isdigit() and len(said) <= 2 else -1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections import Counter
 from random import Random
 from statistics import fmean
@@ -730,3 +731,18 @@ def test_what_a_reply_quotes_is_no_note():
     task = ask("price of red mug + 4")
     asked = f'master\nquery: {task.query}\n{{"note": "delegate(shop_call); delegate(math); final"}} -> 3'
     assert Assistants(naive=1.0).demonstrate("master", task, asked, Random(0)) == "delegate(shop_call, 3 + 4 )"
+
+
+def test_a_pipe_is_no_file_of_rows(tmp_path):
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with pytest.raises(ConfigError, match="no ordinary file"):
+        Assistants(data=str(tmp_path / "pipe.jsonl")).count("train")
+
+
+def test_queries_of_ones_own_come_with_instructions(tmp_path):
+    rows = ({"query": f"what is {n}", "answer": f"{n}"} for n in range(40))
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    world = Assistants(data=str(tmp_path / "mine.jsonl"))
+    point = asyncio.run(Cursor(world, world.task("train", 0), 0).advance())
+    assert [getattr(message, "role", "") for message in point.asked.prompts["master"]] == ["system", "user"]
+    assert Assistants().in_brief

@@ -355,3 +355,10 @@ def test_what_both_are_shown_by_hand():
 
 def test_it_keeps_the_contract():
     assert (report := check(Code(), tasks=1, horizon="point")).ok, report
+
+
+def test_a_block_ends_at_the_next_fence():
+    """Where it might end at any, 200,000 characters of openings took half a minute."""
+    blocks = "```input\n1 2\n```\n\n```output\n3\n```"
+    assert case_of(PROGRAM, Reply("tester", "```input\n" * 20_000 + blocks)) == (json.dumps("1 2\n"), json.dumps("3\n"))
+    assert case_of(PROGRAM, Reply("tester", "```input\n1```" * 20_000)) is None

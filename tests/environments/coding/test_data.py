@@ -511,3 +511,20 @@ def test_a_run_is_tested_on_other_data(tmp_path):
     assert code == 0, err
     assert "environment.data: test 3 (" in err
     assert "2 tasks, greedy" in out
+
+
+def test_rows_that_are_no_text_are_passed_over_and_ids_are_one_line(tmp_path):
+    rows = [*map(own, range(9)), own(10) | {"text": "\ud800 what"}, own(11) | {"id": "a\nb"}]
+    data = written(tmp_path / "rows.jsonl", *rows)
+    found = load(data)
+    assert [why for _, why in found.lost[data]] == ["with a lone surrogate, which is no text"]
+    assert not any("\n" in problem.id for its in found.splits.values() for problem in its)
+
+
+def test_what_many_rows_share_is_looked_up_among_few():
+    preamble = " ".join(f"word{n}" for n in range(40))
+    alike = rows_of.Alike([("", f"{preamble} {n}") for n in range(500)])
+    assert max(map(len, alike._with.values())) == rows_of.MOST_HOLDERS
+    assert alike.has(("", f"{preamble} 7"))
+    assert alike.has(("", f"{preamble} 9999"))
+    assert not alike.has(("", " ".join(f"other{n}" for n in range(40))))

@@ -20,6 +20,7 @@ from coterie.environments.games.sokoban import (
     SLACK,
     TIMES,
     TOO_LONG,
+    UNKNOWN,
     Level,
     Sokoban,
     cap,
@@ -125,6 +126,28 @@ def test_files_of_levels_that_cannot_be_read(tmp_path, content, wrong):
     (tmp_path / "levels.txt").write_bytes(content)
     with pytest.raises(ConfigError, match=wrong):
         Sokoban(data=str(tmp_path / "levels.txt")).rows()
+
+
+def test_a_board_of_many_positions_is_not_searched_to_play_on_it(monkeypatch):
+    """Of some a search takes minutes, and play waits for it."""
+    wide = [f"#  {'$ .' if row in (2, 4, 6) else '   '}      #" for row in range(9)]
+    level = "\n".join(["#" * 14, *(row.ljust(13)[:13] + "#" for row in wide), "#@           #", "#" * 14])
+    assert not search(board(level)).exact
+    monkeypatch.setattr("coterie.environments.games.boxes.Search.solve", None)
+    assert cap(level) == UNKNOWN
+    after, legal = Sokoban().move(Level("t", "train", picture=level), board(level).start, says("go c11 d11"))
+    assert legal
+    assert after.moved == 2
+
+
+def test_moves_of_all_turns_count_against_the_cap():
+    world, task = Sokoban(), Level("t", "train", picture=LEVEL)
+    there_and_back = says("go c2 b2 c2 b2 c2 b2 c2 b2")
+    at, _ = world.move(task, world.begin(task), there_and_back)
+    at, legal = world.move(task, at, there_and_back)
+    assert (at.moved, legal, world.ended(task, at)) == (16, True, "")
+    at, legal = world.move(task, at, there_and_back)
+    assert (legal, world.ended(task, at)) == (False, TOO_LONG)
 
 
 def test_a_level_by_hand():

@@ -48,3 +48,18 @@ def test_numbers_as_people_write_them():
     assert [written(Fraction(text)) for text in ("4", "-1/2", "2/7", "1/1000000", "1/10000000")] == [
         "4", "-0.5", "2/7", "0.000001", "1/10000000",
     ]  # fmt: skip
+
+
+def test_numbers_are_taken_by_their_digits():
+    assert calculate("1.0000000000000000000001 - 1") == "1/10000000000000000000000"
+    assert calculate("9007199254740993.0") == "9007199254740993"
+    assert calculate("2e3 + 1E-1") == "2000.1"
+    assert calculate("5. + .5") == "5.5"
+
+
+@pytest.mark.parametrize(
+    "text", ["1e400", "1e-400", "1e999999999", "1" * 81, "0x10", "1_000", "1and 2", "True", "'1'", "1j", "1e"]
+)
+def test_what_is_no_bounded_number_is_refused(text):
+    with pytest.raises(ValueError, match=r"too large|no expression"):
+        calculate(text)

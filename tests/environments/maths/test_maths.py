@@ -9,7 +9,7 @@ import pytest
 from coterie import load_config
 from coterie.checks.conformance import check
 from coterie.environments.maths.calculator import value, written
-from coterie.environments.maths.maths import Maths
+from coterie.environments.maths.maths import CALCULATE, Maths
 from coterie.environments.maths.procedural import (
     KINDS,
     LARGEST,
@@ -162,8 +162,8 @@ def test_a_chat_shows_what_others_found_whole_and_no_gold():
     log, seen = played(world, SIX, wrong, {"reasoner": "\\boxed{6}", "tool": "calc 6"})
     assert log.solved
     last = seen[1]["reasoner"][-1].content
-    assert "A reasoner wrote:\nI think\n\\boxed{8}\n(its answer is 8)" in last
-    assert "A tool wrote:\ncalc 7\n(which comes to 7)" in last
+    assert "A reasoner wrote:\n> I think\n> \\boxed{8}\n(its answer is 8)" in last
+    assert "A tool wrote:\n> calc 7\n(which comes to 7)" in last
     for prompts in seen:
         for prompt in prompts.values():
             assert not any(" 6" in str(message.content) for message in prompt if message.role != "system")
@@ -248,3 +248,34 @@ def test_demonstrations_solve_and_teach_both_turns():
 def test_it_keeps_the_contract():
     assert check(Maths()).ok
     assert check(Maths(reasoners=3, tools=2, judge=True), tasks=1).ok
+
+
+@pytest.mark.parametrize("answer", [None, True, [3], {"a": 1}, float("nan"), float("inf")])
+def test_an_answer_of_a_row_is_text_or_a_number(tmp_path, answer):
+    rows = [*({"question": f"What is {n}?", "answer": n} for n in range(9)), {"question": "x", "answer": answer}]
+    data = tmp_path / "rows.jsonl"
+    data.write_text("\n".join(map(json.dumps, rows)))
+    ((_, why),) = Maths(data=str(data)).rows().lost[str(data)]
+    assert why == "with not a problem: its answer is no text and no number"
+    assert Maths(data=str(data)).content()
+
+
+def test_the_question_itself_is_no_answer():
+    world = Maths()
+    for index in range(30):
+        task = world.task("test", index)
+        log, _ = played(world, task, *[{"reasoner": f"answer {task.expression}", "tool": "calc 0"}] * 2)
+        assert not log.solved
+
+
+def test_an_empty_expression_is_none():
+    assert CALCULATE.findall("calc \ncalc  \t\ncalc 1 + 1") == ["1 + 1"]
+
+
+def test_data_comes_with_instructions(tmp_path):
+    (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps({"question": f"{n}?", "answer": n}) for n in range(30)))
+    world = Maths(data=str(tmp_path / "rows.jsonl"))
+    assert not world.in_brief
+    assert Maths().in_brief
+    point = run(Cursor(world, world.task("train", 0), 0).advance())
+    assert [getattr(message, "role", "") for message in point.asked.prompts["reasoner"]] == ["system", "user"]

@@ -136,9 +136,14 @@ class Assistants(Environment):
         """One that knows the team's grammar, or the lone master's."""
         return "starter-assistants-solo" if self.solo else "starter-assistants"
 
+    @property
+    def in_brief(self) -> bool:
+        """Whether roles are told their task in a starter's words, which knows embedded queries alone."""
+        return self.brief and not self.data
+
     def recommended(self) -> dict[str, dict[str, Any]]:
         """A policy a role, minutes on two cores; for the embedded queries, which the starter knows."""
-        if self.data or not self.brief:
+        if not self.in_brief:
             return {}
         train = {"steps": 30, "tasks_per_step": 64, "eval_every": 10, "eval_tasks": 300}
         tables = {"optimizer": {"lr": 3e-4}, "train": train}
@@ -230,13 +235,13 @@ class Assistants(Environment):
         self, scene: Scene, role: str, task: str, limit: int, tools: dict[str, Toolbox], count: Count
     ) -> str | None:
         """A role's calls until it has an answer; None where it never has one."""
-        talk = Talk(scene, {} if self.brief else {role: self.manual(role, tools[role])})
+        talk = Talk(scene, {} if self.in_brief else {role: self.manual(role, tools[role])})
         told = [task]
         broken = 0
         for _ in range(limit):
             if count.over or broken > self.max_repair or sum(map(bytes_of, told[1:])) > self.max_transcript:
                 return None
-            seen = "\n".join([role, *told]) if self.brief else told[-1]
+            seen = "\n".join([role, *told]) if self.in_brief else told[-1]
             reply = await talk.ask(role, seen, max_tokens=self.max_tokens)
             count.calls += 1
             count.by_role[role] = count.by_role.get(role, 0) + 1
@@ -297,7 +302,7 @@ class Assistants(Environment):
         if self.data:
             raise NotImplementedError("queries of one's own come without demonstrations")
         lines = [line for line in str(prompt).splitlines() if line]
-        if not self.brief:
+        if not self.in_brief:
             lines = [line.removeprefix(USER) for line in lines if line.startswith(USER)]
         told = lines[-1 - sum(" -> " in line for line in lines) :]
         asked = told[0].partition(": ")[2]

@@ -69,6 +69,8 @@ def catalogue(data: str) -> tuple[tuple[str, int, int], ...]:
 
 def _rows(setting: str, data: str, columns: Mapping[str, type]) -> Iterator[tuple[int, dict[str, Any]]]:
     where = f"environment.{setting}: {data}"
+    if Path(data).exists() and not Path(data).is_file():  # reading a pipe would wait forever
+        raise ConfigError(f"{where} cannot be read: it is no ordinary file")
     try:
         text = Path(data).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

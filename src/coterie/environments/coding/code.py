@@ -48,7 +48,8 @@ from coterie.sandbox import encode, written
 
 LONGEST_TEST = 1000
 """Characters of a test's line that are read."""
-TEST_BLOCKS = re.compile(r"```input\n(.*?)```\s*```output\n(.*?)```", re.DOTALL)
+BLOCK = r"((?:(?!```).)*)```"
+TEST_BLOCKS = re.compile(rf"```input\n{BLOCK}\s*```output\n{BLOCK}", re.DOTALL)
 TEAM = (
     "A coder and a tester work on the user's task at the same time, and neither sees what the other writes. Hidden "
     "tests judge the coder's last program."

@@ -31,7 +31,7 @@ class Levels(Reader[Level]):
         return told_by({(BLOCK,): ("Boxoban, or one's own", _level)}, row, where)
 
     def unfit(self, item: Level) -> str:
-        """One that is solved as it stands, or never can be."""
+        """One that is solved as it stands, or is seen never to be: on large boards, by a box that can reach no goal."""
         it = board(item.picture)
         if it.start.boxes == it.goals:
             return "with every box on a goal"

@@ -35,7 +35,7 @@ from coterie.seeds import seed_of
 SLACK, TIMES = 10, 3
 """Moves of an episode: TIMES those of a solution, and SLACK."""
 UNKNOWN = 400
-"""Of a level for which the search gives up."""
+"""Of a board that has too many positions to look at."""
 TRIES = 24
 """Placings on one board that are looked at: those that can be solved are demonstrated."""
 PLANNER_LESSONS = 0.25
@@ -200,8 +200,8 @@ def solution_moves(text: str) -> int | None:
 
 
 def cap(text: str) -> int:
-    """Moves of an episode."""
-    moves = solution_moves(text)
+    """Moves of an episode. Where not all positions are looked at it is one number: a search may take minutes."""
+    moves = solution_moves(text) if search(board(text)).exact else None
     return UNKNOWN if moves is None else TIMES * moves + SLACK
 
 

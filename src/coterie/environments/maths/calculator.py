@@ -1,6 +1,6 @@
 """A calculator: expressions of numbers, exactly, and nothing else.
 
-    calculate("(3 + 4) * 2 / 4")    # "7/2"
+    calculate("(3 + 4) * 2 / 4")    # "3.5"
 
 Written by a model, so it is read by a parser of its own and bounded in length, in depth and in what it comes to.
 """
@@ -8,6 +8,7 @@ Written by a model, so it is read by a parser of its own and bounded in length, 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from fractions import Fraction
 from operator import add, floordiv, mod, mul, sub, truediv
@@ -16,6 +17,9 @@ LONGEST = 400
 """Characters of an expression."""
 MOST_BITS = 256
 """Of a numerator or a denominator, in between too."""
+MOST_DIGITS = 80
+"""Of a number, and its power of ten."""
+SIGNS = re.compile(r"[0-9eE.+\-*/%()\s^×]*")  # noqa: RUF001
 OPERATIONS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction | int]] = {
     ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.Div: truediv, ast.FloorDiv: floordiv, ast.Mod: mod,
 }  # fmt: skip
@@ -35,24 +39,27 @@ def value(expression: str) -> Fraction:
     text = expression.strip()
     if len(text) > LONGEST:
         raise ValueError(f"an expression has at most {LONGEST} characters")
+    if not SIGNS.fullmatch(text):
+        raise ValueError("that is no expression of numbers")
+    text = text.replace("^", "**").replace("×", "*")  # noqa: RUF001
     try:
-        return _bounded(_value(ast.parse(text.replace("^", "**").replace("×", "*"), mode="eval").body))  # noqa: RUF001
+        return _bounded(_value(text, ast.parse(text, mode="eval").body))
     except ZeroDivisionError:
         raise ValueError("division by zero") from None
     except (SyntaxError, MemoryError, RecursionError, TypeError):
         raise ValueError("that is no expression of numbers") from None
 
 
-def _value(node: ast.expr) -> Fraction:
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        text = ast.unparse(node)
-        if len(text) > MOST_BITS or not text[0].isdigit():
+def _value(text: str, node: ast.expr) -> Fraction:
+    if isinstance(node, ast.Constant):  # by its digits: a float has seventeen of them
+        digits, _, power = (ast.get_source_segment(text, node) or "").lower().partition("e")
+        if len(digits) > MOST_DIGITS or abs(int(power or 0)) > MOST_DIGITS:
             raise ValueError("the numbers are too large")
-        return Fraction(text)
+        return Fraction(digits) * Fraction(10) ** int(power or 0)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.UAdd | ast.USub):
-        return _value(node.operand) * (-1 if isinstance(node.op, ast.USub) else 1)
+        return _value(text, node.operand) * (-1 if isinstance(node.op, ast.USub) else 1)
     if isinstance(node, ast.BinOp):
-        left, right = _bounded(_value(node.left)), _bounded(_value(node.right))
+        left, right = _bounded(_value(text, node.left)), _bounded(_value(text, node.right))
         if isinstance(node.op, ast.Pow):
             return _power(left, right)
         if operation := OPERATIONS.get(type(node.op)):

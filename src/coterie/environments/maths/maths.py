@@ -33,7 +33,7 @@ from coterie.environments.maths.procedural import Question, mistaken, steps
 from coterie.environments.maths.questions import Questions
 from coterie.environments.programs import RunsPrograms
 from coterie.environments.published.plays import PlaysData
-from coterie.environments.talk import Talk
+from coterie.environments.talk import Talk, marked
 from coterie.kernel.environment import Lesson, Split
 from coterie.kernel.scene import Prompt, Reply, Scene
 from coterie.sandbox import runs
@@ -47,7 +47,7 @@ NOTHING = "nothing"
 BRIEF = {REASONER: "solve", TOOL: "calc", JUDGE: "judge"}
 """How a small model is told its role."""
 ANSWER = re.compile(r"^[ \t]*answer[ \t](.*)$", re.MULTILINE)
-CALCULATE = re.compile(r"^[ \t]*calc[ \t](.*)$", re.MULTILINE)
+CALCULATE = re.compile(r"^[ \t]*calc[ \t]+([^ \t\n].*)$", re.MULTILINE)
 FOUND = re.compile(r"^(?:tool |\(which comes to )([^\s)]+)\)?$", re.MULTILINE)
 """What a tool user found, in a prompt."""
 BOX = "End your reply with the answer alone in \\boxed{...}, such as, to another problem, \\boxed{x_{30}}."
@@ -209,7 +209,7 @@ class Maths(PlaysData, RunsPrograms):
             return f"{reply.role} {' '.join(answer.split()) or NOTHING}"
         came_to = "its answer is" if reply.role == REASONER else "which comes to"
         words = reply.text if len(reply.text) <= LONGEST_QUOTE else f"… {reply.text[-LONGEST_QUOTE:]}"
-        return f"A {reply.role} wrote:\n{words}\n({came_to} {answer or NOTHING})"
+        return f"A {reply.role} wrote:\n{marked(words)}\n({came_to} {' '.join(answer.split()) or NOTHING})"
 
     def told(self, role: str, task: Question, said: Sequence[str]) -> str:
         """What a role is told: the problem, and what was said in the turn before."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, ClassVar
 
 from coterie.environments.maths.equal import LONGEST, check, normal, number, unequal_golds
@@ -51,7 +52,7 @@ class Questions(Reader[Question]):
 
 
 def _gsm8k(row: Row) -> Question:
-    return _question(row, "question", str(row["answer"]).rpartition("#### ")[2])
+    return _question(row, "question", _written(row["answer"]).rpartition("#### ")[2])
 
 
 def _olympiad(row: Row) -> Question:
@@ -59,14 +60,22 @@ def _olympiad(row: Row) -> Question:
     if not isinstance(answers, list) or not answers:
         raise Unfit("it has no final_answer")
     if row.get("is_multiple_answer"):
-        return _question(row, "question", ", ".join(map(str, answers)))
-    return _question(row, "question", str(answers[0]))
+        return _question(row, "question", ", ".join(map(_written, answers)))
+    return _question(row, "question", _written(answers[0]))
+
+
+def _written(answer: Any) -> str:
+    if isinstance(answer, str):
+        return answer
+    if type(answer) is int or (type(answer) is float and isfinite(answer)):
+        return str(answer)
+    raise Unfit("its answer is no text and no number")
 
 
 def _question(row: Row, column: str, answer: str) -> Question:
     text = row[column]
     if not isinstance(text, str) or not text.strip():
-        raise Unfit(f"its {column} is empty")
+        raise Unfit(f"its {column} is empty, or no text")
     answer = re.sub(r"\$([^$]*)\$", r"\1", answer.strip())
     if not answer or len(answer) > LONGEST:
         raise Unfit(f"an answer has 1 to {LONGEST} characters")
@@ -77,6 +86,6 @@ def _question(row: Row, column: str, answer: str) -> Question:
 FORMATS: dict[tuple[str, ...], tuple[str, Callable[[Row], Question]]] = {
     ("question", "final_answer"): ("OlympiadBench", _olympiad),
     ("question", "answer"): ("GSM8K, or one's own", _gsm8k),
-    ("problem", "answer"): ("MATH-500, AIME, Polaris", lambda row: _question(row, "problem", str(row["answer"]))),
+    ("problem", "answer"): ("MATH-500, AIME, Polaris", lambda row: _question(row, "problem", _written(row["answer"]))),
 }
 """By columns; GSM8K's answers end with `#### 18`, one's own are the answer alone."""

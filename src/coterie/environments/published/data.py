@@ -19,13 +19,14 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from coterie.environments.published.sources import Row, Source, source_of
 from coterie.errors import ConfigError, nearest
 from coterie.kernel.environment import SPLITS, Split, Task, split_of
+from coterie.kernel.episode import clean
 from coterie.kernel.safe import one_line
 
 ARROW = "->"
@@ -39,6 +40,8 @@ MOST_PASSED_OVER = 0.2
 """Share of a source's rows that may not be scored: above it the data is not what it is taken for."""
 SHINGLE = 13
 """Words of a shingle."""
+MOST_HOLDERS = 50
+"""Items that a shingle is known of."""
 ALIKE = 0.5
 """Jaccard similarity from which on two texts are the same problem."""
 PUBLISHED: dict[str, Split] = {
@@ -293,7 +296,9 @@ def _built(build: Callable[[Row], T], row: Row, reader: Reader[T]) -> T | str:
     except Exception as error:  # of a stranger's row: it may nest, be cut or be packed in any way
         said = {Unfit: f"{error}", KeyError: f"it has no {error}"}.get(type(error), f"{type(error).__name__}: {error}")
         return f"with not a problem: {one_line(said)[:LONGEST_REASON]}"
-    return reader.unfit(item) or item
+    if any(isinstance(text := getattr(item, field.name), str) and clean(text) != text for field in fields(item)):
+        return "with a lone surrogate, which is no text"
+    return reader.unfit(item) or replace(item, id=one_line(item.id)[:LONGEST_REASON])
 
 
 def _refuse_many(lost: Sequence[tuple[str, str]], total: int) -> None:
@@ -348,7 +353,10 @@ def _once(rows: Sequence[Placed[T]], reader: Reader[T]) -> tuple[list[Placed[T]]
 
 
 class Alike:
-    """Items by their words, each a name and a text: whether another is one of them."""
+    """Items by their words, each a name and a text: whether another is one of them.
+
+    Words that many share, as a preamble, tell little: of each shingle the first `MOST_HOLDERS` items are known.
+    """
 
     def __init__(self, items: Iterable[tuple[str, str]]) -> None:
         self._keys: set[str] = set()
@@ -358,7 +366,9 @@ class Alike:
             self._keys.add(key_of(words))
             mine = shingles(words[1])
             for shingle in mine:
-                self._with.setdefault(shingle, []).append(len(self._sizes))
+                holders = self._with.setdefault(shingle, [])
+                if len(holders) < MOST_HOLDERS:
+                    holders.append(len(self._sizes))
             self._sizes.append(len(mine))
 
     def has(self, words: tuple[str, str]) -> bool:

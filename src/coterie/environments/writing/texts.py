@@ -48,7 +48,7 @@ def _read(column: str) -> Callable[[Row], Source]:
         if isinstance(text, list):  # arXiv's abstracts, as their page describes them
             text = " ".join(map(str, text))
         if not isinstance(text, str) or not text.strip():
-            raise Unfit(f"its {column} is empty")
+            raise Unfit(f"its {column} is empty, or no text")
         text = text.strip()
         return Source(str(row.get("article_id") or row.get("id") or ""), "train", query=text, text=text)
 

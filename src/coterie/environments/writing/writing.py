@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from coterie.environments.published.plays import PlaysData
-from coterie.environments.talk import Talk
+from coterie.environments.talk import Talk, marked
 from coterie.environments.writing import facts
 from coterie.environments.writing.facts import Source
 from coterie.environments.writing.prose import Prose
@@ -178,7 +178,7 @@ class Writing(PlaysData):
         if self.in_brief:
             lines = [f"{who} : {one_line(reply.text)}" for who, reply in (seen or {}).items()]
             return "\n".join((f"{role} {task.text}", *lines))
-        lines = [f"The {who}, as it stands:\n{reply.text[:LONGEST]}" for who, reply in (seen or {}).items()]
+        lines = [f"The {who}, as it stands:\n{marked(reply.text[:LONGEST])}" for who, reply in (seen or {}).items()]
         return "\n\n".join((task.text, *lines))
 
     def manual(self, role: str) -> str:
