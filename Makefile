@@ -104,7 +104,7 @@ starter-sokoban: setup ## rebuild the starter of sokoban (about 20 minutes)
 	$(call starter_careful,sokoban,--set sft.steps=1300 --set sft.tasks_per_step=24,0.75,80)
 
 starter-sudoku: setup ## rebuild the starter of sudoku (about 25 minutes)
-	$(call starter_careful,sudoku,--set sft.steps=1100 --set sft.tasks_per_step=32,0.6,40)
+	$(call starter_careful,sudoku,--set sft.steps=1600 --set sft.tasks_per_step=32 --set sft.lr=2e-3,0.6,40)
 
 starter-maths: setup ## rebuild the starter of maths (about 20 minutes)
 	$(call starter_careful,maths,--set sft.steps=1500 --set sft.tasks_per_step=40,0.65,80)

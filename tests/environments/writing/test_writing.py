@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from itertools import cycle
 from pathlib import Path
 from random import Random
 
@@ -197,7 +198,7 @@ def glued(some: list[str]) -> str:
 def farms() -> dict[str, tuple[str, str]]:
     """What earns much as published, or would where a source is only looked for by its words."""
     source, rng = words(STORY), Random(0)
-    head, copied = " ".join(source[:12]), HONEST[0]
+    head, copied, its = " ".join(source[:12]), HONEST[0], sentences(STORY)
     mixed = [" ".join(rng.sample(words(text), len(words(text)))) for text in HONEST]
     return {
         "one pair for every source": PAIR,
@@ -210,7 +211,21 @@ def farms() -> dict[str, tuple[str, str]]:
         "the source reversed": (" ".join(source[:12][::-1]), " ".join(source[12:40][::-1])),
         "honest, shuffled": (mixed[0], mixed[1]),
         "content words, glued": (glued(content(source)[:8]), glued(content(source)[8:24])),
+        "content words in other places": two_parts([filled(one, one, rng) for one in its]),
+        "content words of another sentence": two_parts([filled(one, its[at - 1], rng) for at, one in enumerate(its)]),
     }
+
+
+def filled(shape: list[str], fill: list[str], rng: Random) -> str:
+    """A sentence with other content words, its function words where they were."""
+    some = cycle(rng.sample(bare := [word for word in fill if word not in STOP], len(bare)))
+    return " ".join(word if word in STOP else next(some) for word in shape)
+
+
+def two_parts(some: list[str]) -> tuple[str, str]:
+    """The first sentences, and the others with connectives."""
+    opened = [f"{start} {one}" for start, one in zip(("moreover", "hence", "indeed"), some[2:], strict=False)]
+    return ". ".join(some[:2]), ". ".join(opened)
 
 
 NEED_A_SKELETON = ("the source reversed",)

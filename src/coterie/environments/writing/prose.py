@@ -11,6 +11,7 @@ band is 0.8, 1.3, 1.6, 2. Q, that a part is prose about its source, is a product
     ramp(content words that the source has; 0.15, 0.5)
     ramp(neighbouring words of the source in a sentence that share a sentence there; 0.25, 0.6)
     1 - ramp(runs of six words copied; 0.1, 0.5)        1 - ramp(runs of four content words copied; 0.3, 0.7)
+    1 - ramp(runs of eight words whose function words stand as in a run of the source; 0.2, 0.5)
     ramp(pairs of words that are distinct; 0.6, 0.9)
     1 - ramp(connectives per word; 0.12, 0.25)          stop-words within 0.45 +- 0.15, nothing at +- 0.3
     ramp(distinct stop-words of the first 30; 0.1, 0.3)
@@ -19,7 +20,7 @@ band is 0.8, 1.3, 1.6, 2. Q, that a part is prose about its source, is a product
 r = ramp(share of the source's content words that the two keep; 0.1, 0.45). The skeleton is a trigram model of function
 words, a content word being C and a number N, of the training texts; its ramp begins where 80 % of these texts shuffled
 and 90 % of their content words glued together by common words end, and goes to their 20th percentile as they are. All
-of it is ours.
+of it is ours. What it cannot tell is sense: grammar from elsewhere around a source's words may earn some of it.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ from coterie.environments.writing.words import CONNECTIVES, STOP, content, ramp,
 
 FEWEST = 8
 """Words of a part: a shorter one is worth nothing."""
-COPIED, COPIED_CONTENT = 6, 4
-"""Words of a run that is looked for in the source, and content words of one."""
+COPIED, COPIED_CONTENT, COPIED_SHAPE = 6, 4, 8
+"""Words of a run that is looked for in the source, content words of one, and words of one without its content words."""
+FEWEST_JOINED = 3
+"""Function words of such a run."""
 SAMPLE = 1000
 """Training texts that the skeleton is learned from."""
 GLUE = 8
@@ -85,6 +88,7 @@ class Prose:
                 ramp(about.neighbours(text), 0.25, 0.6),
                 1.0 - ramp(share(_runs(every, COPIED), about.runs), 0.1, 0.5),
                 1.0 - ramp(share(_runs(stems, COPIED_CONTENT), about.content_runs), 0.3, 0.7),
+                1.0 - ramp(share([run for its in text for run in _shapes(its)], about.shapes), 0.2, 0.5),
                 ramp(len(set(pairwise(every))) / max(1, len(every) - 1), 0.6, 0.9),
                 1.0 - ramp(max(starts, connectives(every)) / len(every), 0.12, 0.25),
                 1.0 - ramp(abs(stops - 0.45), 0.15, 0.3),
@@ -107,6 +111,7 @@ class Source:
     sentences: tuple[frozenset[str], ...]
     runs: frozenset[tuple[str, ...]]
     content_runs: frozenset[tuple[str, ...]]
+    shapes: frozenset[tuple[str, ...]]
 
     @staticmethod
     @lru_cache(maxsize=512)
@@ -120,6 +125,7 @@ class Source:
             tuple(frozenset(content(one)) for one in its),
             frozenset(_runs(every, COPIED)),
             frozenset(_runs(stems, COPIED_CONTENT)),
+            frozenset(run for one in its for run in _shapes(one)),
         )
 
     def neighbours(self, text: list[list[str]]) -> float:
@@ -140,6 +146,12 @@ def share(some: list[tuple[str, ...]], known: frozenset[tuple[str, ...]]) -> flo
 
 def _runs(every: list[str], length: int) -> list[tuple[str, ...]]:
     return [tuple(every[at : at + length]) for at in range(len(every) - length + 1)]
+
+
+def _shapes(sentence: list[str]) -> list[tuple[str, ...]]:
+    """Runs of a sentence's skeleton that say something of its grammar."""
+    runs = _runs(skeleton(sentence), COPIED_SHAPE)
+    return [run for run in runs if sum(word not in "CN" for word in run) >= FEWEST_JOINED]
 
 
 def together(one: list[list[str]], two: list[list[str]], form: str) -> float:
