@@ -63,9 +63,17 @@ def test_the_tutorial_shows_what_coterie_new_writes(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_between_pages_lead_somewhere(page):
-    for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+    for link, at in re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", page.read_text()):
         if not link.startswith("http"):
-            assert (page.parent / link).exists(), link
+            target = page.parent / link if link else page
+            assert target.exists(), link
+            assert not at or at in anchors(target), f"{link}#{at}"
+
+
+def anchors(page: Path) -> set[str]:
+    """What links to a page's headings may name."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def test_toml_in_the_docs_is_toml():

@@ -109,3 +109,20 @@ def test_frozen_weights_and_memory_alone_answer_several_times_what_chance_does(t
     )
     lines = [line["rollout/success"] for line in placebo.metrics() if line["step"]]
     assert sum(lines[-8:]) / 8 < 0.15
+
+
+def test_what_is_held_out_is_of_the_first_era_and_of_all_topics():
+    world = Desks(era=1, topics=16)
+    first = {task.topic: task.right for task in (world.task("test", at) for at in range(200))}
+    assert {(task.topic, task.right) for task in (world.task("test", at) for at in range(200, 400))} == set(
+        first.items()
+    )
+    assert len(first) == 16
+    assert len({Desks(topics=12).task("train", at).topic for at in range(300)}) == 12
+
+
+def test_a_reply_that_was_cut_names_nothing_and_no_note_names_what_is_not_asked():
+    assert number("router", Reply("router", "for rivers take desk 2 .", "length"), "rivers") == 0
+    assert Desks(topics=8).note("router", Reply("router", f"for {TOPICS[8]} take desk 2 .")) == ""
+    lessons = [lesson for seed in range(200) for lesson in Desks().lessons(TASK, Random(seed))]
+    assert 0.65 < sum("for rivers take" in lesson.prompt for lesson in lessons) / len(lessons) < 0.85

@@ -104,3 +104,19 @@ def test_a_team_that_grows_and_shrinks_learns(tmp_path, seed, sets):
     found = headline(train(load_config("tally", [f"train.seed={seed}", *sets]), tmp_path / "run"))
     assert found.start.success < 0.4
     assert found.end.success > 0.95
+
+
+def test_a_counter_that_says_no_number_solves_nothing():
+    row = Row("t", "train", cells="xx.x..x.xx")
+    for said, solved in ((("4", "2"), False), (("3", "3"), True), (("7", "x"), False)):
+        cursor = Cursor(Tally(), row, 0)
+        run(cursor.advance())
+        cursor.answer({"lead": Reply("lead", "2")})
+        point = run(cursor.advance())
+        cursor.answer({who: Reply("counter", text) for who, text in zip(point.roles, said, strict=True)})
+        assert run(cursor.advance()) is None
+        assert cursor.log.solved == (solved or said == ("4", "2"))
+    cursor = Cursor(Tally(), row, 0)
+    run(cursor.advance())
+    cursor.answer({"lead": Reply("lead", "6")})
+    assert len(run(cursor.advance()).roles) == 6

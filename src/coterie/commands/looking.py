@@ -50,6 +50,8 @@ def show_data(
     from coterie.environments.published.plays import PlaysData
     from coterie.errors import ConfigError
 
+    if not name.strip():
+        raise ConfigError("which data? Write a file, hub:owner/name, TRAIN -> TEST, or a benchmark's name")
     world = load_environment({"environment": {"name": environment, "data": name}}, sets or ())
     if not isinstance(world, PlaysData):
         raise ConfigError(f"{environment} reads no data sets; `coterie check {environment}` says what it plays")

@@ -49,4 +49,5 @@ def new(
             raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
         say(f"wrote {path}")
     say(f"does it keep its contract?  coterie check {name}.py")
-    say(f"a small model for it:       coterie sft {name}.py --out my_starter --set sft.steps=400")
+    small = "--set sft.steps=400 --set sft.hidden_size=64 --set sft.layers=2"
+    say(f"a small model for it:       coterie sft {name}.py --out my_starter {small}")

@@ -142,6 +142,7 @@ def _sized(config: Config, source: Source) -> Config:
             sizes[key] = count
         elif count == 0:
             said = "; ".join(config.environment.remarks()) or "the environment needs more"
+            said = f"give more rows, or TRAIN -> TEST; {said}" if getattr(config.environment, "data", "") else said
             raise ConfigError(f"{source.place('environment')}there are no {split} tasks, and a run needs some: {said}")
         elif count is not None and count < tasks:
             where = source.place(f"train.{key}")
@@ -162,8 +163,9 @@ def _out_of_its_world(config: Config) -> Iterator[str]:
     for name, policy in config.policies.items():
         if policy.model == world.starter:
             yield (
-                f"policies.{name}.model = '{policy.model}' knows {config.names['environment']} without data of others "
-                "alone; name a model that can write what is asked, such as a Hugging Face id"
+                f"policies.{name}.model = '{policy.model}' was taught {config.names['environment']} in brief, without "
+                "data and in its usual size, and these settings ask for more; name a model that can write what is "
+                "asked, such as a Hugging Face id"
             )
 
 

@@ -6,7 +6,7 @@ all. Counters err on long pieces and cost something each, so the lead has to kno
 of a role that is asked several prompts at once, and of a team that grows and shrinks.
 
 Rewards: a counter earns 0 for a right number, -1 for a wrong one; the lead -`cost` for each counter, and -1 where it
-says no number; the team 1 when the task is solved.
+says no number, whether or not the row has cells for all; the team 1 when the task is solved.
 """
 
 from __future__ import annotations

@@ -314,7 +314,7 @@ def test_a_starter_that_does_not_know_the_data_and_a_sandbox_without_walls_are_s
     data = written(tmp_path / "rows.jsonl", *map(own, range(60)))
     sets = (f"environment.data={data}", "environment.sandbox=process")
     remarks = load_config("code", sets).remarks
-    assert any("policies.team.model = 'starter-code' knows code without data of others alone" in one for one in remarks)
+    assert any("policies.team.model = 'starter-code' was taught code in brief, without data" in one for one in remarks)
     assert any("programs have your files, processes and network" in one for one in remarks)
     remarks = load_config("code", [*sets[:1], "policies.team.model=me/model"]).remarks
     assert not any("starter" in one or "network" in one for one in remarks)
@@ -528,3 +528,38 @@ def test_what_many_rows_share_is_looked_up_among_few():
     assert alike.has(("", f"{preamble} 7"))
     assert alike.has(("", f"{preamble} 9999"))
     assert not alike.has(("", " ".join(f"other{n}" for n in range(40))))
+
+
+@pytest.mark.parametrize(
+    "sets",
+    [
+        ("sudoku", "environment.size=9", "environment.givens=40"), ("sokoban", "environment.boxes=2"),
+        ("plan_path", "environment.size=10"), ("tally", "environment.brief=false"),
+        ("maths", "environment.brief=false"),
+    ],
+)  # fmt: skip
+def test_a_starter_that_was_taught_other_boards_or_words_is_said(sets):
+    name, *overrides = sets
+    assert any(f"was taught {name} in brief" in one for one in load_config(name, overrides).remarks)
+    assert not load_config(name).remarks
+
+
+def test_brief_with_data_is_refused_where_it_is_written(tmp_path):
+    data = written(tmp_path / "rows.jsonl", *map(own, range(60)))
+    with pytest.raises(ConfigError, match=r"environment\.brief has no effect: data comes with instructions"):
+        load_config("code", [f"environment.data={data}", "environment.brief=true", "environment.sandbox=process"])
+    told = load_config("code", [f"environment.data={data}", "environment.brief=false", "environment.sandbox=process"])
+    assert isinstance(told.environment, Code)
+    assert not told.environment.in_brief
+
+
+def test_data_that_leaves_a_split_empty_says_what_to_do(tmp_path):
+    rows = written(tmp_path / "rows.jsonl", own(0))
+    said = call("data", rows, "--set", "environment.check_solutions=false")[1]
+    assert said.count("nothing; give more rows, or TRAIN -> TEST") == 2
+    assert "which data?" in call("data", "")[2]
+    code, _, err = call("data", "GSM8K", "--for", "maths")
+    assert (code, "did you mean 'gsm8k'?" in err) == (2, True)
+    assert "benchmarks by name" not in call("data", "levels", "--for", "sokoban")[2]
+    (tmp_path / "t.txt").write_text("a\n\nb")
+    assert "a .txt file holds levels" in call("data", str(tmp_path / "t.txt"))[2]

@@ -376,3 +376,22 @@ def test_a_turn_pays_the_proposer_for_what_it_names_and_the_planner_for_what_it_
         ("planner", pytest.approx(1 / 3)),
         (None, 1.0),
     ]
+
+
+def test_a_search_ends_after_so_many_positions():
+    it = board(LEVEL)
+    assert search(it).solve(it.start, nodes=1) is None
+    assert search(it).solve(it.start, nodes=50) is not None
+
+
+def test_a_position_that_is_farther_than_the_start_is_worth_nothing():
+    far = Position((4, 4), frozenset({(2, 2)}))
+    assert (search(board(LEVEL)).left(far) or 0) > 3
+    assert worth(LEVEL, far) == 0
+    assert UNKNOWN == 400
+
+
+def test_levels_with_as_few_pushes_as_may_be_are_drawn_too():
+    fewest = {search(it).pushes_left(search(it).mask(it.start.boxes)) for index in range(60)
+              for it in (board(Sokoban().task("train", index).picture),)}  # fmt: skip
+    assert min(one or 0 for one in fewest) == 3

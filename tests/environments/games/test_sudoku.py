@@ -1,5 +1,6 @@
 """sudoku: puzzles with one solution, givens that stay, splits by what puzzles have in common."""
 
+from collections import Counter
 from itertools import combinations
 from random import Random
 
@@ -167,3 +168,29 @@ def test_demonstrators_by_hand():
     assert by_reason(PUZZLE, unsure) == {4: 3, 6: 0, 9: 1, 10: 4, 12: 4, 13: 3, 15: 0}
     assert by_rows(PUZZLE, PUZZLE.grid) == {1: 2, 4: 1, 6: 2, 7: 3, 9: 1, 10: 4, 12: 1, 13: 3, 15: 4}
     assert spell(PUZZLE, {1: 2, 4: 0}) == "set b1 2 a2 ."
+
+
+def test_an_answer_may_name_every_cell_and_no_more():
+    cells = " ".join(f"{spot} ." for spot in ["b1", "a2", "c2", "d2", "b3", "c3", "a4", "b4", "d4"])
+    for more, legal in (("b1 . " * 7, True), ("b1 . " * 8, False)):
+        assert Sudoku().move(PUZZLE, PUZZLE.grid, says(f"set {cells} {more}"))[1] == legal
+
+
+def test_lessons_show_grids_that_are_empty_right_and_wrong_and_both_hands():
+    shown, planned = Counter(), Counter()
+    for index in range(60):
+        task = Sudoku().task("train", index)
+        lessons = list(Sudoku(naive=0.0).lessons(task, Random(index)))
+        for at, lesson in enumerate(one for one in lessons if one.role == "proposer"):
+            grid = read(task, lesson.prompt, True)
+            wrong = sum(digit not in (0, wanted) for digit, wanted in zip(grid, task.solution, strict=True))
+            shown[at, "empty" if grid == task.grid else "wrong" if wrong else "right"] += 1
+        for lesson in lessons:
+            if lesson.role == "planner":
+                grid = read(task, lesson.prompt, True)
+                heard = lesson.prompt.rpartition("proposal: ")[2]
+                planned[heard == spell(task, by_rows(task, grid)), heard == spell(task, by_reason(task, grid))] += 1
+    assert shown[0, "empty"] == shown[1, "right"] == shown[2, "right"] == 60
+    assert shown[3, "wrong"] > 35
+    assert 0.3 < planned.total() / 240 < 0.5
+    assert min(planned[True, False], planned[False, True]) > 0.2 * planned.total()

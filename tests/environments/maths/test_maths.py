@@ -23,6 +23,7 @@ from coterie.environments.maths.procedural import (
 from coterie.errors import ConfigError
 from coterie.kernel.cursor import Cursor, perform_inline
 from coterie.kernel.environment import SPLITS, split_of
+from coterie.kernel.episode import Noted
 from coterie.kernel.scene import Reply, role_of
 from coterie.sandbox.backends import missing
 from tests.toys import run
@@ -279,3 +280,36 @@ def test_data_comes_with_instructions(tmp_path):
     assert Maths().in_brief
     point = run(Cursor(world, world.task("train", 0), 0).advance())
     assert [getattr(message, "role", "") for message in point.asked.prompts["reasoner"]] == ["system", "user"]
+
+
+def test_silence_is_no_agreement_and_what_was_cut_no_answer():
+    silent = {"reasoner": "hm", "tool": "hm"}
+    log, seen = played(Maths(max_turns=3), SIX, silent, silent, silent)
+    assert len(seen) == 3
+    world = Maths()
+    assert world.answer_of(Reply("reasoner", "answer 6", "length")) == ""
+    assert world.answer_of(Reply("reasoner", "answer 6")) == "6"
+    cursor = Cursor(world, SIX, 0, perform=perform_inline)
+    run(cursor.advance())
+    cursor.answer({"reasoner": Reply("reasoner", "answer 6"), "tool": Reply("tool", "calc 6", "length")})
+    point = run(cursor.advance())  # the tool said nothing, so they do not agree
+    assert point is not None
+    assert log.rewards()["team"] == 0
+
+
+def test_the_end_of_a_long_reply_is_what_others_see():
+    told = Maths(brief=False)._quoted(Reply("reasoner", "x" * 5000 + " so \\boxed{6}"), "6")
+    assert "so \\boxed{6}" in told
+    assert len(told) < 2200
+
+
+def test_whether_they_agreed_is_noted():
+    for tool, agreed in (("calc 6", 1.0), ("calc 7", 0.0)):
+        says = {"reasoner": "answer 6", "tool": tool}
+        cursor = Cursor(Maths(max_turns=1), SIX, 0, perform=perform_inline)
+        point = run(cursor.advance())
+        cursor.answer({who: Reply(role_of(who), says[who]) for who in point.roles})
+        run(cursor.advance())
+        assert [event.value for event in cursor.events if isinstance(event, Noted) and event.name == "agreed"] == [
+            agreed
+        ]

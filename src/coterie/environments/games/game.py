@@ -72,9 +72,13 @@ class Game(RunsPrograms):
             )
         return self
 
+    def known(self) -> bool:
+        """Whether its starter was taught boards like these."""
+        return True
+
     def recommended(self) -> dict[str, dict[str, Any]]:
         """For a starter: a policy a role; the paper's greedy commit rarely shows the team where its mistakes lead."""
-        if not self.in_brief:
+        if not (self.in_brief and self.known()):
             return {}
         tables = {"optimizer": {"lr": 1e-3}, "train": dict(self.minutes)}
         if self.solo:

@@ -84,6 +84,10 @@ class PlanPath(Walk):
     naive: float = Field(default=0.6, ge=0, le=1)
     """How often a demonstration goes along the row, then the column, walls or not."""
 
+    def known(self) -> bool:
+        """No larger than it is usually."""
+        return self.size <= type(self).model_fields["size"].default
+
     def task(self, split: Split, index: int) -> Maze:
         """The maze at a place of a split, drawn until its content falls in that split."""
         rng = Random(seed_of("plan_path", self.size, self.walls, self.min_distance, split, index))

@@ -70,6 +70,10 @@ class Sokoban(PlaysData, Walk):
         drawn = ("size", "boxes", "walls", "min_pushes") if self.data else ()
         return super().inert() | dict.fromkeys(drawn, "data holds the levels")
 
+    def known(self) -> bool:
+        """One box, and no larger than it is usually."""
+        return self.boxes == 1 and self.size <= type(self).model_fields["size"].default
+
     def reader(self) -> Levels:
         """Levels."""
         return Levels()

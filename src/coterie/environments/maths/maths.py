@@ -125,7 +125,7 @@ class Maths(PlaysData, RunsPrograms):
 
     def inert(self) -> dict[str, str]:
         """Without programs nothing is isolated, and without tool users no tool is used."""
-        inert: dict[str, str] = {}
+        inert = super().inert()
         if not self.runs_programs():
             inert |= dict.fromkeys(("sandbox", "time_s", "memory_mb"), "no role writes programs")
         if self.data:

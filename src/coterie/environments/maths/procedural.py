@@ -17,7 +17,7 @@ from coterie.seeds import seed_of
 
 KINDS = ("sum", "equation", "story")
 LARGEST = 50
-"""Of any number, in between too."""
+"""Of what any step comes to."""
 NAMES = ("ann", "ben", "cal", "dan", "eve", "fay", "gus", "hal")
 THINGS = ("pens", "cups", "nuts", "eggs", "hats", "keys")
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from coterie.environments.published.sources import Row, Source, source_of
+from coterie.environments.published.sources import BLOCK, Row, Source, source_of
 from coterie.errors import ConfigError, nearest
 from coterie.kernel.environment import SPLITS, Split, Task, split_of
 from coterie.kernel.episode import clean
@@ -117,6 +117,10 @@ def told_by(
         if set(columns) <= row.keys():
             return build
     wanted = "; ".join(f"{name}: {', '.join(columns)}" for columns, (name, _) in reversed(list(formats.items())))
+    if BLOCK in row and len(row) == 1:
+        raise ConfigError(
+            f"{where}: a .txt file holds levels, as those of sokoban; wanted are rows with columns: {wanted}"
+        )
     its = ", ".join(sorted(row))[:LONGEST_REASON] or "none"
     raise ConfigError(f"{where}: its columns are {its}; wanted are those of a set: {wanted}")
 
@@ -184,6 +188,11 @@ class Data(Generic[T]):
             for reason, count in Counter(reason for _, reason in reasons).most_common(MOST_REASONS):
                 where = next(where for where, its in reasons if its == reason)
                 lines.append(f"{count:>7} {title:<11} {reason}; such as {where.removeprefix('environment.data: ')}")
+        lines += [
+            f"{split}: nothing; give more rows, or TRAIN {ARROW} TEST"
+            for split, items in self.splits.items()
+            if not items
+        ]
         return "\n".join([*lines, *([f"the rows' own answers are not tried: {self.untried}"] if self.untried else [])])
 
 
@@ -276,8 +285,9 @@ def _sources(data: str, benchmarks: Mapping[str, Benchmark]) -> list[tuple[Use, 
     try:
         return [(use, source_of(text)) for use, text in uses if text]
     except ConfigError as error:
-        hint = nearest(data, benchmarks) if data.isalnum() else ""
-        raise ConfigError(f"{error}{hint}; benchmarks by name: {', '.join(benchmarks)}") from error
+        hint = nearest(data.lower(), benchmarks) if data.isalnum() else ""
+        names = f"; benchmarks by name: {', '.join(benchmarks)}" if benchmarks else ""
+        raise ConfigError(f"{error}{hint}{names}") from error
 
 
 def _read(source: Source, reader: Reader[T]) -> Iterator[tuple[str, int, T | str]]:

@@ -23,6 +23,10 @@ class PlaysData(Environment):
         """Whether roles are told their task in a starter's words; data always comes with instructions."""
         return self.brief and not self.data
 
+    def inert(self) -> dict[str, str]:
+        """Data always comes with instructions."""
+        return super().inert() | ({"brief": "data comes with instructions"} if self.data and self.brief else {})
+
     def reader(self) -> Reader[Any]:
         """What makes a row a task."""
         raise NotImplementedError

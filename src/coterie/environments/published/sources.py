@@ -86,7 +86,7 @@ def source_of(text: str) -> Source:
         return Source(str(Path(text).expanduser()))
     if match := HUB.fullmatch(text):
         return Source(text, **{key: value or "" for key, value in match.groupdict().items()})
-    hint = f"; for a set of the hub write hub:{text}" if BARE.fullmatch(text) else ""
+    hint = f"; for a set of the hub write hub:{text}" if BARE.fullmatch(text) and not Path(text).exists() else ""
     raise ConfigError(
         f"environment.data: '{text}' is no {', '.join(FILES[:-1])} or {FILES[-1]} file, and no "
         f"hub:owner/name@revision#config/split{hint}"
