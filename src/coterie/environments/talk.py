@@ -1,6 +1,6 @@
 """How roles are told their tasks: in a starter's few words, or as a chat, to a model that was never taught them.
 
-    talk = Talk(scene, {} if self.in_brief else INSTRUCTIONS)
+    talk = Talk(scene, {} if self.brief else INSTRUCTIONS)
     reply = await talk.ask("planner", board)
 
 With instructions a role's prompt is its own conversation: the instructions as a system message, then what it was told
@@ -12,8 +12,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from coterie.kernel.scene import Message, Prompt, Reply, Scene
+
+
+def instructed(settings: Any) -> Any:
+    """Settings in which data comes with instructions, where `brief` is not written: for a validator before all others.
+
+    A starter was taught drawn tasks; whoever brings data has, as a rule, a model that was never taught any.
+    """
+    if isinstance(settings, dict) and settings.get("data") and "brief" not in settings:
+        return {**settings, "brief": False}
+    return settings
 
 
 def marked(text: str) -> str:

@@ -745,4 +745,4 @@ def test_queries_of_ones_own_come_with_instructions(tmp_path):
     world = Assistants(data=str(tmp_path / "mine.jsonl"))
     point = asyncio.run(Cursor(world, world.task("train", 0), 0).advance())
     assert [getattr(message, "role", "") for message in point.asked.prompts["master"]] == ["system", "user"]
-    assert Assistants().in_brief
+    assert Assistants(data=world.data, brief=True).brief

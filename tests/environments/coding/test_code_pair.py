@@ -425,8 +425,7 @@ def test_what_an_expert_is_asked(monkeypatch):
 
 def test_what_has_no_effect_beside_which_setting():
     late = {"feedback", "stop_at", "expert_url", "expert_model"}
-    own = {"data": "tasks.jsonl", "brief": False}
-    assert set(CodePair(data="tasks.jsonl").inert()) == {*late, "brief"}
+    own = {"data": "tasks.jsonl"}
     assert set(CodePair(**own).inert()) == set(CodePair(**own, feedback="expert").inert()) == late
     assert set(CodePair(**own, max_turns=2).inert()) == {"expert_url", "expert_model"}
     assert CodePair(**own, max_turns=2, feedback="expert").inert() == {}

@@ -544,13 +544,15 @@ def test_a_starter_that_was_taught_other_boards_or_words_is_said(sets):
     assert not load_config(name).remarks
 
 
-def test_brief_with_data_is_refused_where_it_is_written(tmp_path):
+def test_data_comes_with_instructions_where_nothing_else_is_said(tmp_path):
     data = written(tmp_path / "rows.jsonl", *map(own, range(60)))
-    with pytest.raises(ConfigError, match=r"environment\.brief has no effect: data comes with instructions"):
-        load_config("code", [f"environment.data={data}", "environment.brief=true", "environment.sandbox=process"])
-    told = load_config("code", [f"environment.data={data}", "environment.brief=false", "environment.sandbox=process"])
-    assert isinstance(told.environment, Code)
-    assert not told.environment.in_brief
+    sets = [f"environment.data={data}", "environment.sandbox=process"]
+    for more, brief in (([], False), (["environment.brief=false"], False), (["environment.brief=true"], True)):
+        world = load_config("code", [*sets, *more]).environment
+        assert isinstance(world, Code)
+        assert world.brief == brief
+        assert world.recommended() == {}
+    assert Code(sandbox="process").tested_on(data)[0].brief
 
 
 def test_data_that_leaves_a_split_empty_says_what_to_do(tmp_path):

@@ -276,8 +276,9 @@ def test_an_empty_expression_is_none():
 def test_data_comes_with_instructions(tmp_path):
     (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps({"question": f"{n}?", "answer": n}) for n in range(30)))
     world = Maths(data=str(tmp_path / "rows.jsonl"))
-    assert not world.in_brief
-    assert Maths().in_brief
+    assert not world.brief
+    assert Maths(data=world.data, brief=True).brief
+    assert Maths().tested_on(world.data)[0].brief  # a team is asked as it was taught
     point = run(Cursor(world, world.task("train", 0), 0).advance())
     assert [getattr(message, "role", "") for message in point.asked.prompts["reasoner"]] == ["system", "user"]
 

@@ -50,7 +50,7 @@ from coterie.environments.assistants.demonstrations import (
 from coterie.environments.assistants.world import KINDS, SKILLS, Knowledge, Query, Shop
 from coterie.environments.maths.calculator import calculate
 from coterie.environments.maths.equal import same
-from coterie.environments.talk import Talk
+from coterie.environments.talk import Talk, instructed
 from coterie.environments.tools import Toolbox
 from coterie.kernel.environment import Environment, Split
 from coterie.kernel.scene import Prompt, Reply, Scene
@@ -106,7 +106,8 @@ class Assistants(Environment):
     )
     """Kinds of embedded queries to train on, drawn alike; one named twice comes twice as often."""
     brief: bool = True
-    """Prompts for a small model that was taught the grammar; false: with instructions and the tools' schemas."""
+    """Prompts for a small model that was taught the grammar; false: with instructions and the tools' schemas. With
+    data it is false where nothing is said."""
     solo: bool = False
     """One role, the master, with every tool and nobody to send: the single-agent baseline."""
     max_calls: int = Field(default=14, ge=2)
@@ -136,14 +137,14 @@ class Assistants(Environment):
         """One that knows the team's grammar, or the lone master's."""
         return "starter-assistants-solo" if self.solo else "starter-assistants"
 
-    @property
-    def in_brief(self) -> bool:
-        """Whether roles are told their task in a starter's words, which knows embedded queries alone."""
-        return self.brief and not self.data
+    @model_validator(mode="before")
+    @classmethod
+    def _instructed(cls, settings: Any) -> Any:
+        return instructed(settings)
 
     def recommended(self) -> dict[str, dict[str, Any]]:
         """A policy a role, minutes on two cores; for the embedded queries, which the starter knows."""
-        if not self.in_brief:
+        if self.data or not self.brief:
             return {}
         train = {"steps": 30, "tasks_per_step": 64, "eval_every": 10, "eval_tasks": 300}
         tables = {"optimizer": {"lr": 3e-4}, "train": train}
@@ -235,13 +236,13 @@ class Assistants(Environment):
         self, scene: Scene, role: str, task: str, limit: int, tools: dict[str, Toolbox], count: Count
     ) -> str | None:
         """A role's calls until it has an answer; None where it never has one."""
-        talk = Talk(scene, {} if self.in_brief else {role: self.manual(role, tools[role])})
+        talk = Talk(scene, {} if self.brief else {role: self.manual(role, tools[role])})
         told = [task]
         broken = 0
         for _ in range(limit):
             if count.over or broken > self.max_repair or sum(map(bytes_of, told[1:])) > self.max_transcript:
                 return None
-            seen = "\n".join([role, *told]) if self.in_brief else told[-1]
+            seen = "\n".join([role, *told]) if self.brief else told[-1]
             reply = await talk.ask(role, seen, max_tokens=self.max_tokens)
             count.calls += 1
             count.by_role[role] = count.by_role.get(role, 0) + 1
@@ -302,7 +303,7 @@ class Assistants(Environment):
         if self.data:
             raise NotImplementedError("queries of one's own come without demonstrations")
         lines = [line for line in str(prompt).splitlines() if line]
-        if not self.in_brief:
+        if not self.brief:
             lines = [line.removeprefix(USER) for line in lines if line.startswith(USER)]
         told = lines[-1 - sum(" -> " in line for line in lines) :]
         asked = told[0].partition(": ")[2]

@@ -90,7 +90,7 @@ class Code(ProgrammingTask):
 
     def recommended(self) -> dict[str, dict[str, Any]]:
         """A policy a role, minutes on two cores; for the embedded problems, which the starter knows."""
-        if not self.in_brief:
+        if self.data or not self.brief:
             return {}
         return {
             "algorithm": {"name": "at_grpo", "horizon": "point"},
@@ -102,7 +102,7 @@ class Code(ProgrammingTask):
 
     async def play(self, task: Problem, scene: Scene) -> None:
         """Up to `max_turns` turns of a program and a test."""
-        talk = Talk(scene, {} if self.in_brief else {role: self.manual(role, task) for role in self.roles})
+        talk = Talk(scene, {} if self.brief else {role: self.manual(role, task) for role in self.roles})
         history = ""
         solved = False
         for _ in scene.turns(self.max_turns):
@@ -127,7 +127,7 @@ class Code(ProgrammingTask):
 
     def told(self, role: str, task: Problem, history: str) -> str:
         """What a role is told in a turn: the task, and later what did not agree in the turn before."""
-        if self.in_brief:
+        if self.brief:
             return "\n".join(part for part in (f"{WORDS[role]} {task.text}", history) if part)
         return f"The program of the turn before, and what its test found:\n{history}" if history else task.text
 

@@ -148,7 +148,7 @@ class CodePair(ProgrammingTask):
 
     def recommended(self) -> dict[str, dict[str, Any]]:
         """A policy a role, minutes on two cores; for the embedded problems, which the starter knows."""
-        if not self.in_brief:
+        if self.data or not self.brief:
             return {}
         train = {"steps": 30, "tasks_per_step": 16, "eval_every": 10, "eval_tasks": 200}
         tables = {"optimizer": {"lr": 1e-3}, "train": train}
@@ -192,7 +192,7 @@ class CodePair(ProgrammingTask):
 
     async def play(self, task: Problem, scene: Scene) -> None:
         """Up to `max_turns` turns in which every role writes its function."""
-        talk = Talk(scene, {} if self.in_brief else {role: self.manual(role, task) for role in self.roles})
+        talk = Talk(scene, {} if self.brief else {role: self.manual(role, task) for role in self.roles})
         history = dict.fromkeys(self.roles, "")
         outcome = Outcome()
         for turn in scene.turns(self.max_turns):
@@ -243,7 +243,7 @@ class CodePair(ProgrammingTask):
 
     def told(self, role: str, task: Problem, history: str) -> str:
         """What a role is told in a turn: the task, and later its own last reply and the feedback."""
-        if self.in_brief:
+        if self.brief:
             return "\n".join(part for part in (f"{'write' if self.solo else role} {task.text}", history) if part)
         return f"Your last reply, and what came of it:\n{history}" if history else task.text
 

@@ -55,18 +55,13 @@ class Game(RunsPrograms):
     """The first role writes a Python program, and what that prints is its proposal, as published."""
 
     @property
-    def in_brief(self) -> bool:
-        """Whether roles are told the game in a starter's words."""
-        return self.brief
-
-    @property
     def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Who proposes, and the planner; or the planner alone."""
         return (PLANNER,) if self.solo else (TOOL if self.tool else PROPOSER, PLANNER)
 
     @model_validator(mode="after")
     def _told(self) -> Game:
-        if self.tool and (self.in_brief or self.solo):
+        if self.tool and (self.brief or self.solo):
             raise ValueError(
                 "tool = true needs brief = false, for no starter writes programs, and solo = false; set them"
             )
@@ -78,7 +73,7 @@ class Game(RunsPrograms):
 
     def recommended(self) -> dict[str, dict[str, Any]]:
         """For a starter: a policy a role; the paper's greedy commit rarely shows the team where its mistakes lead."""
-        if not (self.in_brief and self.known()):
+        if not (self.brief and self.known()):
             return {}
         tables = {"optimizer": {"lr": 1e-3}, "train": dict(self.minutes)}
         if self.solo:
@@ -100,7 +95,7 @@ class Game(RunsPrograms):
 
     async def play(self, task: Any, scene: Scene) -> None:
         """Up to `max_turns` turns of a proposal and what the planner makes of it."""
-        talk = Talk(scene, {} if self.in_brief else {role: self.manual(role) for role in self.roles})
+        talk = Talk(scene, {} if self.brief else {role: self.manual(role) for role in self.roles})
         board = self.begin(task)
         for _ in scene.turns(self.max_turns):
             seen = self.shown(task, board)

@@ -71,8 +71,8 @@ class Sokoban(PlaysData, Walk):
         return super().inert() | dict.fromkeys(drawn, "data holds the levels")
 
     def known(self) -> bool:
-        """One box, and no larger than it is usually."""
-        return self.boxes == 1 and self.size <= type(self).model_fields["size"].default
+        """Drawn levels of one box, no larger than they are usually."""
+        return not self.data and self.boxes == 1 and self.size <= type(self).model_fields["size"].default
 
     def reader(self) -> Levels:
         """Levels."""

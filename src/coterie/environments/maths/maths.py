@@ -105,7 +105,7 @@ class Maths(PlaysData, RunsPrograms):
 
     @model_validator(mode="after")
     def _possible(self) -> Maths:
-        if self.tool == "python" and self.in_brief and self.tools:
+        if self.tool == "python" and self.brief and self.tools:
             raise ValueError("tool = 'python' needs brief = false: no starter writes programs")
         if self.reasoners > 1 and not self.judge:
             raise ValueError(f"reasoners = {self.reasoners} need judge = true: somebody has to give the final answer")
@@ -113,7 +113,7 @@ class Maths(PlaysData, RunsPrograms):
 
     def recommended(self) -> dict[str, dict[str, Any]]:
         """A policy a role, minutes on two cores; for the problems that are drawn, which the starter knows."""
-        if not self.in_brief:
+        if self.data or not self.brief:
             return {}
         return {
             "algorithm": {"name": "at_grpo", "horizon": "point"} if len(self.roles) > 1 else {"name": "grpo"},
@@ -125,7 +125,7 @@ class Maths(PlaysData, RunsPrograms):
 
     def inert(self) -> dict[str, str]:
         """Without programs nothing is isolated, and without tool users no tool is used."""
-        inert = super().inert()
+        inert: dict[str, str] = {}
         if not self.runs_programs():
             inert |= dict.fromkeys(("sandbox", "time_s", "memory_mb"), "no role writes programs")
         if self.data:
@@ -146,7 +146,7 @@ class Maths(PlaysData, RunsPrograms):
 
     async def play(self, task: Question, scene: Scene) -> None:
         """Turns until all answers agree."""
-        talk = Talk(scene, {} if self.in_brief else {role: self.manual(role) for role in self.roles})
+        talk = Talk(scene, {} if self.brief else {role: self.manual(role) for role in self.roles})
         found: list[str] = []
         said: list[str] = []
         for _ in scene.turns(self.max_turns):
@@ -198,14 +198,14 @@ class Maths(PlaysData, RunsPrograms):
         """The answer that a reply ends with: what stands in its last box, or on its last line of that form."""
         if reply.finish != "stop":
             return ""
-        if not self.in_brief:
+        if not self.brief:
             return boxed(reply.text)[:LONGEST_ANSWER]
         lines = ANSWER.findall(reply.text)
         return lines[-1].strip()[:LONGEST_ANSWER] if lines else ""
 
     def _quoted(self, reply: Reply, answer: str) -> str:
         """What the others are shown of a reply."""
-        if self.in_brief:
+        if self.brief:
             return f"{reply.role} {' '.join(answer.split()) or NOTHING}"
         came_to = "its answer is" if reply.role == REASONER else "which comes to"
         words = reply.text if len(reply.text) <= LONGEST_QUOTE else f"… {reply.text[-LONGEST_QUOTE:]}"
@@ -213,7 +213,7 @@ class Maths(PlaysData, RunsPrograms):
 
     def told(self, role: str, task: Question, said: Sequence[str]) -> str:
         """What a role is told: the problem, and what was said in the turn before."""
-        if self.in_brief:
+        if self.brief:
             return "\n".join((f"{BRIEF[role]} {task.query}", *said))
         return "\n\n".join((task.query, *said))
 
@@ -241,7 +241,7 @@ class Maths(PlaysData, RunsPrograms):
         return "\n".join([*worked, self._final(answer)])
 
     def _final(self, answer: str) -> str:
-        return f"answer {answer}" if self.in_brief else f"\\boxed{{{answer}}}"
+        return f"answer {answer}" if self.brief else f"\\boxed{{{answer}}}"
 
     def lessons(self, task: Question, rng: Random) -> Iterator[Lesson]:
         """Every role, at the first turn and where two do not agree."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from pydantic import model_validator
+
 from coterie.environments.published.data import Data, Reader, held_out, known, load
+from coterie.environments.talk import instructed
 from coterie.kernel.environment import Environment, Split
 
 
@@ -15,17 +18,13 @@ class PlaysData(Environment):
     """What is played: a .jsonl, .json or .parquet file, hub:owner/name@revision#config/split, TRAIN -> TEST of two of
     them, or a benchmark's name; none: tasks that are drawn."""
     brief: bool = True
-    """Prompts for a small model that was taught the tasks that are drawn; false, and always with data: with
-    instructions, for one that never was."""
+    """Prompts for a small model that was taught the tasks that are drawn; false: with instructions, for one that never
+    was. With data it is false where nothing is said."""
 
-    @property
-    def in_brief(self) -> bool:
-        """Whether roles are told their task in a starter's words; data always comes with instructions."""
-        return self.brief and not self.data
-
-    def inert(self) -> dict[str, str]:
-        """Data always comes with instructions."""
-        return super().inert() | ({"brief": "data comes with instructions"} if self.data and self.brief else {})
+    @model_validator(mode="before")
+    @classmethod
+    def _instructed(cls, settings: Any) -> Any:
+        return instructed(settings)
 
     def reader(self) -> Reader[Any]:
         """What makes a row a task."""
@@ -58,6 +57,8 @@ class PlaysData(Environment):
 
     def tested_on(self, data: str) -> tuple[Self, tuple[str, ...]]:
         """The same with the test tasks of other data: all of a single source, those behind an arrow, a benchmark's.
+
+        Roles are told them as they are told their own.
 
         Raises:
             ConfigError: it cannot be read or scored.

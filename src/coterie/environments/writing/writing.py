@@ -93,7 +93,7 @@ class Writing(PlaysData):
 
     def recommended(self) -> dict[str, dict[str, Any]]:
         """A policy a role, minutes on two cores; for the embedded corpus, which the starter knows."""
-        if not self.in_brief:
+        if self.data or not self.brief:
             return {}
         return {
             "algorithm": {"name": "magrpo", "num_generations": 8} if len(self.roles) > 1 else {"name": "grpo"},
@@ -125,7 +125,7 @@ class Writing(PlaysData):
 
     async def play(self, task: Source, scene: Scene) -> None:
         """One text, in one round or two."""
-        talk = Talk(scene, {} if self.in_brief else {role: self.manual(role) for role in self.roles})
+        talk = Talk(scene, {} if self.brief else {role: self.manual(role) for role in self.roles})
         first, second = await self._written(talk, task)
         scores = self.scores(task, first, second)
         for name, score in scores.items():
@@ -175,7 +175,7 @@ class Writing(PlaysData):
 
     def told(self, role: str, task: Source, seen: Mapping[str, Reply] | None = None) -> str:
         """What a role is told: the source, and what it may see of what was written."""
-        if self.in_brief:
+        if self.brief:
             lines = [f"{who} : {one_line(reply.text)}" for who, reply in (seen or {}).items()]
             return "\n".join((f"{role} {task.text}", *lines))
         lines = [f"The {who}, as it stands:\n{marked(reply.text[:LONGEST])}" for who, reply in (seen or {}).items()]
