@@ -74,6 +74,7 @@ WRONG = [
     ("2", "\\sqrt{4}"),
     ("18", "18 million"), ("18", "18 dozen"), ("18", "18 squared"), ("18", "18 or"), ("18", "18\\text{ or 17 or 16}"),
     ("18", "18\\text{ is wrong, it is 17}"), ("18", "18\\text{ thousand}"), ("x", "x\\text{ or y}"), ("5 cm", "5 km"),
+    ("2\\pi", "2\\pi \\text{ or } 3\\pi"), ("\\sqrt{2}", "\\sqrt{2} or 3"), ("2\\pi", "2\\pi million"), ("x", "x or y"),
     ("IV", "VI"), ("no", "on"), ("12", "1 2"), ("12x", "1 2 x"), ("3", "2\\frac{3}{3}"),
     ("\\text{Evelyn}", "nylevE"), ("Rome", "more"), ("New York", "York New"),
 ]  # fmt: skip
