@@ -6,6 +6,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -423,3 +425,16 @@ def test_what_a_plan_cannot_know_it_says(folder):
     sets = ["policies.y.kind=remote", "policies.y.model=m", "policies.y.remote.url=http://localhost:1/v1"]
     (only,) = plan(load_config("tests/toys.py:Agree", [*SETS, f"policies.x.model={folder}", *sets]), BOX)
     assert only.remarks == ("y is played by a server, and takes nothing here",)
+
+
+@pytest.mark.slow
+def test_what_is_measured_is_the_process_own_and_not_that_of_who_started_it():
+    show = "from coterie.run.dry import resident; print(resident())"
+    large = (
+        f"import subprocess, sys; held = b'x' * (2 << 30); subprocess.run([sys.executable, '-c', {show!r}], check=True)"
+    )
+    alone, started = (
+        int(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+        for code in (show, large)
+    )
+    assert 0 < started < 1.2 * alone < 2 << 30

@@ -10,11 +10,12 @@ from typing import Any
 from coterie.bench import Say
 
 SCRIPT = """
-import resource, sys
+import sys
 from coterie import evaluate, load_config, train
+from coterie.run.dry import resident
 train(load_config("configs/plan_path.toml", ["train.steps=3"]), sys.argv[1])
 evaluate(sys.argv[1])
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(resident())
 """
 
 
@@ -24,4 +25,4 @@ def run(say: Say) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-c", SCRIPT, f"{folder}/run"]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return {"peak_gib": round(int(done.stdout.split()[-1]) / 2**20, 2)}
+    return {"peak_gib": round(int(done.stdout.split()[-1]) / 2**30, 2)}

@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PretrainedConfig, Qwen3Config
 
 from coterie.errors import ConfigError, first_line, nearest
+from coterie.kernel.environment import STARTERS
 from coterie.models import hub
 from coterie.models.adapters import Adapted
 from coterie.models.load import Model, context_of, copied, located
@@ -95,7 +96,7 @@ def read(source: str, where: str) -> tuple[PretrainedConfig, Any]:
             "mend its config.json, or name another model"
             if folder.is_dir()
             else "give a folder with its config.json, or fetch that where the hub can be reached: hf download "
-            f"{source} config.json{nearest(source, QWEN3)}"
+            f"{source} config.json{nearest(source, (*QWEN3, *STARTERS))}"
         )
         raise ConfigError(
             f"{where} = '{source}': what shape it has cannot be read ({first_line(error).split('. ')[0]}); {advice}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import sys
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 
@@ -96,5 +98,19 @@ async def _collected(config: Config, play: Play, tasks: int) -> None:
 def _peak(plan: Plan) -> int:
     if plan.machine.kind == "cuda":
         return torch.cuda.max_memory_reserved(plan.device) + plan.process
+    return resident()
+
+
+def resident() -> int:
+    """Bytes of memory that this process has had at most.
+
+    On Linux by its own address space: `getrusage` begins with what the process had that started this one.
+    """
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        status = ""
+    if own := re.search(r"^VmHWM:\s*(\d+) kB$", status, re.MULTILINE):
+        return int(own[1]) * 1024
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
