@@ -149,7 +149,9 @@ class Table:
         folder = self.folder / f"{name}-{seed}"
         shutil.rmtree(folder, ignore_errors=True)
         start = {key: row[key] for row in self.found(name)[:1] for key in ("start_success", "start_turns")} or None
+        before = cpu_minutes()
         figures = before_and_after(self.rows[name].resolved(seed), folder, start=start)
+        figures["cpu_minutes"] = cpu_minutes() - before
         self._figures(name, seed).write_text(json.dumps(figures, indent=1))
 
 
@@ -159,6 +161,11 @@ def interval(successes: Sequence[float]) -> str:
         return "one seed"
     _, low, high = over_seeds(successes)
     return f"{max(0.0, low):.3f} to {min(1.0, high):.3f}"
+
+
+def cpu_minutes() -> float:
+    """CPU time of this process so far, and of the processes it started that have ended, in minutes."""
+    return sum(os.times()[:4]) / 60
 
 
 def train_one(home: str, name: str, seed: str) -> None:

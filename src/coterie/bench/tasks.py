@@ -49,13 +49,15 @@ def run(say: Say) -> dict[str, Any]:
 
 def page() -> list[str]:
     """The results page, from the figures of all finished runs."""
+    minutes = [row["cpu_minutes"] for name in TABLE.rows for row in TABLE.found(name)]
     return [
         "# Results: sokoban, sudoku, maths, writing",
         "",
         "Written by `coterie bench tasks`. Each team from its shipped starter (0.9 million parameters), a policy a "
         "role, as `coterie train NAME` has it. Success is greedy play on 1,000 test tasks, which training never sees; "
         "the checkpoint is chosen by 400 validation tasks. Intervals are 95 % over seeds (Student's t); sampled and "
-        "trained tokens are millions a run. A run has one thread.",
+        "trained tokens are millions a run. A run has one thread, evaluations included: "
+        f"{min(minutes):.1f} to {max(minutes):.1f} CPU minutes.",
         "",
         *TABLE.lines(),
         "",
