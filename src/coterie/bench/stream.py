@@ -85,6 +85,12 @@ def page() -> list[str]:
             mean, low, high = over_seeds([fmean(stream[step - 1] for step in steps) for stream in streams])
             cells.append(f"{mean:.3f} ({max(0.0, low):.3f} to {high:.3f})")
         lines.append(f"| {title} | {' | '.join(cells)} |")
+    pairs = [(streamed("on", seed), streamed("harmless", seed)) for seed in SEEDS]
+    cells = []
+    for steps in PARTS.values():
+        mean, low, high = over_seeds([fmean(on[step - 1] - kept[step - 1] for step in steps) for on, kept in pairs])
+        cells.append(f"{mean:+.3f} ({low:+.3f} to {high:+.3f})")
+    lines.append(f"| the first less the third, by office | {' | '.join(cells)} |")
     return [
         *lines,
         "",
@@ -92,7 +98,8 @@ def page() -> list[str]:
         "down: that is where memory pays. In `assistants` the same notes say what the weights learn in the same "
         "minutes, and gain nothing ([notes](notes.md)). After the change the old notes are followed and fail. They "
         "harm little, for without notes success is 0.06 as well, so a rule that removes what does harm (the third "
-        "row) keeps them; `memory.worth = 0` removes what does no good. Either takes long: every note on a topic has "
+        "row) keeps them; `memory.worth = 0` removes what does no good, and the last row says what that is worth in "
+        "the same offices. Either takes long: every note on a topic has "
         "to be shown several times before it is judged.",
         "",
     ]
