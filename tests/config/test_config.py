@@ -28,6 +28,17 @@ def test_an_unknown_key_names_the_nearest_the_file_and_the_line(tmp_path):
     assert refusal(file) == f"{file}:6: unknown key 'algorithm.num_generation'; did you mean 'num_generations'?"
 
 
+def test_a_key_outside_every_table_is_told_where_keys_stand(tmp_path):
+    file = tmp_path / "a.toml"
+    file.write_text('name = "plan_path"\n')
+    assert refusal(file).startswith(f"{file}:1: 'name' stands in no table; write it below one of [environment], ")
+
+
+def test_a_table_that_cannot_be_as_a_whole_blames_no_one_setting():
+    said = refusal("sudoku", ["environment.size=9", "environment.givens=7"])
+    assert said.endswith("environment: givens = 7: a 9 x 9 puzzle has 22 to 80")
+
+
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [

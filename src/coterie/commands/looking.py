@@ -40,8 +40,8 @@ def show_data(
         str, typer.Argument(metavar="NAME", help="As environment.data: a file, hub:…, A -> B, a benchmark.")
     ],
     environment: Annotated[
-        str, typer.Option("--for", metavar="ENV", help="The environment that would play it.")
-    ] = "code",
+        str | None, typer.Option("--for", metavar="ENV", help="The environment that would play it; default: code.")
+    ] = None,
     sets: Sets = None,
     as_json: AsJson = False,
 ) -> None:
@@ -52,7 +52,12 @@ def show_data(
 
     if not name.strip():
         raise ConfigError("which data? Write a file, hub:owner/name, TRAIN -> TEST, or a benchmark's name")
-    world = load_environment({"environment": {"name": environment, "data": name}}, sets or ())
+    try:
+        world = load_environment({"environment": {"name": environment or "code", "data": name}}, sets or ())
+    except ConfigError as error:
+        if environment is not None:
+            raise
+        raise ConfigError(f"{error}; that is what code reads: for another environment, add --for ENV") from error
     if not isinstance(world, PlaysData):
         raise ConfigError(f"{environment} reads no data sets; `coterie check {environment}` says what it plays")
     data = world.rows()

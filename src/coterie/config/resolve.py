@@ -194,6 +194,10 @@ def resolve(source: Source) -> Config:
         "eval",
     )  # fmt: skip
     for table, content in data.items():
+        if table not in tables and not isinstance(content, dict):
+            raise ConfigError(
+                f"{source.place(table)}'{table}' stands in no table; write it below one of [{'], ['.join(tables)}]"
+            )
         if table not in tables:
             raise ConfigError(f"{source.place(table)}unknown table '{table}'{nearest(table, tables)}")
         if not isinstance(content, dict):
@@ -332,7 +336,8 @@ def _validated(
             raise ConfigError(
                 f"{source.place(where)}unknown key '{where}'{hint or '; known: ' + ', '.join(kind.model_fields)}"
             ) from error
-        raise ConfigError(f"{source.place(where)}{where} = {first['input']!r}: {_plain(first)}") from error
+        found = f" = {first['input']!r}" if key else ""  # of a whole table: no one setting is to blame
+        raise ConfigError(f"{source.place(where)}{where}{found}: {_plain(first)}") from error
     except Exception as error:
         if kind.__module__.partition(".")[0] == "coterie":  # a bug of ours
             raise
@@ -370,7 +375,7 @@ def _plain(error: Any) -> str:
         return 'it is a list; write it as ["…", "…"]'
     if error["type"] == "model_type":
         return "it is a table; write its settings as {key = value}"
-    message = str(error["msg"])
+    message = str(error["msg"]).removeprefix("Value error, ")
     return message[0].lower() + message[1:]
 
 
