@@ -127,6 +127,8 @@ def memory_text(store: Store, config: MemoryConfig, role: str | None, queries: C
         return "this run remembers nothing: memory.mode = 'off'"
     lines = [f"{len(store.entries)} entries after {store.iteration} steps, {store.digest[:12]}"]
     for name, share in store.baselines.items():
+        if name.endswith("/"):  # tasks without a kind: the role's own line says it
+            continue
         lines.append(f"success without notes, {name}: {share:.3f}")
     for owner in sorted({entry.role for entry in store.entries if role in (None, entry.role)}):
         mine = [entry for entry in store.entries if entry.role == owner]
