@@ -33,7 +33,8 @@ def test_losses(case):
     rows = torch.arange(len(lengths)).repeat_interleave(lengths)
     advantages = torch.tensor(case["advantages"], dtype=torch.float64)
     reference = torch.tensor(case["reference"], dtype=torch.float64).log() if "reference" in case else None
-    losses = loss(Tokens(logprobs, torch.zeros_like(advantages), advantages, rows, lengths), reference)
+    rollout = -torch.tensor(case.get("importance", [1.0] * len(advantages)), dtype=torch.float64).log()
+    losses = loss(Tokens(logprobs, torch.zeros_like(advantages), rollout, advantages, rows, lengths), reference)
     assert losses.tolist() == pytest.approx(case["expected"], rel=0, abs=1e-6)
     (gradient,) = torch.autograd.grad(losses.sum(), logprobs)
     assert gradient.tolist() == pytest.approx(case["gradient"], rel=0, abs=1e-6)

@@ -350,6 +350,72 @@ def test_the_update_weighs_a_part_by_all_of_the_step_groups(monkeypatch):
     assert weights == [{2 / 16}, {2 / 16}]
 
 
+CORRECTIONS = ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
+
+
+def sampled_by(model, graded: list[Graded], factor: float) -> list[Graded]:
+    """As an engine would have reported them whose tokens are `factor` times as likely as the learner's."""
+    own = [at_its_own_weights(model, one) for one in graded]
+    return [
+        replace(one, sample=replace(one.sample, logprobs=tuple(old + math.log(factor) for old in one.sample.logprobs)))
+        for one in own
+    ]
+
+
+@pytest.mark.parametrize("correction", CORRECTIONS)
+def test_an_engine_that_samples_as_the_learner_needs_no_correction(correction):
+    model = tiny(scale=3.0)
+    graded = sampled_by(model, experience(), 1.0)
+    plain, corrected = (
+        gradient(learner(model, loss), rows_of(graded, loss)) for loss in (Clip(), Clip(correction=correction))
+    )
+    assert relative(corrected, plain) < 1e-5
+
+
+def test_a_token_that_the_engine_finds_less_likely_weighs_more_up_to_the_bound():
+    """A third as likely: 3, cut to 2; half more likely: 2 / 3, which a mask from 0.7 on leaves out."""
+    model = tiny(scale=3.0)
+    plain = gradient(learner(model, PolicyGradient()), rows_of(sampled_by(model, experience(), 1.0), PolicyGradient()))
+    for factor, bounds, weight in (
+        (1 / 3, {"correction": "token_truncate"}, 2.0),
+        (1 / 3, {"correction": "token_truncate", "correction_max": 4.0}, 3.0),
+        (1.5, {"correction": "token_mask", "correction_min": 0.6}, 2 / 3),
+        (1.5, {"correction": "token_mask", "correction_min": 0.7}, 0.0),
+    ):
+        loss = PolicyGradient(**bounds)
+        weighed = gradient(learner(model, loss), rows_of(sampled_by(model, experience(), factor), loss))
+        assert float((weighed - weight * plain).norm() / plain.norm()) < 1e-5
+
+
+def test_a_later_optimizer_step_is_compared_with_the_weights_before_the_first(monkeypatch):
+    loss = Clip(correction="token_truncate")
+    model = copy.deepcopy(tiny(scale=3.0))
+    trainer = learner(model, loss, updates_per_step=2, lr=1e-2)
+    graded = sampled_by(model, experience(groups=4), 0.8)
+    before = {one.sample.completion_ids: at_its_own_weights(model, one).sample.logprobs for one in graded}
+    seen: list[tuple[Row, torch.Tensor]] = []
+    forward = LocalLearner.forward
+
+    def watched(self, name, batch):
+        done = forward(self, name, batch)
+        lengths = [len(row.completion_ids) for row in done.layout.rows]
+        seen.extend(zip(done.layout.rows, done.tokens.old.split(lengths), strict=True))
+        return done
+
+    monkeypatch.setattr(LocalLearner, "forward", watched)
+    metrics = trainer.update({"p": graded}, 0)["p"].metrics
+    later = [row for row, _ in seen if row.old_logprobs]
+    assert len(later) == 8
+    for row, old in seen:
+        assert old.tolist() == pytest.approx(before[row.completion_ids], abs=1e-5)
+    now = at_its_own_weights(model, graded[0]).sample.logprobs
+    assert now != pytest.approx(before[graded[0].sample.completion_ids], abs=1e-2), "the weights have moved"
+    assert metrics["correction"] == pytest.approx(1.25, abs=1e-4)
+    assert metrics["correction_max"] == pytest.approx(1.25, abs=1e-4)
+    assert metrics["correction_cut"] == 0
+    assert metrics["mismatch"] == pytest.approx(-math.log(0.8), abs=1e-4)
+
+
 def stepped(trainer: LocalLearner, graded: list[Graded]) -> dict[str, torch.Tensor]:
     """The gradients that the optimizer is given."""
     model, found = trainer.trainees["p"].model, {}

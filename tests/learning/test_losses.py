@@ -16,7 +16,7 @@ def logs(*ratios: float) -> torch.Tensor:
 def tokens(new: torch.Tensor, old: torch.Tensor, advantages: torch.Tensor, *lengths: int) -> Tokens:
     """Rows of these lengths; none: every token a row."""
     each = torch.tensor(lengths or [1] * len(new))
-    return Tokens(new, old, advantages, torch.arange(len(each)).repeat_interleave(each), each)
+    return Tokens(new, old, old, advantages, torch.arange(len(each)).repeat_interleave(each), each)
 
 
 def clip_share(new, old, advantages, loss: Loss) -> torch.Tensor:

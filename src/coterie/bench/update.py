@@ -96,7 +96,7 @@ def _by_rows(model: Model, rows: list[Row], size: int) -> None:
         advantages = torch.tensor([[row.advantage] * length for row in part])
         each = torch.arange(len(part)).repeat_interleave(length)
         lengths = torch.full((len(part),), length)
-        losses = Clip()(Tokens(logprobs.flatten(), old.flatten(), advantages.flatten(), each, lengths))
+        losses = Clip()(Tokens(logprobs.flatten(), old.flatten(), old.flatten(), advantages.flatten(), each, lengths))
         (losses * part[0].token_weight).sum().backward()
 
 

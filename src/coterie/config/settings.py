@@ -236,7 +236,7 @@ class Config:
         bounds: dict[str, str] = {}
         once = all(optimizer.updates_per_step == 1 for optimizer in optimizers.values())
         fine = all((self.policies[name].dtype or self.train.dtype) == "float32" for name in optimizers)
-        if once and fine and self.engine.exact:
+        if once and ((fine and self.engine.exact) or self.loss.correction != "none"):
             reason = "optimizer.updates_per_step = 1 keeps the ratio at 1, which is never clipped"
             bounds = dict.fromkeys(self.loss.bounds, reason)
         mute: dict[str, str] = {}

@@ -20,6 +20,8 @@ class Row:
 
     rollout_logprobs: of the distribution it was sampled from, one a token. token_weight: what each
     of its tokens' losses is multiplied by. group: names it in errors. role: whose it is, for metrics.
+    old_logprobs: of the weights before the rollout's first optimizer step, one a token, where they have
+    moved since and the loss asks; else none.
     """
 
     prompt_ids: tuple[int, ...]
@@ -30,6 +32,7 @@ class Row:
     temperature: float
     group: str
     role: str = ""
+    old_logprobs: tuple[float, ...] = ()
 
     @property
     def tokens(self) -> int:

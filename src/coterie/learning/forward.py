@@ -41,16 +41,24 @@ class Layout:
         repeated = [value for value, row in zip(values, self.rows, strict=True) for _ in row.completion_ids]
         return torch.tensor(repeated, dtype=torch.float32).to(device)
 
-    def tokens(self, logprobs: torch.Tensor) -> Tokens:
+    def tokens(self, logprobs: torch.Tensor, *, corrected: bool) -> Tokens:
         """What a loss is told.
 
         Args:
             logprobs: (N,), of the trained tokens.
+            corrected: compare with the learner's own weights before the first optimizer step, which these are where a
+                row has no others, and not with the engine's.
         """
         device = logprobs.device
+        rollout = torch.tensor([value for row in self.rows for value in row.rollout_logprobs], device=device)
+        old = rollout
+        if corrected:
+            before = [value for row in self.rows for value in row.old_logprobs]
+            old = torch.tensor(before, device=device) if before else logprobs.detach()
         return Tokens(
             logprobs=logprobs,
-            old=torch.tensor([value for row in self.rows for value in row.rollout_logprobs], device=device),
+            old=old,
+            rollout=rollout,
             advantages=self.spread([row.advantage for row in self.rows], device),
             rows=torch.tensor([at for at, row in enumerate(self.rows) for _ in row.completion_ids], device=device),
             lengths=torch.tensor([len(row.completion_ids) for row in self.rows], device=device),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Protocol
 
@@ -131,15 +131,12 @@ class LocalLearner:
         for name, graded in experience.items():
             self._check_tokens(name, graded)
         totals: dict[str, _Totals] = {}
-        parts = {name: self._parts(name, graded, step) for name, graded in experience.items() if graded}
+        parts = {name: self._rows(name, graded, step) for name, graded in experience.items() if graded}
         rates = {name: learning_rate(self.trainees[name].config, step, self.total_steps) for name in parts}
         for number in range(max(map(len, parts.values()), default=0)):
             ready: list[str] = []
             for name, shares in parts.items():
-                if number >= len(shares):
-                    continue
-                rows = rows_of(shares[number], self.loss, groups=len({member.group for member in experience[name]}))
-                if rows:
+                if number < len(shares) and (rows := shares[number]):
                     totals.setdefault(name, _Totals()).norms.append(self._gradient(name, rows, totals[name], number))
                     ready.append(name)
             for name in ready:
@@ -181,6 +178,16 @@ class LocalLearner:
                 odd = low if low < 0 else high
                 raise EngineError(f"the engine gave token {odd}, and policy '{name}' has tokens 0 to {count - 1}")
 
+    def _rows(self, name: str, graded: Sequence[Graded], step: int) -> list[list[Row]]:
+        """The rows of each of the step's optimizer steps.
+
+        Where the loss corrects what the engine sampled with, those of a later one know their log-probabilities before
+        the first.
+        """
+        groups = len({member.group for member in graded})
+        first, *later = [rows_of(part, self.loss, groups=groups) for part in self._parts(name, graded, step)]
+        return [first, *([self._dated(name, rows) for rows in later] if self.loss.correction != "none" else later)]
+
     def _parts(self, name: str, graded: Sequence[Graded], step: int) -> list[list[Graded]]:
         """The step's groups, shuffled and dealt out to its optimizer steps; a group stays whole.
 
@@ -193,6 +200,18 @@ class LocalLearner:
         Random(seed_of("updates", self._seed, step)).shuffle(names)
         count = self.trainees[name].config.updates_per_step
         return [[member for name in names[part::count] for member in groups[name]] for part in range(count)]
+
+    def _dated(self, name: str, rows: Sequence[Row]) -> list[Row]:
+        """Rows with their log-probabilities by the weights as they are."""
+        dated: list[Row] = []
+        for batch in self.microbatches(name, rows):
+            layout = lay_out(batch)
+            with torch.no_grad():
+                logprobs = score(self.trainees[name].model, layout, self.trainees[name].policy.dtype).logprobs.tolist()
+            for row in layout.rows:
+                mine, logprobs = logprobs[: len(row.completion_ids)], logprobs[len(row.completion_ids) :]
+                dated.append(replace(row, old_logprobs=tuple(mine)))
+        return dated
 
     def _gradient(self, name: str, rows: Sequence[Row], totals: _Totals, number: int) -> float:
         """Accumulates a policy's gradient, clips it and returns its norm before."""
@@ -227,7 +246,7 @@ class LocalLearner:
             trainee.model.net.train()  # layers checkpoint in training mode only; dropout is off
         scores = score(trainee.model, layout, trainee.policy.dtype)
         trainee.model.net.eval()
-        tokens = layout.tokens(scores.logprobs)
+        tokens = layout.tokens(scores.logprobs, corrected=self.loss.correction != "none")
         weights = layout.spread([row.token_weight for row in layout.rows], device)
         reference = None
         if trainee.reference is not None:
@@ -281,11 +300,16 @@ class _Totals:
         self.loss += float(done.loss.detach())
         self.sequences += len(layout.rows)
         logprobs, entropy = scores.logprobs.detach(), scores.entropy
-        moved = logprobs - tokens.old
-        difference = moved.abs()
+        corrected = loss.correction != "none"
+        difference = ((tokens.old if corrected else logprobs) - tokens.rollout).abs()
         with torch.no_grad():
             shares = loss.shares(tokens)
-        each = {"entropy": entropy, "ratio": moved.exp(), "mismatch": difference} | shares
+        each = {"entropy": entropy, "ratio": (logprobs - tokens.old).exp(), "mismatch": difference} | shares
+        if corrected:
+            importance = loss.importance(tokens)
+            weights = loss.weights(importance)
+            each |= {"correction": weights, "correction_cut": weights != importance}
+            self.peaks["correction_max"] = max(self.peaks.get("correction_max", 0.0), float(weights.max()))
         if reference is not None:
             each["kl_k3"] = kl_k3(logprobs, reference)
         for name, values in each.items():

@@ -19,19 +19,22 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Denominator = Literal["tokens", "sequences", "tasks"]
+Correction = Literal["none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
     """N trained tokens of R whole rows, as a loss sees them: tensors on one device.
 
-    logprobs: (N,), of the weights as they are; it alone has a gradient. old: (N,), of the distribution that sampled,
-    as the engine reported it. advantages: (N,), each token its row's. rows: (N,) integers, the row of each token.
-    lengths: (R,), the tokens of each row.
+    logprobs: (N,), of the weights as they are; it alone has a gradient. old: (N,), what the ratio compares them with:
+    of the distribution that sampled, as the engine reported it; under a `correction`, of the weights before the
+    rollout's first optimizer step. rollout: (N,), as the engine reported it, in any case. advantages: (N,), each token
+    its row's. rows: (N,) integers, the row of each token. lengths: (R,), the tokens of each row.
     """
 
     logprobs: Tensor
     old: Tensor
+    rollout: Tensor
     advantages: Tensor
     rows: Tensor
     lengths: Tensor
@@ -45,12 +48,22 @@ class Tokens:
         Returns:
             (N,), with their gradient.
         """
-        sums = values.new_zeros(len(self.lengths)).index_add(0, self.rows, values)
-        return (sums / self.lengths)[self.rows]
+        return self.row_sums(values) / self.lengths[self.rows]
+
+    def row_sums(self, values: Tensor) -> Tensor:
+        """Of each token, the sum of its row.
+
+        Args:
+            values: (N,).
+
+        Returns:
+            (N,), with their gradient.
+        """
+        return values.new_zeros(len(self.lengths)).index_add(0, self.rows, values)[self.rows]
 
 
 class Loss(Settings):
-    """What every loss has: a mean, a KL term, and what long replies are charged."""
+    """What every loss has: a mean, a KL term, what long replies are charged, and a correction of the sampler."""
 
     kl: float = Field(default=0.0, ge=0)
     """Weight of KL to the starting weights; 0 keeps no reference."""
@@ -65,6 +78,17 @@ class Loss(Settings):
     """Tokens beyond overlong_from over which the charge rises to the whole."""
     overlong_penalty: float = Field(default=1.0, gt=0)
     """What a reply's advantage loses that is overlong_buffer tokens too long, or more."""
+    correction: Correction = "none"
+    """Weighs tokens by pi_start / pi_engine, where the engine samples from another distribution than the learner's.
+
+    pi_start are the learner's weights before the rollout's first optimizer step; the loss's own ratio then compares
+    with them, and not with the engine. token_…: the quotient of each token; sequence_…: of its whole reply.
+    …_truncate: at most correction_max; …_mask: 0 where it is above that, or below correction_min. What a mask leaves
+    out is still counted in the loss's mean; the KL term is not weighed."""
+    correction_max: float = Field(default=2.0, ge=1)
+    """The largest weight, or the largest that a mask lets through."""
+    correction_min: float = Field(default=0.0, ge=0, le=1)
+    """The smallest that a mask lets through."""
 
     corrects: ClassVar[bool] = True
     """Whether it stays right where the weights are newer than those that sampled."""
@@ -95,13 +119,37 @@ class Loss(Settings):
         return advantage - self.overlong_penalty * over
 
     def inert(self) -> dict[str, str]:
-        """What long replies are charged has no effect where none is too long."""
-        if self.overlong_from is not None:
-            return {}
-        return dict.fromkeys(("overlong_buffer", "overlong_penalty"), "overlong_from = none charges no length")
+        """What long replies are charged where none is too long, and the bounds of a correction that is not made."""
+        inert: dict[str, str] = {}
+        if self.overlong_from is None:
+            inert = dict.fromkeys(("overlong_buffer", "overlong_penalty"), "overlong_from = none charges no length")
+        if self.correction == "none":
+            inert |= dict.fromkeys(("correction_max", "correction_min"), "correction = 'none' weighs nothing")
+        elif not self.correction.endswith("mask"):
+            inert["correction_min"] = f"correction = '{self.correction}' leaves nothing out"
+        return inert
+
+    def importance(self, batch: Tokens) -> Tensor:
+        """pi_start / pi_engine of each token, (N,), or of its whole reply, without gradient."""
+        apart = (batch.old - batch.rollout).detach()
+        return (batch.row_sums(apart) if self.correction.startswith("sequence") else apart).exp()
+
+    def weights(self, importance: Tensor) -> Tensor:
+        """What each token's policy term is multiplied by, (N,): its importance, truncated or masked.
+
+        A token's importance sees the engine's rounding and its older weights to first order; a reply's is exact, and
+        its variance grows with the reply's length.
+
+        Source:
+            Truncated importance sampling, Ionides, JCGS 17 (2008). The four forms are those of TRL 1.16
+            (`vllm_importance_sampling_mode`), whose masks have no lower bound by default either.
+        """
+        if self.correction.endswith("truncate"):
+            return importance.clamp(max=self.correction_max)
+        return importance * ((importance >= self.correction_min) & (importance <= self.correction_max))
 
     def __call__(self, batch: Tokens, reference: Tensor | None = None) -> Tensor:
-        """The loss of each token: its policy term plus `kl` times its KL term.
+        """The loss of each token: its policy term, weighed by the correction, plus `kl` times its KL term.
 
         Args:
             reference: (N,), the reference's log-probabilities; only where kl > 0.
@@ -122,6 +170,8 @@ class Loss(Settings):
             raise ConfigError(
                 f"{type(self).__name__}.tokens does not depend on batch.logprobs, so that nothing could be learned"
             )
+        if self.correction != "none":
+            losses = losses * self.weights(self.importance(batch))
         if self.kl:
             assert reference is not None
             losses = losses + self.kl * (batch.logprobs - batch.old).exp() * kl_k3(batch.logprobs, reference)

@@ -30,6 +30,7 @@ EXPLODED, MANIFOLD = 2.0, 3.0
 SPIKE, BEFORE = 100.0, 10
 """A gradient norm is a spike above so many times the median of so many steps or more."""
 MISMATCH = 0.1
+CORRECTED = 0.1
 """Nats by which the learner's and the engine's log-probabilities may differ, in the mean."""
 CUT = 0.5
 """Share of cut replies above which a role does not end what it says."""
@@ -45,7 +46,7 @@ class Concern:
 
     kind: Literal[
         "dead", "lazy", "dominant", "captured", "mostly_dead", "no_memory", "collapsed", "exploded", "stuck", "spike",
-        "mismatch", "cut", "overlong", "flat", "fallen", "no_reward", "no_outcome",
+        "mismatch", "corrected", "cut", "overlong", "flat", "fallen", "no_reward", "no_outcome",
     ]  # fmt: skip
     role: str
     text: str
@@ -179,6 +180,14 @@ def _policies(steps: Sequence[Line], at_ceiling: bool) -> Iterator[Concern]:
                 "mismatch", name,
                 f"policy '{name}' is trained on other probabilities than it sampled: they differ by {apart:.2f} nats",
                 "look at train.dtype, the chat template and optimizer.updates_per_step; lower optimizer.lr if it grew",
+            )  # fmt: skip
+        cut = steps[-1].get(f"policy/{name}/correction_cut", 0.0)
+        if cut > CORRECTED:
+            yield Concern(
+                "corrected", name,
+                f"loss.correction cuts {cut:.0%} of the tokens that policy '{name}' is trained on",
+                "the engine samples from another distribution than the learner's: see policy/P/mismatch; where samples "
+                "are of older weights, lower optimizer.lr",
             )  # fmt: skip
 
 
