@@ -55,6 +55,10 @@ def test_a_table_that_cannot_be_as_a_whole_blames_no_one_setting():
         (["algorithm.name=at_grop"], "unknown algorithm 'at_grop'; did you mean 'at_grpo'?"),
         (["algorithm.name=mas_grpo", "algorithm.commit=greedy"], "it is a setting of at_grpo"),
         (["algorithm.name=grpo"], "set environment.solo = true"),
+        (
+            ["train.ranks=2", "policies.team.device=cpu"],
+            "policies.team.device has no effect: train.ranks = 2 puts a part",
+        ),
         (["loss.epsilon=0.1"], "has no effect: optimizer.updates_per_step = 1"),
         (["loss.name=policy_gradient", "loss.epsilon=0.1"], "it is a setting of clip, gspo"),
         (["optimizer.schedule=constant", "optimizer.min_lr_share=0.5"], "optimizer.min_lr_share has no effect"),

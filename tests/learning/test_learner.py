@@ -18,7 +18,7 @@ from coterie.kernel.team import Graded
 from coterie.learning import forward
 from coterie.learning.batch import Row, microbatches, pack, rows_of
 from coterie.learning.forward import lay_out, score
-from coterie.learning.learner import LocalLearner
+from coterie.learning.learner import LocalLearner, Totals
 from coterie.learning.loss import Clip, Loss, PolicyGradient
 from coterie.learning.masks import attention_masks
 from coterie.learning.optimizer import OptimizerConfig, learning_rate
@@ -344,8 +344,8 @@ def test_the_update_weighs_a_part_by_all_of_the_step_groups(monkeypatch):
     trainer = learner(loss=Clip(denominator="tasks"), updates_per_step=2)
     weights: list[set[float]] = []
     accumulate = trainer.accumulate
-    monkeypatch.setattr(trainer, "accumulate", lambda name, rows, totals=None: (
-        weights.append({row.token_weight for row in rows}), accumulate(name, rows, totals))[1])  # fmt: skip
+    monkeypatch.setattr(trainer, "accumulate", lambda name, rows: (
+        weights.append({row.token_weight for row in rows}), accumulate(name, rows))[1])  # fmt: skip
     trainer.update({"p": [dataclasses.replace(one, share=1 / 16) for one in experience(groups=4)]}, 0)
     assert weights == [{2 / 16}, {2 / 16}]
 
@@ -505,12 +505,16 @@ def test_weights_move_at_the_rate_of_the_step():
     assert not same(moved(learner(lr=1e-2, schedule="constant"), 5, experience()), after)
 
 
-def test_a_learner_that_takes_a_state_back_goes_on_as_the_one_that_gave_it():
-    whole = learner()
+def test_a_learner_that_goes_on_from_a_checkpoint_goes_on_as_the_one_that_wrote_it(tmp_path):
+    whole = learner(copy.deepcopy(tiny()))
     whole.update({"p": experience()}, 0)
-    other = learner(copy.deepcopy(whole.trainees["p"].model))
-    fresh = learner(copy.deepcopy(whole.trainees["p"].model))
-    other.load("p", copy.deepcopy(whole.state("p")))
+    model = whole.trainees["p"].model
+    model.save(tmp_path / "policies" / "p", whole.weights("p"))
+    whole.save(tmp_path)
+    other = LocalLearner(
+        policies({"p": copy.deepcopy(tiny())}, lr=1e-3, clip_norm=1e9), Clip(), 10, checkpoint=tmp_path
+    )
+    fresh = learner(copy.deepcopy(model))
     after = moved(whole, 1, experience(1))
     assert same(moved(other, 1, experience(1)), after)
     assert not same(moved(fresh, 1, experience(1)), after)
@@ -521,7 +525,7 @@ def test_the_averages_of_the_optimizer_are_those_of_the_config():
     trainer = learner(betas=(0.5, 0.75))
     gradients = stepped(trainer, experience())
     names = [name for name, _ in trainer.trainees["p"].model.net.named_parameters()]
-    for name, state in zip(names, trainer.state("p")["state"].values(), strict=True):
+    for name, state in zip(names, trainer.trainees["p"].optimizer.state_dict()["state"].values(), strict=True):
         assert torch.allclose(state["exp_avg"], 0.5 * gradients[name], rtol=1e-4, atol=1e-9)
         assert torch.allclose(state["exp_avg_sq"], 0.25 * gradients[name] ** 2, rtol=1e-4, atol=1e-12)
 
@@ -530,8 +534,7 @@ def dealt(step: int, seed: int = 0) -> list[set[str]]:
     """The groups of each optimizer step."""
     trainer = LocalLearner(policies({"p": tiny()}, updates_per_step=2), Clip(), 10, seed=seed)
     found: list[set[str]] = []
-    trainer.accumulate = lambda name, rows, totals=None: found.append({row.group for row in rows}) or 0.0
-    trainer._gradient = lambda name, rows, step, totals: trainer.accumulate(name, rows) or 1.0  # pyright: ignore[reportAttributeAccessIssue]
+    trainer._gradient = lambda name, rows, number: found.append({row.group for row in rows}) or Totals()
     trainer.trainees["p"].optimizer.step = lambda: None  # pyright: ignore[reportAttributeAccessIssue]
     with contextlib.suppress(ZeroDivisionError):  # nothing was trained, so there are no means
         trainer.update({"p": experience(groups=8, size=2)}, step)
@@ -547,7 +550,13 @@ def test_groups_are_dealt_out_by_seed_and_step():
 def test_the_norm_that_is_told_is_the_mean_over_the_optimizer_steps():
     trainer, norms = learner(updates_per_step=2), []
     gradient_of = trainer._gradient
-    trainer._gradient = lambda *args: norms.append(gradient_of(*args)) or norms[-1]  # pyright: ignore[reportAttributeAccessIssue]
+
+    def watched(*args):
+        totals = gradient_of(*args)
+        norms.extend(totals.norms)
+        return totals
+
+    trainer._gradient = watched  # pyright: ignore[reportAttributeAccessIssue]
     told = trainer.update({"p": experience(groups=4)}, 0)["p"].metrics["grad_norm"]
     assert len(norms) == 2
     assert told == pytest.approx(sum(norms) / 2)
@@ -641,8 +650,14 @@ def test_a_pack_is_at_most_four_tokens_for_each_hidden_unit_long():
 def test_an_update_that_no_single_group_spoils_says_so(monkeypatch):
     trainer = learner()
     accumulate = trainer.accumulate
-    monkeypatch.setattr(trainer, "accumulate", lambda name, rows, totals=None: (
-        accumulate(name, rows, totals) if len({row.group for row in rows}) == 1 else math.inf))  # fmt: skip
+
+    def spoilt(name, rows):
+        totals = accumulate(name, rows)
+        if len({row.group for row in rows}) > 1:
+            totals.loss = math.inf
+        return totals
+
+    monkeypatch.setattr(trainer, "accumulate", spoilt)
     with pytest.raises(
         UpdateError, match=r"not finite, in no single group; start a new run with a lower optimizer\.lr$"
     ):

@@ -22,7 +22,7 @@ from coterie.errors import CheckpointError, ConfigError, CoterieError
 from coterie.kernel.cursor import PlayBug
 from coterie.kernel.team import route
 from coterie.kernel.tracker import Tracker
-from coterie.learning.learner import LocalLearner
+from coterie.learning.learner import LocalLearner, Totals
 from coterie.models.load import save_model
 from coterie.run.exactness import _source
 from coterie.run.folder import Run
@@ -559,8 +559,14 @@ def test_a_killed_run_loses_nothing_but_the_work_since_its_checkpoint(whole, mod
     assert weights(folder, 4) == weights(whole, 4)
 
 
+def not_finite() -> Totals:
+    totals = Totals()
+    totals.loss = float("nan")
+    return totals
+
+
 def test_a_nan_stops_the_run_with_step_policy_and_group_and_saves_nothing(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(LocalLearner, "accumulate", lambda *_: float("nan"))
+    monkeypatch.setattr(LocalLearner, "accumulate", lambda *_: not_finite())
     with pytest.raises(CoterieError, match=r"step 1: the update of policy 'x' is not finite, in group train-"):
         train(config(model), tmp_path / "run")
     assert Run(tmp_path / "run").checkpoints.steps() == [0]
@@ -578,12 +584,12 @@ def test_steps_before_a_nan_are_saved_and_what_spoilt_it_is_kept(model, tmp_path
     sums, gradient, run = LocalLearner.accumulate, LocalLearner._gradient, Run(tmp_path / "run")
     spoilt = [False]
 
-    def spoil(self, name, rows, totals, number):
+    def spoil(self, name, rows, number):
         spoilt[0] = run.metrics()[-1]["step"] == 2 and number == updates - 1
-        return gradient(self, name, rows, totals, number)
+        return gradient(self, name, rows, number)
 
     monkeypatch.setattr(LocalLearner, "_gradient", spoil)
-    monkeypatch.setattr(LocalLearner, "accumulate", lambda *args: float("nan") if spoilt[0] else sums(*args))
+    monkeypatch.setattr(LocalLearner, "accumulate", lambda *args: not_finite() if spoilt[0] else sums(*args))
     sets = ["train.checkpoint_every=50", "train.eval_every=50", "train.tasks_per_step=8"]
     with pytest.raises(CoterieError, match=r"^step 3: .* look at what spoilt it with: coterie play .* --step 3 --tree"):
         train(config(model, *sets, f"optimizer.updates_per_step={updates}"), tmp_path / "run")

@@ -102,6 +102,9 @@ class TrainConfig(Settings):
     """Of sampling and of the learner's log-probabilities alike."""
     device: Device = "auto"
     """auto: cuda, then mps, then cpu; cuda:1: the second of several."""
+    ranks: int = Field(default=1, ge=1, le=1024)
+    """Processes that train together, each with a part of every trained weight (FSDP2); on CUDA each has a GPU. 1: this
+    process trains alone, with whole weights."""
     deterministic: bool = True
     """On CUDA: kernels that give the same numbers every time, where there are any; a CPU's always do."""
     dtype: DType = "float32"
@@ -257,6 +260,9 @@ class Config:
         shared = {"min_lr_share": "schedule = 'constant' never falls"} if all(ends.values()) else {}
         shared |= dict.fromkeys(own, "every policy has one of its own")
         mine = {f"policies.{name}.optimizer": inert for name, inert in ends.items()}
+        if self.train.ranks > 1:
+            placed = {"device": f"train.ranks = {self.train.ranks} puts a part of it on every rank's device"}
+            mine |= {f"policies.{name}": placed for name in self.team.trained}
         return {"loss": bounds, "train": mute, "optimizer": shared, **mine}
 
 

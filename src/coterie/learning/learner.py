@@ -1,4 +1,4 @@
-"""The local learner: optimizer steps for each policy from its own rows.
+"""The learner: optimizer steps for each policy from its own rows, in one process or one rank of several.
 
 One AdamW a policy, stepped only when the policy had rows, clipped by its own norm. All gradients
 of an update are checked before any weight moves.
@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
@@ -21,9 +22,12 @@ from coterie.learning.forward import Layout, Scores, lay_out, score
 from coterie.learning.loss import Loss, Tokens, kl_k3
 from coterie.learning.optimizer import OptimizerConfig, learning_rate
 from coterie.learning.policy import Policy
+from coterie.learning.ranks import Ranks
 from coterie.models.load import Model, checkpoint_activations
 from coterie.seeds import seed_of
 
+POLICIES, OPTIMIZERS = "policies", "optimizers"
+"""Folders of a checkpoint."""
 PACK_PER_WIDTH = 4
 """A pack may have this many tokens for each hidden unit: beyond, its attention costs more than it saves."""
 
@@ -72,26 +76,28 @@ class Learner(Protocol):
         """
         ...
 
-    def state(self, name: str) -> dict[str, Any]:
-        """The optimizer's state of a policy, for a checkpoint."""
-        ...
-
-    def load(self, name: str, state: dict[str, Any]) -> None:
-        """Takes the optimizer's state of a policy back."""
-        ...
-
     def weights(self, name: str) -> Mapping[str, torch.Tensor]:
         """What a checkpoint keeps of a policy, whole, under the names that its model gives it."""
         ...
 
+    def save(self, folder: Path) -> None:
+        """Writes the state of every policy's optimizer into a folder of a checkpoint."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of whatever trains beside this process."""
+        ...
+
 
 class LocalLearner:
-    """Trains the policies of a team in this process.
+    """Trains the policies of a team in this process, alone or together with others.
 
     Args:
         policies: by name; their weights are changed in place.
         total_steps: what the schedules run over.
         max_mismatch: nats by which engine and learner may differ, in the mean over a rollout's tokens.
+        checkpoint: go on from its weights and optimizers, once a reference for KL is made of those that there are.
+        ranks: the processes that train together; each has a learner like this and is given the same experience.
     """
 
     def __init__(
@@ -102,19 +108,29 @@ class LocalLearner:
         *,
         seed: int = 0,
         max_mismatch: float = math.inf,
+        checkpoint: Path | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
+        self.ranks = ranks or Ranks()
         self.loss = loss
         self.total_steps = total_steps
         self.max_mismatch = max_mismatch
         self._seed = seed
-        self.trainees = {name: self._trainee(policy) for name, policy in policies.items()}
+        self.trainees = {name: self._trainee(policy, checkpoint) for name, policy in policies.items()}
 
-    def _trainee(self, policy: Policy) -> Trainee:
+    def _trainee(self, policy: Policy, checkpoint: Path | None) -> Trainee:
         model, config = policy.model, policy.optimizer
         if config.checkpointing:
             checkpoint_activations(model.net)
         reference = model.start() if self.loss.kl else None
+        if checkpoint:
+            model.take(checkpoint / POLICIES / policy.name)
+        for net in (model, reference):
+            if net is not None:
+                self.ranks.shard(net)
         optimizer = torch.optim.AdamW(model.trained, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay)
+        if checkpoint:
+            self.ranks.load(optimizer, checkpoint / OPTIMIZERS / policy.name)
         return Trainee(policy, optimizer, reference)
 
     def update(self, experience: Mapping[str, Sequence[Graded]], step: int) -> dict[str, Learned]:
@@ -130,14 +146,14 @@ class LocalLearner:
         """
         for name, graded in experience.items():
             self._check_tokens(name, graded)
-        totals: dict[str, _Totals] = {}
+        totals: dict[str, Totals] = {}
         parts = {name: self._rows(name, graded, step) for name, graded in experience.items() if graded}
         rates = {name: learning_rate(self.trainees[name].config, step, self.total_steps) for name in parts}
         for number in range(max(map(len, parts.values()), default=0)):
             ready: list[str] = []
             for name, shares in parts.items():
                 if number < len(shares) and (rows := shares[number]):
-                    totals.setdefault(name, _Totals()).norms.append(self._gradient(name, rows, totals[name], number))
+                    totals.setdefault(name, Totals()).add(self._gradient(name, rows, number))
                     ready.append(name)
             for name in ready:
                 optimizer = self.trainees[name].optimizer
@@ -147,17 +163,18 @@ class LocalLearner:
                 optimizer.zero_grad(set_to_none=True)
         return {name: total.learned(rates[name]) for name, total in totals.items()}
 
-    def state(self, name: str) -> dict[str, Any]:
-        """The optimizer's state of a policy, for a checkpoint."""
-        return self.trainees[name].optimizer.state_dict()
-
-    def load(self, name: str, state: dict[str, Any]) -> None:
-        """Takes the optimizer's state of a policy back."""
-        self.trainees[name].optimizer.load_state_dict(state)
-
     def weights(self, name: str) -> Mapping[str, torch.Tensor]:
         """What a checkpoint keeps of a policy, whole, under the names that its model gives it."""
-        return self.trainees[name].model.weights()
+        return self.ranks.kept(self.trainees[name].model.weights())
+
+    def save(self, folder: Path) -> None:
+        """Writes the state of every policy's optimizer to FOLDER/optimizers."""
+        (folder / OPTIMIZERS).mkdir(parents=True, exist_ok=True)
+        for name, trainee in self.trainees.items():
+            self.ranks.save(trainee.optimizer, folder / OPTIMIZERS / name)
+
+    def close(self) -> None:
+        """Nothing trains beside this process."""
 
     def _check_mismatch(self, name: str, apart: float) -> None:
         """Raises UpdateError: before any weight has moved, engine and learner differ."""
@@ -204,30 +221,38 @@ class LocalLearner:
     def _dated(self, name: str, rows: Sequence[Row]) -> list[Row]:
         """Rows with their log-probabilities by the weights as they are."""
         dated: list[Row] = []
-        for batch in self.microbatches(name, rows):
+        trainee = self.trainees[name]
+        for batch, counts in self.ranks.mine(self.microbatches(name, rows)):
             layout = lay_out(batch)
             with torch.no_grad():
-                logprobs = score(self.trainees[name].model, layout, self.trainees[name].policy.dtype).logprobs.tolist()
-            for row in layout.rows:
-                mine, logprobs = logprobs[: len(row.completion_ids)], logprobs[len(row.completion_ids) :]
-                dated.append(replace(row, old_logprobs=tuple(mine)))
-        return dated
+                logprobs = score(trainee.model, layout, trainee.policy.dtype).logprobs
+            each = logprobs.split([len(row.completion_ids) for row in layout.rows])
+            if counts:
+                own = zip(layout.rows, each, strict=True)
+                dated += [replace(row, old_logprobs=tuple(mine.tolist())) for row, mine in own]
+        return [row for part in self.ranks.gathered(dated) for row in part]
 
-    def _gradient(self, name: str, rows: Sequence[Row], totals: _Totals, number: int) -> float:
-        """Accumulates a policy's gradient, clips it and returns its norm before."""
-        loss = self.accumulate(name, rows, totals)
+    def _gradient(self, name: str, rows: Sequence[Row], number: int) -> Totals:
+        """Accumulates a policy's gradient and clips it. Returns what it was made of, with its norm before."""
+        totals = self.accumulate(name, rows)
         weights = self.trainees[name].model.trained
-        norm = float(torch.nn.utils.clip_grad_norm_(weights, self.trainees[name].config.clip_norm))
-        if not (math.isfinite(loss) and math.isfinite(norm)):
+        clipped = torch.nn.utils.clip_grad_norm_(weights, self.trainees[name].config.clip_norm)
+        totals.norms.append(float(self.ranks.whole(clipped)))
+        if not (math.isfinite(totals.loss) and math.isfinite(totals.norms[-1])):
             self._refuse(name, rows, untouched=number == 0)
         if number == 0:
             self._check_mismatch(name, totals.mean("mismatch"))
-        return norm
+        return totals
 
-    def accumulate(self, name: str, rows: Sequence[Row], totals: _Totals | None = None) -> float:
-        """Adds the gradient of rows to a policy's, micro-batch by micro-batch. Returns their loss."""
-        sums = totals or _Totals()
-        return sum(self._backward(name, batch, sums) for batch in self.microbatches(name, rows))
+    def accumulate(self, name: str, rows: Sequence[Row]) -> Totals:
+        """Adds the gradient of rows to a policy's, micro-batch by micro-batch. Returns what it was made of."""
+        mine = Totals()
+        for batch, counts in self.ranks.mine(self.microbatches(name, rows)):
+            self._backward(name, batch, mine if counts else None)
+        totals = Totals()
+        for part in self.ranks.gathered(mine):
+            totals.add(part)
+        return totals
 
     def microbatches(self, name: str, rows: Sequence[Row]) -> list[list[Pack]]:
         """How a policy's rows are packed and split."""
@@ -254,12 +279,13 @@ class LocalLearner:
                 reference = score(trainee.reference, layout, trainee.policy.dtype).logprobs
         return Forward(layout, scores, tokens, reference, (weights * self.loss(tokens, reference)).sum())
 
-    def _backward(self, name: str, batch: Sequence[Pack], totals: _Totals) -> float:
+    def _backward(self, name: str, batch: Sequence[Pack], totals: Totals | None) -> None:
+        """Adds a micro-batch's gradient and figures; None: it fills a gap, and adds nothing."""
         done = self.forward(name, batch)
         done.scores.logprobs.retain_grad()
-        done.loss.backward()
-        totals.add(self.loss, done)
-        return float(done.loss.detach())
+        (0 * done.loss if totals is None else done.loss).backward()
+        if totals is not None:
+            totals.count(self.loss, done)
 
     def _refuse(self, name: str, rows: Sequence[Row], *, untouched: bool) -> None:
         """Finds the group that spoils the update, clears all gradients and stops."""
@@ -268,8 +294,8 @@ class LocalLearner:
         for group in sorted({row.group for row in rows}):
             net.zero_grad(set_to_none=True)
             mine = [row for row in rows if row.group == group]
-            loss = self.accumulate(name, mine)
-            gradients = [weight.grad for weight in net.parameters() if weight.grad is not None]
+            loss = self.accumulate(name, mine).loss
+            gradients = [self.ranks.whole(weight.grad) for weight in net.parameters() if weight.grad is not None]
             if not math.isfinite(loss) or not all(bool(gradient.isfinite().all()) for gradient in gradients):
                 spoilt = f"group {group}"
                 if not math.isfinite(loss):
@@ -283,8 +309,8 @@ class LocalLearner:
             trainee.model.net.zero_grad(set_to_none=True)
 
 
-class _Totals:
-    """Sums of a policy's step, and the metrics made of them."""
+class Totals:
+    """Sums over a policy's rows, and the metrics made of them."""
 
     def __init__(self) -> None:
         self.norms: list[float] = []
@@ -295,7 +321,21 @@ class _Totals:
         self.peaks: dict[str, float] = {}
         self.roles: dict[str, torch.Tensor] = {}
 
-    def add(self, loss: Loss, done: Forward) -> None:
+    def add(self, other: Totals) -> None:
+        """Takes in what another part of the rows, or another rank, has summed."""
+        self.norms += other.norms
+        self.tokens += other.tokens
+        self.sequences += other.sequences
+        self.loss += other.loss
+        for name, value in other.sums.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value
+        for name, value in other.peaks.items():
+            self.peaks[name] = max(self.peaks.get(name, 0.0), value)
+        for role, sums in other.roles.items():
+            self.roles[role] = self.roles.get(role, torch.zeros(3)) + sums
+
+    def count(self, loss: Loss, done: Forward) -> None:
+        """Takes in a micro-batch, after its backward pass."""
         layout, scores, tokens, reference = done.layout, done.scores, done.tokens, done.reference
         self.loss += float(done.loss.detach())
         self.sequences += len(layout.rows)

@@ -62,7 +62,11 @@ class Adapted(Model):
             raise CheckpointError(
                 f"{folder} holds an adapter of another shape than policies.{folder.name} of its config"
             )
-        _peft().set_peft_model_state_dict(self.adapter, dict(saved))
+        self.put(saved)
+
+    def put(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Takes the adapter's weights, under the names of PEFT's files."""
+        _peft().set_peft_model_state_dict(self.adapter, dict(weights))
 
     def save(self, folder: Path, weights: Mapping[str, torch.Tensor]) -> None:
         """Writes an ordinary PEFT folder, with the tokenizer."""

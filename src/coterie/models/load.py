@@ -104,12 +104,16 @@ class Model:
             CheckpointError: they are of another shape.
         """
         try:
-            self.net.load_state_dict(dict(self.saved(folder)))
+            self.put(self.saved(folder))
         except RuntimeError as error:
             raise CheckpointError(
                 f"{folder} has other shapes than policies.{folder.name}.model of its config; the model it started from "
                 "has changed"
             ) from error
+
+    def put(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Takes weights, under the names of `weights`."""
+        self.net.load_state_dict(dict(weights))
 
     def save(self, folder: Path, weights: Mapping[str, torch.Tensor]) -> None:
         """Writes a checkpoint's folder: an ordinary one of Hugging Face."""

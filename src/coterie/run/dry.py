@@ -73,7 +73,7 @@ def dry_run(config: Config, tasks: int = TASKS) -> DryRun:
     train = settings.model_copy(update={"tasks_per_step": tasks, "eval_tasks": tasks})
     config = replace(config, train=train, eval=config.eval.model_copy(update={"tasks": tasks}))
     models = TeamModels(with_optimizer("lr", STILL)(config), training=True)
-    with models.engine:
+    with models:
         engine = Noted(models.engine, tasks)
         sampling = config.sampling()
         play = Play(config.environment, config.team, engine, seed=settings.seed, sampling=sampling, trial=True)

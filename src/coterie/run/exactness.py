@@ -31,6 +31,7 @@ MENDS = {
     **{name: f"install that version of {name}" for name in (*EXACT, "peft")},
     "threads": "set OMP_NUM_THREADS to that number",
     "device": "use that device",
+    "ranks": "set train.ranks to that number",
     "environment": "restore its file",
     "algorithm": "restore its file",
     "loss": "restore its file",
@@ -50,7 +51,7 @@ def exactness(config: Config) -> dict[str, str]:
     name (what `importlib.import_module` loads is not seen), and those that settings name.
     """
     tables = config.tables()
-    tables["train"] = {key: value for key, value in tables["train"].items() if key != "steps"}
+    tables["train"] = {key: value for key, value in tables["train"].items() if key not in ("steps", "ranks")}
     left_out = {"model": True, "remote": set(LIMITS)}  # model folders are compared by their content
     tables["policies"] = {name: policy.model_dump(exclude=left_out) for name, policy in config.policies.items()}
     del tables["trackers"]

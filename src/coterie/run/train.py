@@ -232,7 +232,7 @@ def _begin(out: str | Path | None, config: Config) -> Iterator[tuple[Run, TeamMo
     made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     run, progress = Run.create(folder, config, exactness(config) | models.exactness()), Progress()
     try:
-        with run.locked(), models.engine:
+        with run.locked(), models:
             yield run, models, progress
     except (ConfigError, EnvError, EngineError):  # a mistake that shows in the first rollout leaves nothing behind
         if progress.step == 0 and not (folder / "answers").exists():  # those were paid for
@@ -261,7 +261,7 @@ def _continue(folder: Path, config: Config, anyway: bool) -> Iterator[tuple[Run,
             run.change(config, progress.step)
         run.rewind(progress.step, lines=lines)
         reading.close()
-        with models.engine:
+        with models:
             models.sync(progress.step)
             yield run, models, progress
 

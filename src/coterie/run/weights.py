@@ -16,7 +16,7 @@ from coterie.engines.remote import RemoteEngine, RemotePolicy, Server
 from coterie.engines.routed import RoutedEngine
 from coterie.kernel.engine import Engine
 from coterie.kernel.loops import Hosted
-from coterie.learning.learner import Learner, LocalLearner
+from coterie.learning.learner import POLICIES, Learner, LocalLearner
 from coterie.learning.policy import Policy
 from coterie.registry import find
 from coterie.run.folder import Run
@@ -45,7 +45,7 @@ class TeamModels:
         """
         self.config = config
         config.environment.ready()
-        saved = checkpoint / "policies" if checkpoint is not None and not training else None
+        saved = checkpoint / POLICIES if checkpoint is not None and not training else None
         self._make = Policies(config).make
         self.policies: dict[str, Policy] = {
             name: self._make(name, policy, saved / name if saved else None)
@@ -59,25 +59,29 @@ class TeamModels:
         self._origins = {name: policy.model.origin for name, policy in self.policies.items()} if training else {}
         self._learner: Learner | None = None
         if training:
-            learner = self.learner  # a reference for KL is of the weights the run began with, and takes memory
-            if checkpoint is not None:
-                self._take(checkpoint, learner)
+            self._learner = self._new_learner(checkpoint)
         else:  # to play, an engine finds anew what it finds for its machine
             self.config = replace(config, engine=config.engine.model_copy(update=dict.fromkeys(config.engine.found)))
         self.engine = self._engine(self.policies, self.remotes)
         self.config = replace(config, engine=self.engine.config)
 
-    def _take(self, checkpoint: Path, learner: Learner) -> None:
-        """Takes the weights of a checkpoint, and the optimizers'."""
-        for name, policy in self.trained.items():
-            policy.model.take(checkpoint / "policies" / name)
-            file = checkpoint / "optimizers" / f"{name}.pt"
-            learner.load(name, torch.load(file, weights_only=True, map_location="cpu"))
+    def __enter__(self) -> TeamModels:
+        self.engine.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.engine.shut()
+        finally:
+            if self._learner:
+                self._learner.close()
 
     def exactness(self) -> dict[str, str]:
-        """What the same numbers rest on here: threads, devices, and the models that the policies began with."""
+        """What the same numbers rest on here: threads, devices, ranks, and the models that the policies began with."""
         devices = sorted({_named(policy.device) for policy in self.policies.values()})
+        ranks = self.config.train.ranks
         return {
+            **({"ranks": str(ranks)} if ranks > 1 else {}),
             "threads": str(torch.get_num_threads()),
             "device": ", ".join(devices),
             **{name: os.environ[name] for name in KERNELS if name in os.environ},
@@ -93,11 +97,19 @@ class TeamModels:
     def learner(self) -> Learner:
         """The learner of all policies, made when first asked for."""
         if self._learner is None:
-            train = self.config.train
-            self._learner = LocalLearner(
-                self.trained, self.config.loss, train.steps, seed=train.seed, max_mismatch=train.max_mismatch
-            )
+            self._learner = self._new_learner(None)
         return self._learner
+
+    def _new_learner(self, checkpoint: Path | None) -> Learner:
+        train = self.config.train
+        if train.ranks > 1:
+            from coterie.run.ranks import RankedLearner
+
+            return RankedLearner(self.config, self.trained, checkpoint)
+        return LocalLearner(
+            self.trained, self.config.loss, train.steps, seed=train.seed, max_mismatch=train.max_mismatch,
+            checkpoint=checkpoint,
+        )  # fmt: skip
 
     def engine_with(self, name: str, policy: PolicyConfig, folder: Path) -> Hosted:
         """An engine that has one more policy: its weights from a folder, its template from `policy`."""
@@ -116,9 +128,8 @@ class TeamModels:
     def write(self, folder: Path) -> None:
         """Weights as ordinary model folders, optimizers beside them."""
         for name, policy in self.trained.items():
-            policy.model.save(folder / "policies" / name, self.learner.weights(name))
-            (folder / "optimizers").mkdir(exist_ok=True)
-            torch.save(self.learner.state(name), folder / "optimizers" / f"{name}.pt")
+            policy.model.save(folder / POLICIES / name, self.learner.weights(name))
+        self.learner.save(folder)
 
 
 def _remote(name: str, policy: PolicyConfig, *, folder: Path | None, counted: bool) -> RemotePolicy:

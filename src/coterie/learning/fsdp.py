@@ -1,0 +1,107 @@
+"""Several processes that train together, each holding a part of every weight (FSDP2): `Ranks` for torch.distributed.
+
+gloo on CPUs, nccl on GPUs. Each rank has the same experience, computes some of its micro-batches, and gradients are
+summed: what is learned is what one process learns, up to the order of additions.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from safetensors.torch import save_file
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from coterie.learning.batch import Pack
+from coterie.learning.ranks import Ranks
+from coterie.models.load import Model
+
+T = TypeVar("T")
+
+
+class Sharded(Ranks):
+    """One rank of several. Made once a process; all of them have to be made at the same time.
+
+    Args:
+        rank, size: which of how many.
+        store: a file that does not exist yet, in a folder that all of them see; they meet there.
+        device: cpu or cuda; on cuda rank r takes the GPU r of those that are visible.
+        timeout_s: how long a rank waits for another before it ends with an error.
+    """
+
+    def __init__(self, rank: int, size: int, store: Path, *, device: str, timeout_s: float) -> None:
+        backend = "nccl" if device == "cuda" else "gloo"
+        if device == "cuda":
+            torch.cuda.set_device(rank)
+        dist.init_process_group(
+            backend,
+            init_method=f"file://{store}",
+            rank=rank,
+            world_size=size,
+            timeout=datetime.timedelta(seconds=timeout_s),
+        )
+        self.rank, self.size = rank, size
+        self._mesh = init_device_mesh(device, (size,))
+
+    def close(self) -> None:
+        """Leaves the others."""
+        dist.destroy_process_group()
+
+    def shard(self, model: Model) -> None:
+        """Leaves this rank its part of a model's weights: layer by layer, and of what is outside the layers."""
+        if isinstance(model.net, FSDPModule):  # the base of several adapters, as their reference
+            return
+        kinds = set(getattr(model.net, "_no_split_modules", None) or ())
+        layers = [part for part in model.net.modules() if type(part).__name__ in kinds]
+        for part in (*layers, model.net):
+            sharded: Any = fully_shard(part, mesh=self._mesh)
+            assert isinstance(sharded, FSDPModule)
+            sharded.set_gradient_divide_factor(1.0)  # gradients are sums: rows have their weights already
+            sharded.set_force_sum_reduction_for_comms(True)  # gloo cannot divide on the way
+
+    def mine(self, batches: Sequence[list[Pack]]) -> Iterator[tuple[list[Pack], bool]]:
+        """Every size-th micro-batch; where they run out, the first once more, for a rank that is short would hang."""
+        for start in range(0, len(batches), self.size):
+            there = start + self.rank < len(batches)
+            yield batches[start + self.rank if there else 0], there
+
+    def gathered(self, part: T) -> list[T]:
+        """What every rank found, in their order."""
+        parts: list[Any] = [None] * self.size
+        dist.all_gather_object(parts, part)
+        return parts
+
+    def whole(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor of which each rank holds a part: all of them have to ask."""
+        return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+    def kept(self, weights: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        """Whole weights on the first rank, on its CPU, gathered one after another: all of them have to ask."""
+        kept: dict[str, torch.Tensor] = {}
+        for name, weight in weights.items():
+            whole = self.whole(weight.detach())
+            if self.rank == 0:
+                kept[name] = whole.cpu()
+        return kept
+
+    def save(self, optimizer: torch.optim.Optimizer, path: Path) -> None:
+        """Writes an optimizer's state into a folder, each rank its part."""
+        path.mkdir(exist_ok=True)
+        parts = {
+            f"{at}.{name}": (value.to_local() if isinstance(value, DTensor) else value).contiguous()
+            for at, entries in optimizer.state_dict()["state"].items()
+            for name, value in entries.items()
+        }
+        save_file(parts, path / f"{self.rank:05d}.safetensors")
+
+    def part(self, value: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """What a rank holds of what an optimizer keeps of a weight; a count of steps is everybody's."""
+        if not isinstance(weight, DTensor) or value.shape != weight.shape:
+            return value
+        return distribute_tensor(value.to(weight.device), weight.device_mesh, weight.placements)

@@ -1,0 +1,244 @@
+"""A learner in processes of their own, each with a part of every trained weight: `train.ranks` of more than one.
+
+The run's process keeps whole weights to sample from; the ranks are given its experience and give back what they have
+learned. They end with it, whatever ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import tomllib
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from coterie.config.resolve import load_config
+from coterie.config.settings import Config
+from coterie.errors import ConfigError, CoterieError, UpdateError
+from coterie.kernel.team import Graded
+from coterie.learning.batch import Learned
+from coterie.learning.learner import LocalLearner
+from coterie.learning.policy import Policy
+from coterie.run.policies import Policies, pick_device
+
+if TYPE_CHECKING:
+    from coterie.learning.fsdp import Sharded
+
+TIMEOUT_S = 300.0
+"""How long a rank waits for another."""
+END_S = 10.0
+"""How long a rank may take to end."""
+Answer = tuple[Literal["done", "refused", "failed"], Any]
+"""What a rank says to a call: what it returns, what all ranks raise alike and go on, or what it ends by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a rank is told before it begins.
+
+    config: TOML of the run. store: a file where the ranks meet. checkpoint: what they go on from.
+    """
+
+    config: str
+    rank: int
+    size: int
+    store: str
+    device: str
+    checkpoint: Path | None
+
+
+class RankedLearner:
+    """Trains the policies of a team in several processes, and keeps the weights that it was given up to date.
+
+    Args:
+        policies: those that learn, whole, as the run samples from them.
+        checkpoint: go on from it.
+
+    Raises:
+        ConfigError: there are fewer GPUs than ranks, or a model is not there.
+    """
+
+    def __init__(self, config: Config, policies: Mapping[str, Policy], checkpoint: Path | None = None) -> None:
+        self.policies = dict(policies)
+        self._size = config.train.ranks
+        device = pick_device(config.train.device)
+        if device == "cuda" and torch.cuda.device_count() < self._size:
+            raise ConfigError(
+                f"train.ranks = {self._size}, but there are {torch.cuda.device_count()} GPUs here; a rank has one of "
+                "its own"
+            )
+        self._folder = tempfile.TemporaryDirectory(prefix="coterie-ranks-")
+        if checkpoint:
+            for name, policy in self.policies.items():
+                policy.model.take(checkpoint / "policies" / name)
+        place = Place(config.toml(), 0, self._size, str(Path(self._folder.name) / "store"), device, checkpoint)
+        self._ranks = [_Rank(replace(place, rank=rank)) for rank in range(self._size)]
+        self._answers()
+
+    def update(self, experience: Mapping[str, Sequence[Graded]], step: int) -> dict[str, Learned]:
+        """One rollout's optimizer steps, for every policy that has rows.
+
+        Raises:
+            CoterieError: as a learner alone raises it.
+            UpdateError: a rank has ended.
+        """
+        learned = self._asked("update", experience, step)
+        for name in learned:
+            file = Path(self._folder.name) / f"{name}.safetensors"
+            self._asked("write", name, file)
+            self.policies[name].model.put(load_file(file))
+            file.unlink()
+        return learned
+
+    def weights(self, name: str) -> Mapping[str, torch.Tensor]:
+        """What a checkpoint keeps of a policy, whole, under the names that its model gives it."""
+        return self.policies[name].model.weights()
+
+    def save(self, folder: Path) -> None:
+        """Writes the state of every policy's optimizer to FOLDER/optimizers, each rank its part."""
+        self._asked("save", folder)
+
+    def close(self) -> None:
+        """Ends the ranks."""
+        for rank in self._ranks:
+            rank.connection.close()
+        for rank in self._ranks:
+            rank.end()
+        self._folder.cleanup()
+
+    def _asked(self, method: str, *args: Any) -> Any:
+        """What the first rank returns, once all of them have."""
+        for rank in self._ranks:
+            rank.send((method, args))
+        return self._answers()
+
+    def _answers(self) -> Any:
+        """The first rank's answer.
+
+        Raises:
+            CoterieError: what all of them refuse alike; they go on.
+            Exception: what one of them failed by; all of them are ended, for they would wait for each other.
+        """
+        waiting = {rank.connection: rank for rank in self._ranks}
+        answers: dict[int, Answer] = {}
+        while waiting:
+            for ready in wait(list(waiting)):
+                rank = waiting.pop(ready)  # pyright: ignore[reportArgumentType]
+                answer = answers[rank.number] = rank.answer()
+                if answer[0] == "failed":
+                    for each in self._ranks:
+                        each.kill()
+                    self.close()
+                    raise answer[1]
+        kind, value = answers[0]
+        if kind == "refused":
+            raise value
+        return value
+
+
+class _Rank:
+    """One of the processes, seen from the run's."""
+
+    def __init__(self, place: Place) -> None:
+        ours, theirs = socket.socketpair()
+        self.number = place.rank
+        self.connection = Connection(ours.detach())
+        threads = max(1, torch.get_num_threads() // place.size)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", f"from coterie.run.ranks import serve; serve({theirs.fileno()})"],
+            pass_fds=[theirs.fileno()],
+            env=os.environ | {"OMP_NUM_THREADS": str(threads)},
+            start_new_session=True,  # a signal at the keyboard is the run's to answer
+        )
+        theirs.close()
+        self.send(place)
+
+    def send(self, message: object) -> None:
+        with contextlib.suppress(OSError):  # it has ended, and its answer says so
+            self.connection.send(message)
+
+    def answer(self) -> Answer:
+        try:
+            return self.connection.recv()
+        except (EOFError, OSError):
+            code = self.end()
+            message = f"rank {self.number} of the learner has ended, with exit code {code}; go on with --resume"
+            return "failed", UpdateError(message, untouched=False)
+
+    def end(self) -> int:
+        """Waits for its end, which may be hastened. Returns its exit code."""
+        try:
+            return self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return self._process.wait()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+def serve(handle: int) -> None:
+    """What a rank does: it learns what it is told to, until the run has gone.
+
+    Args:
+        handle: of the socket to the run's process.
+    """
+    connection = Connection(handle)
+    from coterie.learning.fsdp import Sharded  # torch.distributed takes a second to load
+
+    place: Place = connection.recv()
+    with contextlib.suppress(EOFError):
+        try:
+            ranks = Sharded(place.rank, place.size, Path(place.store), device=place.device, timeout_s=TIMEOUT_S)
+            learner = _learner(place, ranks)
+            connection.send(("done", None))
+            while True:
+                method, args = connection.recv()
+                connection.send(_answer(learner, ranks, method, args))
+        except Exception as error:
+            if isinstance(error, EOFError):
+                raise
+            connection.send(("failed", _sendable(error)))
+
+
+def _learner(place: Place, ranks: Sharded) -> LocalLearner:
+    config = load_config(tomllib.loads(place.config))
+    device = f"cuda:{place.rank}" if place.device == "cuda" else place.device
+    config = replace(config, train=config.train.model_copy(update={"device": device}))
+    make, train = Policies(config).make, config.train
+    policies = {name: make(name, config.policies[name]) for name in config.team.trained}
+    return LocalLearner(
+        policies, config.loss, train.steps, seed=train.seed, max_mismatch=train.max_mismatch,
+        checkpoint=place.checkpoint, ranks=ranks,
+    )  # fmt: skip
+
+
+def _answer(learner: LocalLearner, ranks: Sharded, method: str, args: tuple[Any, ...]) -> Answer:
+    try:
+        if method == "write":
+            name, file = args
+            weights = learner.weights(name)
+            if ranks.rank == 0:
+                save_file({key: weight.contiguous() for key, weight in weights.items()}, file)
+            return "done", None
+        return "done", getattr(learner, method)(*args)
+    except CoterieError as error:
+        return "refused", error
+
+
+def _sendable(error: Exception) -> Exception:
+    """An exception that says the same where it is raised again."""
+    if isinstance(error, CoterieError):
+        return error
+    return RuntimeError("".join(traceback.format_exception(error)))
