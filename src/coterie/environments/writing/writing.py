@@ -54,6 +54,17 @@ TASKS = {
 FORM = "Answer with the text alone, in plain sentences that say what the source says, in other words."
 
 
+LEARNED: dict[Protocol, tuple[str, float]] = {
+    "together": ("magrpo", 1e-3),
+    "pipeline": ("mas_grpo", 5e-4),
+    "discussion": ("mas_grpo", 5e-4),
+    "alone": ("grpo", 3e-4),
+}
+"""By protocol, the algorithm and the learning rate.
+
+MAGRPO answers each of eight replies with eight others where a role sees what was written: 64 texts a task, not 8."""
+
+
 class Writing(PlaysData):
     """Two roles write parts of one text at once."""
 
@@ -95,11 +106,12 @@ class Writing(PlaysData):
         """A policy a role, minutes on two cores; for the embedded corpus, which the starter knows."""
         if self.data or not self.brief:
             return {}
+        algorithm, rate = LEARNED[self.protocol]
         return {
-            "algorithm": {"name": "magrpo", "num_generations": 8} if len(self.roles) > 1 else {"name": "grpo"},
+            "algorithm": {"name": algorithm, "num_generations": 8},
             "team": {role: role for role in self.roles},
             "policies": {role: {} for role in self.roles},
-            "optimizer": {"lr": 1e-3},
+            "optimizer": {"lr": rate},
             "train": {"steps": 80, "tasks_per_step": 24, "mute_every": 0},
         }
 
