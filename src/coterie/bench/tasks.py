@@ -29,10 +29,6 @@ EPISODES = {"name": "mas_grpo", "num_generations": 8}
 """Where a role sees what was written MAGRPO would play 64 texts a task, of eight replies to each of eight."""
 
 
-def _told(protocol: str) -> tuple[str, ...]:
-    return f"environment.protocol={protocol}", "optimizer.lr=5e-4"
-
-
 TABLE = Table(
     Path("runs/bench-tasks"),
     "coterie.bench.tasks",
@@ -41,8 +37,10 @@ TABLE = Table(
         "sudoku": Row("sudoku: 4 x 4, seven givens", "configs/sudoku.toml", seeds=FIVE),
         "maths": Row("maths: sums, equations, stories, a calculator", "configs/maths.toml", seeds=FIVE),
         "writing": Row("writing: 0.9 of the best reward or more", WRITING, seeds=FIVE),
-        "writing_pipeline": Row("writing, pipeline, mas_grpo", WRITING, EPISODES, _told("pipeline")),
-        "writing_discussion": Row("writing, discussion, mas_grpo", WRITING, EPISODES, _told("discussion")),
+        "writing_pipeline": Row("writing, pipeline, mas_grpo", WRITING, EPISODES, ("environment.protocol=pipeline",)),
+        "writing_discussion": Row(
+            "writing, discussion, mas_grpo", WRITING, EPISODES, ("environment.protocol=discussion",)
+        ),
         "writing_alone": Row("writing, one role, grpo", "configs/writing_alone.toml"),
     },
 )

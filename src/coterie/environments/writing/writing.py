@@ -55,7 +55,7 @@ FORM = "Answer with the text alone, in plain sentences that say what the source 
 
 
 LEARNED: dict[Protocol, tuple[str, float]] = {
-    "together": ("magrpo", 1e-3),
+    "together": ("magrpo", 5e-4),
     "pipeline": ("mas_grpo", 5e-4),
     "discussion": ("mas_grpo", 5e-4),
     "alone": ("grpo", 3e-4),
