@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from coterie import load_config, train
 from coterie.errors import CheckpointError, UpdateError
 from coterie.run.folder import Run
+from coterie.run.update import update
 from tests.run.test_runs import TINY, model, whole  # noqa: F401
 from tests.runs import cut_back, untimed, weights
 from tests.toys import Hears
@@ -41,6 +42,7 @@ def near(one, other, step: int) -> bool:
 def test_a_run_of_two_ranks_is_that_of_one_and_goes_on_bit_for_bit(whole, model, tmp_path):  # noqa: F811
     folder = tmp_path / "run"
     train(config(model), folder)
+    assert not update(folder, 2).differs
     assert ranks() == []
     assert near(folder, whole, 4)
     for mine, theirs in zip(untimed(folder), untimed(whole), strict=True):

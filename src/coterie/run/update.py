@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -70,18 +71,19 @@ def update(run: Run | str | Path, step: int, out: Path | None = None) -> Updated
     config = _as_of(run, step)
     with run.checkpoints.reading(step - 1) as (checkpoint, _):
         models = TeamModels(config, checkpoint, training=True)
-    here = exactness(config) | models.exactness()
-    rests = {name: pair for name, pair in run.differences(here).items() if name not in ("environment", "config")}
-    if rests:
-        said = "; ".join(f"{name} {was}, here {now}" for name, (was, now) in rests.items())
-        raise CheckpointError(f"{run.folder} cannot be made again exactly: it was run with {said}")
-    experience = experience_of(config.team, played)
-    learned = models.learner.update(experience, step - 1)
-    metrics = update_metrics(experience, learned)
-    if out is not None:
-        models.write(out)
-    compared, differs = _compared(run, step, models, metrics)
-    return Updated(step, metrics, compared, differs)
+    with closing(models.learner) as learner:
+        here = exactness(config) | models.exactness()
+        rests = {name: pair for name, pair in run.differences(here).items() if name not in ("environment", "config")}
+        if rests:
+            said = "; ".join(f"{name} {was}, here {now}" for name, (was, now) in rests.items())
+            raise CheckpointError(f"{run.folder} cannot be made again exactly: it was run with {said}")
+        experience = experience_of(config.team, played)
+        learned = learner.update(experience, step - 1)
+        metrics = update_metrics(experience, learned)
+        if out is not None:
+            models.write(out)
+        compared, differs = _compared(run, step, models, metrics)
+        return Updated(step, metrics, compared, differs)
 
 
 def experience_of(team: Team, played: Sequence[Played]) -> dict[str, list[Graded]]:
