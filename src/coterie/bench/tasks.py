@@ -38,8 +38,11 @@ TABLE = Table(
         "maths": Row("maths: sums, equations, stories, a calculator", "configs/maths.toml", seeds=FIVE),
         "writing": Row("writing: 0.9 of the best reward or more", WRITING, seeds=FIVE),
         "writing_pipeline": Row("writing, pipeline, mas_grpo", WRITING, EPISODES, ("environment.protocol=pipeline",)),
-        "writing_discussion": Row(
-            "writing, discussion, mas_grpo", WRITING, EPISODES, ("environment.protocol=discussion",)
+        "writing_discussion": Row(  # each writes twice: as many texts as the others
+            "writing, discussion, mas_grpo, 40 steps",
+            WRITING,
+            EPISODES,
+            ("environment.protocol=discussion", "train.steps=40"),
         ),
         "writing_alone": Row("writing, one role, grpo", "configs/writing_alone.toml"),
     },
