@@ -148,7 +148,11 @@ def test_an_installed_package_is_named_by_module_and_by_entry_point(package, tab
 @pytest.mark.parametrize(
     ("table", "content", "message"),
     [
-        ("engine", {"name": "vlm"}, "unknown engine 'vlm'; there are transformers, or FILE.py:Class"),
+        (
+            "engine",
+            {"name": "vlm"},
+            "unknown engine 'vlm'; did you mean 'vllm'?; there are transformers, vllm, or FILE.py:Class",
+        ),
         ("engine", {"memory_gib": 0}, "engine.memory_gib"),
         ("engine", {"memory": 1}, "unknown key 'engine.memory'; did you mean 'memory_gib'"),
         ("engine", {"name": "tests/toys.py:Agree"}, "has no class Agree that is a coterie.Engine"),
