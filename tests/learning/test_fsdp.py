@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import math
 import multiprocessing
+import os
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,7 @@ def refused(ranks: Ranks) -> dict[str, Any]:
 def went_on(ranks: Ranks, folder: Path, *, lora: bool) -> torch.Tensor:
     """Weights after a step that follows a checkpoint."""
     trainer = made(ranks, lora=lora, checkpoint=folder)
+    assert trainer.trainees["p"].optimizer.param_groups[0]["lr"] == pytest.approx(8e-3), "of step 2 of 10, from 1e-2"
     trainer.update({"p": experience(7, groups=5)}, 3)
     return moved(ranks, trainer)
 
@@ -133,7 +135,8 @@ def work(rank: int, size: int, folder: Path) -> None:
     found = everything(ranks, folder, size)
     if rank == 0:
         torch.save(found, folder / f"found-{size}")
-    ranks.close()
+    ranks.gathered(None)
+    os._exit(0)  # as a rank of a run ends
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +151,7 @@ def found(tmp_path_factory) -> dict[int, dict[str, Any]]:
             process.start()
         for process in processes:
             process.join(240)
+            assert process.exitcode == 0, f"exit code {process.exitcode}"
         results[size] = torch.load(folder / f"found-{size}", weights_only=False)
     results[1] = everything(Ranks(), folder, 1)
     return results
@@ -190,6 +194,7 @@ def test_a_checkpoint_of_one_process_goes_on_with_two(tmp_path):
         process.start()
     for process in processes:
         process.join(120)
+        assert process.exitcode == 0
     alone = went_on(Ranks(), tmp_path / "lora-False-1", lora=False)
     assert far(torch.load(tmp_path / "found"), alone) < 1e-5
 
@@ -201,4 +206,5 @@ def work_on(rank: int, folder: Path) -> None:
     weights = went_on(ranks, folder / "lora-False-1", lora=False)
     if rank == 0:
         torch.save(weights, folder / "found")
-    ranks.close()
+    ranks.gathered(None)
+    os._exit(0)

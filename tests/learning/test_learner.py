@@ -507,7 +507,7 @@ def test_weights_move_at_the_rate_of_the_step():
 
 def test_a_learner_that_goes_on_from_a_checkpoint_goes_on_as_the_one_that_wrote_it(tmp_path):
     whole = learner(copy.deepcopy(tiny()))
-    whole.update({"p": experience()}, 0)
+    whole.update({"p": experience()}, 5)  # of 10: half the rate
     model = whole.trainees["p"].model
     model.save(tmp_path / "policies" / "p", whole.weights("p"))
     whole.save(tmp_path)
@@ -515,6 +515,7 @@ def test_a_learner_that_goes_on_from_a_checkpoint_goes_on_as_the_one_that_wrote_
         policies({"p": copy.deepcopy(tiny())}, lr=1e-3, clip_norm=1e9), Clip(), 10, checkpoint=tmp_path
     )
     fresh = learner(copy.deepcopy(model))
+    assert other.trainees["p"].optimizer.param_groups[0]["lr"] == 5e-4, "a checkpoint that is written again is the same"
     after = moved(whole, 1, experience(1))
     assert same(moved(other, 1, experience(1)), after)
     assert not same(moved(fresh, 1, experience(1)), after)

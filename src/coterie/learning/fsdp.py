@@ -19,7 +19,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from coterie.learning.batch import Pack
-from coterie.learning.ranks import Ranks
+from coterie.learning.ranks import RATE, Ranks
 from coterie.models.load import Model
 
 T = TypeVar("T")
@@ -48,10 +48,6 @@ class Sharded(Ranks):
         )
         self.rank, self.size = rank, size
         self._mesh = init_device_mesh(device, (size,))
-
-    def close(self) -> None:
-        """Leaves the others."""
-        dist.destroy_process_group()
 
     def shard(self, model: Model) -> None:
         """Leaves this rank its part of a model's weights: layer by layer, and of what is outside the layers."""
@@ -93,12 +89,14 @@ class Sharded(Ranks):
     def save(self, optimizer: torch.optim.Optimizer, path: Path) -> None:
         """Writes an optimizer's state into a folder, each rank its part."""
         path.mkdir(exist_ok=True)
+        state = optimizer.state_dict()
         parts = {
             f"{at}.{name}": (value.to_local() if isinstance(value, DTensor) else value).contiguous()
-            for at, entries in optimizer.state_dict()["state"].items()
+            for at, entries in state["state"].items()
             for name, value in entries.items()
         }
-        save_file(parts, path / f"{self.rank:05d}.safetensors")
+        rate = {RATE: repr(state["param_groups"][0]["lr"])}
+        save_file(parts, path / f"{self.rank:05d}.safetensors", rate)
 
     def part(self, value: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """What a rank holds of what an optimizer keeps of a weight; a count of steps is everybody's."""

@@ -18,6 +18,8 @@ from coterie.learning.batch import Pack
 from coterie.models.load import Model
 
 T = TypeVar("T")
+RATE = "lr"
+"""What the rate of the latest step is called in a file of a rank's part."""
 
 
 class Ranks:
@@ -53,12 +55,13 @@ class Ranks:
         Args:
             path: as it was given to `save`.
         """
-        found = _read_parts(path) if path.is_dir() else _read_whole(_whole_file(path))
+        rate, found = _read_parts(path) if path.is_dir() else _read_whole(_whole_file(path))
         weights = [weight for group in optimizer.param_groups for weight in group["params"]]
         state: dict[int, dict[str, torch.Tensor]] = {}
         for at, name, value in found:
             state.setdefault(at, {})[name] = self.part(value, weights[at])
-        optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+        groups = [{**group, "lr": rate} for group in optimizer.state_dict()["param_groups"]]
+        optimizer.load_state_dict({"state": state, "param_groups": groups})
 
     def part(self, value: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """What a rank holds of what an optimizer keeps of a weight."""
@@ -69,17 +72,29 @@ def _whole_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.pt")
 
 
-def _read_whole(file: Path) -> Iterator[tuple[int, str, torch.Tensor]]:
-    """What an optimizer keeps of its weights: of which, under what name, and the value."""
-    state = torch.load(file, weights_only=True, map_location="cpu")["state"]
-    return ((at, name, value) for at, entries in state.items() for name, value in entries.items())
+Values = Iterator[tuple[int, str, torch.Tensor]]
+"""What an optimizer keeps of its weights: of which, under what name, and the value."""
 
 
-def _read_parts(folder: Path) -> Iterator[tuple[int, str, torch.Tensor]]:
-    """The same from a folder: parts of a weight follow one another by rank; what has no size is everybody's."""
+def _read_whole(file: Path) -> tuple[float, Values]:
+    """The rate of the latest step, and all values."""
+    saved = torch.load(file, weights_only=True, map_location="cpu")
+    values = ((at, name, value) for at, entries in saved["state"].items() for name, value in entries.items())
+    return saved["param_groups"][0]["lr"], values
+
+
+def _read_parts(folder: Path) -> tuple[float, Values]:
+    """The same from a folder."""
+    files = sorted(folder.glob("*.safetensors"))
+    with safe_open(files[0], "pt") as first:
+        return float(first.metadata()[RATE]), _put_together(files)
+
+
+def _put_together(files: Sequence[Path]) -> Values:
+    """Values whose parts follow one another by rank; what has no size is everybody's."""
     with ExitStack() as opened:
-        files = [opened.enter_context(safe_open(file, "pt")) for file in sorted(folder.glob("*.safetensors"))]
-        for key in files[0].keys():  # noqa: SIM118 no mapping
+        parts = [opened.enter_context(safe_open(file, "pt")) for file in files]
+        for key in parts[0].keys():  # noqa: SIM118 no mapping
             at, name = key.split(".")
-            parts = [file.get_tensor(key) for file in files]
-            yield int(at), name, torch.cat(parts) if parts[0].dim() else parts[0]
+            values = [part.get_tensor(key) for part in parts]
+            yield int(at), name, torch.cat(values) if values[0].dim() else values[0]

@@ -210,6 +210,7 @@ def serve(handle: int) -> None:
             if isinstance(error, EOFError):
                 raise
             connection.send(("failed", _sendable(error)))
+    os._exit(0)  # gloo's threads abort a process that waits for them
 
 
 def _learner(place: Place, ranks: Sharded) -> LocalLearner:
