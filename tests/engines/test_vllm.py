@@ -7,7 +7,6 @@ import asyncio
 import copy
 import importlib.util
 import itertools
-import os
 import random
 import signal
 
@@ -183,8 +182,8 @@ def test_killed_in_mid_generation_it_comes_back_and_every_request_is_counted_onc
         answers = asyncio.gather(*(front.ask((one,)) for one in wave))
         while not whole.engine.served[0]._engine.get_num_unfinished_requests():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        victim = next(child for child in below() if which.lower() in child.name().lower())
-        victim.send_signal(signal.SIGKILL)
+        core = psutil.Process(whole.engine.served[0]._engine.engine_core.resources.engine_manager.processes[0].pid)
+        (core if which == "EngineCore" else core.children()[-1]).send_signal(signal.SIGKILL)
         return await answers
 
     answers = [samples for (samples,) in drive(play())]
@@ -256,6 +255,12 @@ def test_another_version_is_refused_before_anything_starts(monkeypatch):
         Hosted(VLLMEngine(policies({"p": network()}), SETTINGS)).open()
 
 
+def test_a_rank_that_is_too_large_is_refused_before_anything_starts():
+    base = network()
+    model = adapted(base, rank=600, alpha=8.0, seed=0, where="p")
+    with pytest.raises(ConfigError, match=r"^policies\.p\.lora\.rank = 600: vLLM has room for 512 at most; lower it$"):
+        Hosted(VLLMEngine({"p": Policy("p", model, "lora")}, SETTINGS)).open()
+
+
 def test_it_is_really_here():
     assert importlib.util.find_spec("vllm"), "run me by: make test-vllm"
-    assert os.environ.get("VLLM_LOGGING_LEVEL")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed.tensor import DTensor
 
 from coterie.errors import UpdateError
 from coterie.learning.batch import rows_of
@@ -75,8 +76,10 @@ def case(ranks: Ranks, **settings) -> dict[str, Any]:
         "gradient": gradient,
         "moved": moved(ranks, trainer),
         "metrics": [dict(learned.metrics) for learned in told],
+        "apart": [isinstance(weight, DTensor) for net in (trainer.trainees["p"].model, trainer.trainees["p"].reference)
+                  if net for weight in net.net.parameters()],
         "roles": [dataclasses.astuple(learned.roles["a"]) for learned in told],
-    }
+    }  # fmt: skip
 
 
 def refused(ranks: Ranks) -> dict[str, Any]:
@@ -165,6 +168,8 @@ def far(one: torch.Tensor, other: torch.Tensor) -> float:
 @pytest.mark.parametrize("size", [2, 4])
 def test_gradients_weights_and_metrics_are_those_of_one_process(found, size, name):
     alone, several = found[1][name], found[size][name]
+    assert all(several["apart"]), "whole on every rank"
+    assert not any(alone["apart"])
     assert far(several["gradient"], alone["gradient"]) < 1e-5
     assert far(several["moved"], alone["moved"]) < 1e-5
     for mine, theirs in zip(several["metrics"], alone["metrics"], strict=True):

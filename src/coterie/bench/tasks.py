@@ -86,8 +86,8 @@ def page() -> list[str]:
         "Roles that write at once are done first and read least after one who writes alone; seeing the other's text "
         "costs time and buys nothing here, where who tells which fact can be agreed on beforehand. A discussion was "
         "trained for half the steps, as many texts. Pipeline and discussion are trained with whole episodes "
-        "(`mas_grpo`): with `magrpo`, which plays 64 of them a task there, the pipeline took seven times as long and "
-        "a discussion found nothing.",
+        "(`mas_grpo`): with `magrpo`, which plays 64 of them a task there, the pipeline took seven times as long "
+        "and a discussion had found nothing by step 75 (one seed of each, at a rate of 1e-3).",
         "",
     ]
 

@@ -129,9 +129,11 @@ class _Served:
         """Comes up, unless it is up. share: of a GPU."""
         if self._engine is not None and not self._engine.errored:
             return
+        from coterie.models.load import save_model
+
         await self.close()
         self._folder = Path(tempfile.mkdtemp(prefix="coterie-vllm-"))
-        save(self.base, self._folder / "base")
+        save_model(self.base, self._folder / "base")
         self._turn = dict.fromkeys(self.adapted, 0)
         try:
             self._engine = _engine(self, self._folder / "base", share)
@@ -223,9 +225,7 @@ class _Served:
         folder = self._folder / f"{name}@{version}-{uuid.uuid4().hex[:8]}"
         model.save(folder, model.weights())
         number = 1 + 2 * list(self.adapted).index(name) + self._turn[name]
-        lora = importlib.import_module("vllm.lora.request").LoRARequest(
-            folder.name, number, str(folder), load_inplace=True
-        )
+        lora = _library("vllm.lora.request").LoRARequest(folder.name, number, str(folder), load_inplace=True)
         await self._engine.add_lora(lora)
         lora.load_inplace = False  # or the folder would be read again at every step
         self._lora[name] = lora
@@ -274,14 +274,7 @@ def _engine(one: _Served, folder: Path, share: float) -> Any:
     elif config.memory_gib:
         settings["kv_cache_memory_bytes"] = int(config.memory_gib * 2**30)
     if one.adapted:
-        rank = max(each.adapter.peft_config["default"].r for each in one.adapted.values())
-        slots = (
-            2 * len(one.adapted) + 1
-        )  # two a policy in turn; and one more, or a CPU's kernels give base rows the last
-        settings |= {
-            "enable_lora": True, "max_loras": slots, "max_cpu_loras": slots,
-            "max_lora_rank": next(room for room in RANKS if room >= rank),
-        }  # fmt: skip
+        settings |= _room(one)
     arguments = _library("vllm").AsyncEngineArgs(
         model=str(folder),
         dtype=one.precision,
@@ -297,10 +290,19 @@ def _engine(one: _Served, folder: Path, share: float) -> Any:
     return _library("vllm.v1.engine.async_llm").AsyncLLM.from_engine_args(arguments)
 
 
-def save(model: Model, folder: Path) -> None:
-    """A model's folder as vLLM reads it: with its output layer, tied or not."""
-    model.net.save_pretrained(folder)
-    model.tokenizer.save_pretrained(folder)
+def _room(one: _Served) -> dict[str, Any]:
+    """What vLLM keeps ready for adapters: two a policy, in turn. One more, or a CPU's kernels give base rows the last.
+
+    Raises:
+        ConfigError: an adapter has a larger rank than vLLM has room for.
+    """
+    ranks = {name: model.adapter.peft_config["default"].r for name, model in one.adapted.items()}
+    name, rank = max(ranks.items(), key=lambda item: item[1])
+    if rank > RANKS[-1]:
+        raise ConfigError(f"policies.{name}.lora.rank = {rank}: vLLM has room for {RANKS[-1]} at most; lower it")
+    slots = 2 * len(ranks) + 1
+    room = next(room for room in RANKS if room >= rank)
+    return {"enable_lora": True, "max_loras": slots, "max_cpu_loras": slots, "max_lora_rank": room}
 
 
 def write(model: Model, file: Path) -> None:

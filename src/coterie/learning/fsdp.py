@@ -55,8 +55,9 @@ class Sharded(Ranks):
             return
         kinds = set(getattr(model.net, "_no_split_modules", None) or ())
         layers = [part for part in model.net.modules() if type(part).__name__ in kinds]
+        after = None if model.trained else True  # what has no backward pass would stay together after a forward
         for part in (*layers, model.net):
-            sharded: Any = fully_shard(part, mesh=self._mesh)
+            sharded: Any = fully_shard(part, mesh=self._mesh, reshard_after_forward=after)
             assert isinstance(sharded, FSDPModule)
             sharded.set_gradient_divide_factor(1.0)  # gradients are sums: rows have their weights already
             sharded.set_force_sum_reduction_for_comms(True)  # gloo cannot divide on the way

@@ -130,8 +130,8 @@ class Loss(Settings):
         return inert
 
     def importance(self, batch: Tokens) -> Tensor:
-        """pi_start / pi_engine of each token, (N,), or of its whole reply, without gradient."""
-        apart = (batch.old - batch.rollout).detach()
+        """pi_start / pi_engine of each token, (N,), or of its whole reply: neither has a gradient."""
+        apart = batch.old - batch.rollout
         return (batch.row_sums(apart) if self.correction.startswith("sequence") else apart).exp()
 
     def weights(self, importance: Tensor) -> Tensor:
