@@ -268,7 +268,8 @@ class Here(Hosted):
         """It is here."""
 
     def take_over(self, version: int) -> None:
-        """It knows no weights."""
+        """It knows no weights, and whose they are."""
+        self.engine.versions.update(dict.fromkeys(self.engine.versions, version))
 
     async def _brought(self, begin):
         return await begin()

@@ -299,6 +299,7 @@ for name, verb in {
     "sft": models.sft,
     "list": looking.list_names,
     "data": looking.show_data,
+    "ledger": looking.ledger,
     "check": looking.check,
     "doctor": looking.doctor,
     "bench": looking.bench,

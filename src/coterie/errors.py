@@ -8,6 +8,7 @@
     ├── GroupError        (ValueError)       samples that may not be compared
     ├── CheckpointError   (OSError)          a run folder or checkpoint cannot be used
     └── UpdateError       (ArithmeticError)  an update went wrong
+        └── LearnerLost                      what learns has ended, and with it what it had learned
 
     Unavailable                              infrastructure: retried, then its branch is dropped by name
     CallError                                what `scene.call` ran has failed: `play` decides
@@ -21,6 +22,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from textwrap import shorten
+from typing import Any
 
 
 class CoterieError(Exception):
@@ -62,6 +64,13 @@ class UpdateError(CoterieError, ArithmeticError):
         self.untouched = untouched
 
 
+class LearnerLost(UpdateError):
+    """What learns has ended: its weights since the last checkpoint are gone, and a run goes on from there."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, untouched=False)
+
+
 class Unavailable(Exception):
     """Infrastructure is not there just now (an engine, a sandbox); never the model's fault.
 
@@ -73,6 +82,9 @@ class Unavailable(Exception):
         super().__init__(message)
         self.stage = stage
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Unavailable, (self.stage, str(self))
+
 
 class ExternalEffect(Unavailable):
     """A branch would change the world, and was stopped.
@@ -82,6 +94,9 @@ class ExternalEffect(Unavailable):
 
     def __init__(self, message: str) -> None:
         super().__init__("external_effect", message)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ExternalEffect, (str(self),)
 
 
 class CallError(Exception):

@@ -134,7 +134,7 @@ def everything(ranks: Ranks, folder: Path, size: int) -> dict[str, Any]:
 def work(rank: int, size: int, folder: Path) -> None:
     """One process of several."""
     torch.set_num_threads(1)
-    ranks = Sharded(rank, size, folder / f"store-{size}", device="cpu", timeout_s=120.0)
+    ranks = Sharded(rank, size, f"file://{folder}/store-{size}", device="cpu", timeout_s=120.0)
     found = everything(ranks, folder, size)
     if rank == 0:
         torch.save(found, folder / f"found-{size}")
@@ -207,7 +207,7 @@ def test_a_checkpoint_of_one_process_goes_on_with_two(tmp_path):
 def work_on(rank: int, folder: Path) -> None:
     """One of two processes that go on from the checkpoint of one."""
     torch.set_num_threads(1)
-    ranks = Sharded(rank, 2, folder / "store", device="cpu", timeout_s=120.0)
+    ranks = Sharded(rank, 2, f"file://{folder}/store", device="cpu", timeout_s=120.0)
     weights = went_on(ranks, folder / "lora-False-1", lora=False)
     if rank == 0:
         torch.save(weights, folder / "found")

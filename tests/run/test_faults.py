@@ -44,6 +44,7 @@ class Scripted(ScriptedEngine):
 
     def __init__(self) -> None:
         super().__init__(lambda role, prompt, rng: rng.choice("ab"))
+        self.versions = {"x": 0, "y": 0}
 
 
 def with_scripted_engine(monkeypatch) -> None:

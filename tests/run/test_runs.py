@@ -27,7 +27,7 @@ from coterie.models.load import save_model
 from coterie.run.exactness import _source
 from coterie.run.folder import Run
 from coterie.run.records import Progress
-from coterie.run.train import task_index
+from coterie.run.rollout import task_index
 from tests.runs import cut_back, untimed, weights
 from tests.toys import Agree, Hears, Toy, tiny
 

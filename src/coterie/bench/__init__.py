@@ -24,6 +24,7 @@ BENCHES = {
     "lora": "the results of an adapter a role beside a whole model a role, short trainings of plan_path",
     "memory": "peak memory of a demo step",
     "methods": "the results of rae, reinforce_pp and gigpo beside mas_grpo, short trainings of plan_path",
+    "overlap": "what rollouts that run ahead gain in time and cost in success, five seeds",
     "neighbours": "what a program takes beside another run whose programs take all they can",
     "plan": "what `coterie plan` predicts of a tiny step against what it takes",
     "notes": "selection rules with and without notes, short trainings of assistants",

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from coterie.bench import BENCHES
-from coterie.commands import AsJson, Sets
+from coterie.commands import AsJson, RunFolder, Sets
 from coterie.errors import nearest
 from coterie.report.output import kept_for_json, say
 
@@ -62,6 +62,15 @@ def show_data(
         raise ConfigError(f"{environment} reads no data sets; `coterie check {environment}` says what it plays")
     data = world.rows()
     say(json.dumps(data.summary()) if as_json else data.page())
+
+
+def ledger(run: RunFolder) -> None:
+    """Prove of a run on a cluster that every sample was trained or dropped, once: coterie ledger RUN"""
+    from coterie.run.ledger import audit
+
+    told = audit(run)
+    say(str(told))
+    raise typer.Exit(1 if told.odd else 0)
 
 
 def check(

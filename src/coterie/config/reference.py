@@ -6,7 +6,7 @@ import json
 import sys
 
 from coterie.algorithms.base import Algorithm
-from coterie.config.settings import EvalConfig, LoraConfig, PolicyConfig, SFTConfig, TrainConfig
+from coterie.config.settings import EvalConfig, LoraConfig, PolicyConfig, RuntimeConfig, SFTConfig, TrainConfig
 from coterie.engines.remote import RemoteConfig
 from coterie.kernel.engine import LONGEST_S, Engine
 from coterie.kernel.environment import Environment, Settings
@@ -41,6 +41,7 @@ def reference() -> str:
     parts += _table("[optimizer]", OptimizerConfig)
     for name in ENGINES:
         parts += _table(f'[engine] name = "{name}"', find("engine", name, Engine).options)
+    parts += _table("[runtime]", RuntimeConfig)
     parts += _table("[train]", TrainConfig)
     parts += _table("[eval]", EvalConfig)
     parts += _table("[sft] (for `coterie sft`)", SFTConfig)

@@ -1,8 +1,8 @@
 """Configuration: TOML and dotted overrides become typed settings, once, at the door.
 
-A config has eleven tables: environment, algorithm, loss, memory, team, policies, optimizer, engine, train, trackers
-and eval. Everything has a default; what is unknown, cannot work or has no effect in this run is
-refused with the file, the line and what to do, before any model is loaded.
+A config has twelve tables: environment, algorithm, loss, memory, team, policies, optimizer, engine, runtime, train,
+trackers and eval. Everything has a default; what is unknown, cannot work or has no effect in this run is refused with
+the file, the line and what to do, before any model is loaded.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from coterie.config.settings import (
     EvalConfig,
     LoraConfig,
     PolicyConfig,
+    RuntimeConfig,
     SFTConfig,
     TrainConfig,
 )
@@ -190,8 +191,8 @@ def resolve(source: Source) -> Config:
     """Tables to typed settings, every check made."""
     data = source.data
     tables = (
-        "environment", "algorithm", "loss", "memory", "team", "policies", "optimizer", "engine", "train", "trackers",
-        "eval",
+        "environment", "algorithm", "loss", "memory", "team", "policies", "optimizer", "engine", "runtime", "train",
+        "trackers", "eval",
     )  # fmt: skip
     for table, content in data.items():
         if table not in tables and not isinstance(content, dict):
@@ -217,6 +218,9 @@ def resolve(source: Source) -> Config:
             "memory.mode = 'on' memory alone would learn"
         )
     engine, content = _class(source, "engine", "engine", Engine, names, "transformers")
+    runtime = _runtime(source, policies)
+    if runtime.max_staleness:
+        source = source.with_defaults({"loss": {"correction": "token_truncate"}}, "runtime.max_staleness")
     config = Config(
         environment=environment,
         algorithm=algorithm,
@@ -226,6 +230,7 @@ def resolve(source: Source) -> Config:
         policies=policies,
         optimizer=_settings(source, "optimizer", OptimizerConfig),
         engine=_validated(source, "engine", engine.options, content),
+        runtime=runtime,
         train=_settings(source, "train", TrainConfig),
         trackers=_trackers(source, names),
         eval=_settings(source, "eval", EvalConfig),
@@ -239,19 +244,43 @@ def resolve(source: Source) -> Config:
         for key, reason in reasons.items():
             if source.person_wrote(table, key) and source.table(table)[key]:
                 raise ConfigError(f"{source.place(f'{table}.{key}')}{table}.{key} has no effect: {reason}")
-    updates = max(config.optimizer_of(name).updates_per_step for name in policies)
-    if not config.loss.corrects and updates > 1:
-        raise ConfigError(
-            f"{source.place('optimizer.updates_per_step')}optimizer.updates_per_step = {updates} trains on samples of "
-            f"older weights, which loss.name = '{names['loss']}' does not correct; set loss.name = \"clip\", or "
-            "updates_per_step = 1"
-        )
+    _check_corrects(config, source)
     config = _sized(config, source)
     try:
         Watch(config.engine.play_timeout_s).task(partial(task_of, environment), "train", 0)
     except (ConfigError, EnvError) as error:
         raise ConfigError(f"{source.place('environment')}{error}") from error
     return config
+
+
+def _runtime(source: Source, policies: Mapping[str, PolicyConfig]) -> RuntimeConfig:
+    """Where the run's parts are. Raises: ConfigError: a policy cannot be there."""
+    runtime = _settings(source, "runtime", RuntimeConfig)
+    for name, policy in policies.items() if runtime.name == "ray" else ():
+        if policy.kind == "remote":
+            raise ConfigError(
+                f"{source.place(f'policies.{name}.kind')}policies.{name} is played by a server, which only "
+                "runtime.name = 'local' asks and pays; set runtime.name so"
+            )
+        if policy.device:
+            raise ConfigError(
+                f"{source.place(f'policies.{name}.device')}policies.{name}.device = '{policy.device}', but "
+                "runtime.name = 'ray' places policies itself; leave it out"
+            )
+    return runtime
+
+
+def _check_corrects(config: Config, source: Source) -> None:
+    """Raises ConfigError: samples are of older weights, and the loss takes them for its own."""
+    updates = max(config.optimizer_of(name).updates_per_step for name in config.policies)
+    older = {"optimizer.updates_per_step": (updates, 1), "runtime.max_staleness": (config.runtime.max_staleness, 0)}
+    for key, (value, none) in older.items():
+        if not config.loss.corrects and value > none:
+            raise ConfigError(
+                f"{source.place(key)}{key} = {value} trains on samples of older weights, which loss.name = "
+                f"'{config.names['loss']}' does not correct; set loss.name = \"clip\", or {key.rpartition('.')[2]} = "
+                f"{none}"
+            )
 
 
 def _world(source: Source, names: dict[str, str]) -> Environment:

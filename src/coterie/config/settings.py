@@ -129,6 +129,32 @@ class TrainConfig(Settings):
     """Share of a step's tasks that may be lost to faults before the run stops."""
 
 
+class RuntimeConfig(Settings):
+    """Where a run's parts are."""
+
+    name: Literal["local", "ray"] = "local"
+    """local: this process, and ranks beside it; ray: engines, learners and environments are processes of a cluster."""
+    address: str = ""
+    """Of a Ray cluster that runs, such as 10.0.0.1:6379; none: one is started here, and ends with the run."""
+    engines: int = Field(default=1, ge=1, le=1024)
+    """Engines of each pool; a pool is a policy, or the adapters on one base."""
+    workers: int = Field(default=1, ge=1, le=1024)
+    """Processes that play a rollout's environments, each a share of its tasks."""
+    max_staleness: int = Field(default=0, ge=0, le=64)
+    """Updates by which the weights that sample may be behind those that learn: so many rollouts are played ahead. 0:
+    rollout and update take turns."""
+    engine_gpus: float = Field(default=1.0, gt=0, le=1)
+    """Share of a GPU that an engine has, where there are GPUs."""
+    rank_gpus: float = Field(default=1.0, gt=0, le=1)
+    """Share of a GPU that a rank of a learner has, where there are GPUs."""
+
+    def inert(self) -> dict[str, str]:
+        """What one process has no use for."""
+        if self.name == "ray":
+            return {}
+        return {key: "runtime.name = 'local' has one process" for key in type(self).model_fields if key != "name"}
+
+
 class EvalConfig(Settings):
     """How `coterie eval` and the final test measure."""
 
@@ -181,6 +207,7 @@ class Config:
     policies: Mapping[str, PolicyConfig]
     optimizer: OptimizerConfig
     engine: EngineConfig
+    runtime: RuntimeConfig
     train: TrainConfig
     trackers: Mapping[str, Settings]
     eval: EvalConfig
@@ -199,6 +226,7 @@ class Config:
             "policies": {name: _effective(policy) for name, policy in self.policies.items()},
             "optimizer": _effective(self.optimizer, inert["optimizer"]),
             "engine": {"name": self.names["engine"], **_effective(self.engine)},
+            "runtime": _effective(self.runtime),
             "train": _effective(self.train, inert["train"]),
             "trackers": {
                 name: {"name": self.names[f"trackers.{name}"], **_effective(settings)}
@@ -239,7 +267,8 @@ class Config:
         bounds: dict[str, str] = {}
         once = all(optimizer.updates_per_step == 1 for optimizer in optimizers.values())
         fine = all((self.policies[name].dtype or self.train.dtype) == "float32" for name in optimizers)
-        if once and ((fine and self.engine.exact) or self.loss.correction != "none"):
+        current = fine and self.engine.exact and not self.runtime.max_staleness
+        if once and (current or self.loss.correction != "none"):
             reason = "optimizer.updates_per_step = 1 keeps the ratio at 1, which is never clipped"
             bounds = dict.fromkeys(self.loss.bounds, reason)
         mute: dict[str, str] = {}

@@ -66,6 +66,9 @@ class PlayBug(Exception):
         super().__init__(message)
         self.log = log
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PlayBug, (str(self), self.log), self.__dict__
+
 
 async def perform_inline(function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
     """Runs a call at once, without a time limit; what it raises becomes a CallError."""

@@ -1,8 +1,8 @@
 """Groups: samples that may be compared, made where they are sampled.
 
-A group's key says what its members share. `scope = "prompt"` is checked here: same prompt ids,
-policy and version. `scope = "task"` compares whole episodes, whose prompts differ; an algorithm
-has to write it.
+A group's key says what its members share. `scope = "prompt"` is checked here: same prompt ids and policy; how old the
+weights may be that sampled is for a run to say. `scope = "task"` compares whole episodes, whose prompts differ; an
+algorithm has to write it.
 """
 
 from __future__ import annotations
@@ -79,15 +79,10 @@ class Group:
                 raise GroupError(f"group {self.key}: a member of scope 'prompt' is one sample")
             first = self.members[0].samples[0]
             for (sample,) in (member.samples for member in self.members):
-                same = (
-                    sample.prompt_ids == first.prompt_ids
-                    and sample.policy == first.policy
-                    and sample.version == first.version
-                )
-                if not same:
+                if (sample.prompt_ids, sample.policy) != (first.prompt_ids, first.policy):
                     raise GroupError(
-                        f"group {self.key}: its samples differ in prompt, policy or version; samples with "
-                        "different prompts may be compared only under scope 'task'"
+                        f"group {self.key}: its samples differ in prompt or policy; samples with different prompts "
+                        "may be compared only under scope 'task'"
                     )
 
     @property

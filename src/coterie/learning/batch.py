@@ -78,6 +78,11 @@ class Pack:
         return self.shared + sum(row.tokens - self.shared for row in self.rows)
 
 
+def trains(member: Graded, loss: Loss) -> bool:
+    """Whether a reply has a gradient: an advantage, or a KL term that trains every one."""
+    return bool(loss.kl or loss.advantage(member.advantage, len(member.sample.completion_ids)))
+
+
 def rows_of(graded: Sequence[Graded], loss: Loss, *, groups: int | None = None) -> list[Row]:
     """Rows of one policy and one optimizer step that have a gradient.
 
@@ -98,20 +103,19 @@ def rows_of(graded: Sequence[Graded], loss: Loss, *, groups: int | None = None) 
         "sequences": lambda member: 1 / (len(graded) * len(member.sample.completion_ids)),
         "tasks": lambda member: member.share * scale,
     }
-    advantages = [loss.advantage(member.advantage, len(member.sample.completion_ids)) for member in graded]
     return [
         Row(
             prompt_ids=member.sample.prompt_ids,
             completion_ids=member.sample.completion_ids,
             rollout_logprobs=member.sample.logprobs,
-            advantage=advantage,
+            advantage=loss.advantage(member.advantage, len(member.sample.completion_ids)),
             token_weight=member.weight * parts[loss.denominator](member),
             temperature=member.sample.temperature,
             group=member.group,
             role=member.sample.role,
         )
-        for member, advantage in zip(graded, advantages, strict=True)
-        if loss.kl or advantage
+        for member in graded
+        if trains(member, loss)
     ]
 
 

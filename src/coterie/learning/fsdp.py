@@ -30,18 +30,17 @@ class Sharded(Ranks):
 
     Args:
         rank, size: which of how many.
-        store: a file that does not exist yet, in a folder that all of them see; they meet there.
-        device: cpu or cuda; on cuda rank r takes the GPU r of those that are visible.
+        meet: where they meet: file:// and a file that does not exist yet, in a folder that all of them see; or
+            tcp://HOST:PORT, of the first.
+        device: cpu or cuda; on cuda a rank takes the current GPU of its process.
         timeout_s: how long a rank waits for another before it ends with an error.
     """
 
-    def __init__(self, rank: int, size: int, store: Path, *, device: str, timeout_s: float) -> None:
+    def __init__(self, rank: int, size: int, meet: str, *, device: str, timeout_s: float) -> None:
         backend = "nccl" if device == "cuda" else "gloo"
-        if device == "cuda":
-            torch.cuda.set_device(rank)
         dist.init_process_group(
             backend,
-            init_method=f"file://{store}",
+            init_method=meet,
             rank=rank,
             world_size=size,
             timeout=datetime.timedelta(seconds=timeout_s),

@@ -23,7 +23,12 @@ RATE = "lr"
 
 
 class Ranks:
-    """One process alone: its part is the whole."""
+    """One process alone: its part is the whole.
+
+    rank, size: which of how many.
+    """
+
+    rank, size = 0, 1
 
     def shard(self, model: Model) -> None:
         """Leaves this rank its part of a model's weights. Before an optimizer is made of them."""

@@ -71,6 +71,10 @@ class Recall:
         """Notes of an episode that a prompt had no room for: they are not judged by it."""
         self._unseen.add((role, task.id, episode))
 
+    def join(self, other: Recall) -> None:
+        """Takes in what another copy of this snapshot was used for, in other episodes."""
+        self._unseen.update(other._unseen)
+
     def seen(self, role: str, task: Task, episode: int) -> tuple[Entry, ...]:
         """The notes that every prompt of a role showed in an episode that was played, and in its branches."""
         return () if (role, task.id, episode) in self._unseen else self.notes(role, task, episode)

@@ -32,6 +32,7 @@ MENDS = {
     "threads": "set OMP_NUM_THREADS to that number",
     "device": "use that device",
     "ranks": "set train.ranks to that number",
+    "runtime": "set [runtime] so",
     "environment": "restore its file",
     "algorithm": "restore its file",
     "loss": "restore its file",
@@ -54,7 +55,7 @@ def exactness(config: Config) -> dict[str, str]:
     tables["train"] = {key: value for key, value in tables["train"].items() if key not in ("steps", "ranks")}
     left_out = {"model": True, "remote": set(LIMITS)}  # model folders are compared by their content
     tables["policies"] = {name: policy.model_dump(exclude=left_out) for name, policy in config.policies.items()}
-    del tables["trackers"]
+    del tables["trackers"], tables["runtime"]  # where a run's parts are stands beside ranks and devices
     return {
         **{name: metadata.version(name) for name in EXACT},
         **({"peft": metadata.version("peft")} if any(one.kind == "lora" for one in config.policies.values()) else {}),

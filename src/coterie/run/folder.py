@@ -38,7 +38,7 @@ from coterie.run.records import METRICS, PLAYED, About, Played
 BUGS: TypeAdapter[tuple[Split, int, Log]] = TypeAdapter(tuple[Split, int, Log])
 
 
-MAY_CHANGE = re.compile(rf"train\.(steps|ranks)|trackers\..*|policies\.[^.]+\.remote\.({'|'.join(LIMITS)})")
+MAY_CHANGE = re.compile(rf"train\.(steps|ranks)|runtime\..*|trackers\..*|policies\.[^.]+\.remote\.({'|'.join(LIMITS)})")
 """Settings that change nothing of what a run has computed so far, by their whole name."""
 
 

@@ -18,10 +18,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 
 from coterie.config.resolve import load_config
 from coterie.config.settings import Config
@@ -30,10 +30,8 @@ from coterie.kernel.team import Graded
 from coterie.learning.batch import Learned
 from coterie.learning.learner import LocalLearner
 from coterie.learning.policy import Policy
+from coterie.learning.ranks import Ranks
 from coterie.run.policies import Policies, pick_device
-
-if TYPE_CHECKING:
-    from coterie.learning.fsdp import Sharded
 
 TIMEOUT_S = 300.0
 """How long a rank waits for another."""
@@ -47,13 +45,15 @@ Answer = tuple[Literal["done", "refused", "failed"], Any]
 class Place:
     """What a rank is told before it begins.
 
-    config: TOML of the run. store: a file where the ranks meet. checkpoint: what they go on from.
+    config: TOML of the run. policies: those it learns. meet: where the ranks meet, as torch.distributed has it.
+    checkpoint: what they go on from.
     """
 
     config: str
+    policies: tuple[str, ...]
     rank: int
     size: int
-    store: str
+    meet: str
     device: str
     checkpoint: Path | None
 
@@ -82,7 +82,8 @@ class RankedLearner:
         if checkpoint:
             for name, policy in self.policies.items():
                 policy.model.take(checkpoint / "policies" / name)
-        place = Place(config.toml(), 0, self._size, str(Path(self._folder.name) / "store"), device, checkpoint)
+        meet = f"file://{self._folder.name}/store"
+        place = Place(config.toml(), config.team.trained, 0, self._size, meet, device, checkpoint)
         self._ranks = [_Rank(replace(place, rank=rank)) for rank in range(self._size)]
         self._answers()
 
@@ -200,12 +201,14 @@ def serve(handle: int) -> None:
     place: Place = connection.recv()
     with contextlib.suppress(EOFError):
         try:
-            ranks = Sharded(place.rank, place.size, Path(place.store), device=place.device, timeout_s=TIMEOUT_S)
-            learner = _learner(place, ranks)
+            if place.device == "cuda":
+                torch.cuda.set_device(place.rank)
+            ranks = Sharded(place.rank, place.size, place.meet, device=place.device, timeout_s=TIMEOUT_S)
+            learner = learner_of(place, ranks)
             connection.send(("done", None))
             while True:
                 method, args = connection.recv()
-                connection.send(_answer(learner, ranks, method, args))
+                connection.send(answer(learner, ranks, method, args))
         except Exception as error:
             if isinstance(error, EOFError):
                 raise
@@ -213,29 +216,39 @@ def serve(handle: int) -> None:
     os._exit(0)  # gloo's threads abort a process that waits for them
 
 
-def _learner(place: Place, ranks: Sharded) -> LocalLearner:
+def learner_of(place: Place, ranks: Ranks) -> LocalLearner:
+    """The learner of a rank."""
     config = load_config(tomllib.loads(place.config))
-    device = f"cuda:{place.rank}" if place.device == "cuda" else place.device
+    device = f"cuda:{torch.cuda.current_device()}" if place.device == "cuda" else place.device
     config = replace(config, train=config.train.model_copy(update={"device": device}))
     make, train = Policies(config).make, config.train
-    policies = {name: make(name, config.policies[name]) for name in config.team.trained}
+    policies = {name: make(name, config.policies[name]) for name in place.policies}
     return LocalLearner(
         policies, config.loss, train.steps, seed=train.seed, max_mismatch=train.max_mismatch,
         checkpoint=place.checkpoint, ranks=ranks,
     )  # fmt: skip
 
 
-def _answer(learner: LocalLearner, ranks: Sharded, method: str, args: tuple[Any, ...]) -> Answer:
+def answer(learner: LocalLearner, ranks: Ranks, method: str, args: tuple[Any, ...]) -> Answer:
+    """What a rank says to a call: a method of its learner's, or what is done with the weights that it has."""
     try:
         if method == "write":
             name, file = args
             weights = learner.weights(name)
             if ranks.rank == 0:
-                save_file({key: weight.contiguous() for key, weight in weights.items()}, file)
+                Path(file).write_bytes(packed(weights))
             return "done", None
+        if method == "packed":
+            weights = learner.weights(*args)
+            return "done", packed(weights) if ranks.rank == 0 else None
         return "done", getattr(learner, method)(*args)
     except CoterieError as error:
         return "refused", error
+
+
+def packed(weights: Mapping[str, torch.Tensor]) -> bytes:
+    """Weights as bytes, as safetensors has them."""
+    return save({name: weight.detach().cpu().clone().contiguous() for name, weight in weights.items()})
 
 
 def _sendable(error: Exception) -> Exception:

@@ -6,7 +6,7 @@ import gc
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -15,13 +15,12 @@ from typing import Any
 from coterie.checks.rehearsal import rehearse
 from coterie.config.resolve import load_config
 from coterie.config.settings import MUTE_TASKS, Config
-from coterie.errors import CheckpointError, ConfigError, EngineError, EnvError, RolloutError, Unavailable, UpdateError
+from coterie.errors import CheckpointError, ConfigError, EngineError, EnvError, LearnerLost, RolloutError, UpdateError
 from coterie.kernel.cursor import PlayBug
 from coterie.kernel.environment import Environment, Split
-from coterie.kernel.group import Collected, Group
-from coterie.kernel.loops import drive
+from coterie.kernel.front import Budget
+from coterie.kernel.group import Group
 from coterie.kernel.mistakes import task_of
-from coterie.kernel.play import Play
 from coterie.kernel.safe import command
 from coterie.kernel.team import count_tasks, route
 from coterie.kernel.tracker import Tracker
@@ -33,7 +32,7 @@ from coterie.run.evaluate import evaluate_team
 from coterie.run.exactness import exactness
 from coterie.run.files import check_free
 from coterie.run.folder import Run, new_folder
-from coterie.run.interrupts import Interrupts, Stop
+from coterie.run.interrupts import Interrupts, Stop, tell
 from coterie.run.metrics import (
     add_budget,
     evaluation_metrics,
@@ -45,9 +44,13 @@ from coterie.run.metrics import (
 from coterie.run.plan import check_fits
 from coterie.run.policies import pinned
 from coterie.run.records import Played, Progress
+from coterie.run.rollout import Rollout, check_versions, step_tasks
 from coterie.run.trackers import Trackers
 from coterie.run.weights import TeamModels
 from coterie.seeds import seed_of
+
+LOSSES = 3
+"""How often what learns may end after one checkpoint, before the run ends with it."""
 
 
 def train(
@@ -80,19 +83,39 @@ def train(
             raise ConfigError("say what to train: settings, or a run to resume")
         config = Run.open(Path(resume)).config
     config = config if isinstance(config, Config) else load_config(config)
+    folder, lost, there = Path(resume or out or new_folder(config.names["environment"])), 0, -1
     with Interrupts(config.train.grace_s) as interrupts:
-        opened = _continue(Path(resume), config, anyway) if resume else _begin(out, config)
-        with opened as (run, models, progress), light_collection(), Trackers(run, config, trackers) as told:
+        while True:
+            opened = _continue(folder, config, anyway) if resume or lost else _begin(folder, config)
             try:
-                _steps(run, models, progress, interrupts, told)
-            except Stop as stop:
-                with suppress(Stop):  # a scheduler may send the signal again
-                    _save_whole(run, models, progress, interrupts, wanted=stop.save)
-                raise Stop(f"{stop}; {_how_to_go_on(run)}", stop.number, save=False) from None
-            except BaseException:  # the step that failed is lost, and none before it
-                with suppress(CheckpointError):  # what failed may have been writing itself
-                    _save_whole(run, models, progress, interrupts, wanted=progress.step > 0)
-                raise
+                return _trained(opened, config, interrupts, trackers)
+            except LearnerLost as error:  # the run goes on by itself from its last checkpoint
+                saved = max(Run(folder).checkpoints.steps(), default=0)
+                lost = lost + 1 if saved == there else 1
+                if lost == LOSSES:
+                    raise LearnerLost(f"{error}, {LOSSES} times after step {saved}; look at its memory") from error
+                there, interrupts.whole = saved, True
+                tell(f"{error}; going on after step {saved}")
+
+
+def _trained(
+    opened: AbstractContextManager[tuple[Run, TeamModels, Progress]],
+    config: Config,
+    interrupts: Interrupts,
+    trackers: Sequence[Tracker] | None,
+) -> Run:
+    """A run, from where it was opened to its end; what stops it is raised once what is whole is saved."""
+    with opened as (run, models, progress), light_collection(), Trackers(run, config, trackers) as told:
+        try:
+            _steps(run, models, progress, interrupts, told)
+        except Stop as stop:
+            with suppress(Stop):  # a scheduler may send the signal again
+                _save_whole(run, models, progress, interrupts, wanted=stop.save)
+            raise Stop(f"{stop}; {_how_to_go_on(run)}", stop.number, save=False) from None
+        except BaseException:  # the step that failed is lost, and none before it
+            with suppress(CheckpointError):  # what failed may have been writing itself
+                _save_whole(run, models, progress, interrupts, wanted=progress.step > 0)
+            raise
     return run
 
 
@@ -129,10 +152,9 @@ def _learn(run: Run, models: TeamModels, progress: Progress, interrupts: Interru
     """One rollout and its update; its metrics are pending until it has been validated."""
     config, settings, algorithm = models.config, models.config.train, models.config.algorithm
     step, began = progress.step, time.perf_counter()
-    recall = _recall(config, progress, seed_of(settings.seed, step), training=True)
-    play = Play(config.environment, config.team, models.engine, seed=settings.seed, step=step,
-                sampling=config.sampling(), recall=recall)  # fmt: skip
-    collected = _rollout(run, config, play, step)
+    rollout = _rollout(run, models, progress, step)
+    collected, recall = rollout.played, rollout.recall
+    staleness = check_versions(config, collected, step)
     all_groups = [group for task in collected for group in task.collected.groups]
     groups = algorithm.select(all_groups, Random(seed_of("select", settings.seed, step)))
     sampled = time.perf_counter()
@@ -154,9 +176,9 @@ def _learn(run: Run, models: TeamModels, progress: Progress, interrupts: Interru
             models.sync(step + 1)
         except Exception as error:  # the weights have moved all the same, and what they cost is kept
             fault = error
-        add_budget(progress.budget, play.budget, learned)
+        add_budget(progress.budget, rollout.budget, learned)
         updated = time.perf_counter()
-        line = {"step": step + 1, **rollout_metrics(trained, play.budget)}
+        line = {"step": step + 1, **rollout_metrics(trained, rollout.budget), **staleness}
         if recall:
             line |= _remember(config, progress, recall, collected)
         line |= selection_metrics(all_groups, groups) | update_metrics(experience, learned)
@@ -164,7 +186,7 @@ def _learn(run: Run, models: TeamModels, progress: Progress, interrupts: Interru
         if step == 0 or step + 1 == settings.steps or (step + 1) % settings.episodes_every == 0:
             run.save_episodes(step + 1, trained)
         progress.credit = state
-        progress.step, progress.pending = step + 1, line | _times(began, sampled, updated, play)
+        progress.step, progress.pending = step + 1, line | _times(began, sampled, updated, rollout.budget)
         interrupts.whole = True
         if fault:
             raise fault
@@ -189,20 +211,6 @@ def _conclude(run: Run, models: TeamModels, progress: Progress, interrupts: Inte
             _save(run, models, progress)
 
 
-def task_index(environment: Environment, seed: int, position: int, tasks_per_step: int) -> int:
-    """Which train task stands at a position of a run: fresh ones for ever, or shuffled epochs.
-
-    An epoch is whole steps long, so no step holds a task twice.
-    """
-    count = environment.count("train")
-    if count is None:
-        return (seed << 32) + position
-    epoch, place = divmod(position, count - count % tasks_per_step)
-    order = list(range(count))
-    Random(seed_of("epoch", seed, epoch)).shuffle(order)
-    return order[place]
-
-
 @contextmanager
 def light_collection() -> Iterator[None]:
     """Collects garbage rarely, and not among what the libraries have loaded.
@@ -221,26 +229,25 @@ def light_collection() -> Iterator[None]:
 
 
 @contextmanager
-def _begin(out: str | Path | None, config: Config) -> Iterator[tuple[Run, TeamModels, Progress]]:
-    folder = Path(out) if out else new_folder(config.names["environment"])
+def _begin(folder: Path, config: Config) -> Iterator[tuple[Run, TeamModels, Progress]]:
     check_free(folder)
     rehearse(config.environment, play_timeout_s=config.engine.play_timeout_s)
     config = pinned(config)
     check_fits(config)
-    models = TeamModels(config, training=True, folder=folder)
-    config = models.config
-    made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
-    run, progress = Run.create(folder, config, exactness(config) | models.exactness()), Progress()
-    try:
-        with run.locked(), models:
-            yield run, models, progress
-    except (ConfigError, EnvError, EngineError):  # a mistake that shows in the first rollout leaves nothing behind
-        if progress.step == 0 and not (folder / "answers").exists():  # those were paid for
-            shutil.rmtree(folder)
-            with suppress(OSError):  # another process has put something there
-                for parent in made[1:]:
-                    parent.rmdir()
-        raise
+    with closing(TeamModels(config, training=True, folder=folder)) as models:
+        config = models.config
+        made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
+        run, progress = Run.create(folder, config, exactness(config) | models.exactness()), Progress()
+        try:
+            with run.locked(), models:
+                yield run, models, progress
+        except (ConfigError, EnvError, EngineError):  # a mistake that shows in the first rollout leaves nothing behind
+            if progress.step == 0 and not (folder / "answers").exists():  # those were paid for
+                shutil.rmtree(folder)
+                with suppress(OSError):  # another process has put something there
+                    for parent in made[1:]:
+                        parent.rmdir()
+            raise
 
 
 @contextmanager
@@ -248,13 +255,13 @@ def _continue(folder: Path, config: Config, anyway: bool) -> Iterator[tuple[Run,
     run = Run.open(folder)
     config = pinned(config, run.config)
     run.check_goes_on(config)
-    with run.locked(), ExitStack() as reading:
+    with run.locked(), ExitStack() as closed, ExitStack() as reading:
         run.checkpoints.recover()
         run.check_begun()
         checkpoint, progress = (
             reading.enter_context(run.checkpoints.reading()) if run.checkpoints.steps() else (None, Progress())
         )
-        models = TeamModels(config, checkpoint, training=True, folder=folder)
+        models = closed.enter_context(closing(TeamModels(config, checkpoint, training=True, folder=folder)))
         lines = progress.step + (progress.pending is None)
         run.check_exact(exactness(config) | models.exactness(), progress.step, lines=lines, anyway=anyway)
         if config.tables() != run.config.tables():
@@ -266,34 +273,22 @@ def _continue(folder: Path, config: Config, anyway: bool) -> Iterator[tuple[Run,
             yield run, models, progress
 
 
-def _rollout(run: Run, config: Config, play: Play, step: int) -> list[Played]:
+def _rollout(run: Run, models: TeamModels, progress: Progress, step: int) -> Rollout:
     """Plays the step's tasks with the algorithm's sampler."""
-    settings = config.train
-    indices = [
-        task_index(config.environment, settings.seed, step * settings.tasks_per_step + place, settings.tasks_per_step)
-        for place in range(settings.tasks_per_step)
-    ]
+    config = models.config
 
-    async def collect() -> list[Played]:
-        tasks = [play.task("train", index) for index in indices]
-        outcomes = await play.together(*(config.algorithm.collect(play, task) for task in tasks))
-        kept = [
-            (i, outcome) for i, outcome in zip(indices, outcomes, strict=True) if not isinstance(outcome, Unavailable)
-        ]
-        for _, outcome in kept:
-            if not isinstance(outcome, Collected):
-                raise ConfigError(
-                    f"{type(config.algorithm).__name__}.collect gave {outcome!r:.80}; return a coterie.Collected"
-                )
-        if len(outcomes) - len(kept) > settings.max_dropped_share * len(outcomes):
-            raise RolloutError(
-                f"step {step + 1} lost {len(outcomes) - len(kept)} of {len(outcomes)} tasks to faults "
-                f"({dict(play.budget.dropped)}); go on with: {run.resume_command}"
-            )
-        return [Played("train", index, outcome) for index, outcome in kept]
+    def recall(step: int) -> Recall | None:
+        return _recall(config, progress, seed_of(config.train.seed, step), training=True)
 
-    with _bugs_kept(run, config.environment, "train", indices):
-        return drive(collect())
+    with _bugs_kept(run, config.environment, "train", step_tasks(config, step)):
+        rollout = models.rollout(step, recall)
+    tasks = len(rollout.played) + rollout.lost
+    if rollout.lost > config.train.max_dropped_share * tasks:
+        raise RolloutError(
+            f"step {step + 1} lost {rollout.lost} of {tasks} tasks to faults ({dict(rollout.budget.dropped)}); "
+            f"go on with: {run.resume_command}"
+        )
+    return rollout
 
 
 def _as_trained(
@@ -384,13 +379,13 @@ def _save(run: Run, models: TeamModels, progress: Progress) -> None:
     run.checkpoints.save(progress, models.write, models.config.train.keep_checkpoints)
 
 
-def _times(began: float, sampled: float, updated: float, play: Play) -> dict[str, float]:
+def _times(began: float, sampled: float, updated: float, budget: Budget) -> dict[str, float]:
     """Seconds of this step, and tokens sampled a second of rollout."""
     rollout = sampled - began
     return {
         "time/rollout": rollout,
-        "time/engine": play.budget.engine_s,
+        "time/engine": budget.engine_s,
         "time/update": updated - sampled,
         "time/step": time.perf_counter() - began,
-        "time/tokens_per_s": play.budget.sampled_tokens / rollout,
+        "time/tokens_per_s": budget.sampled_tokens / rollout,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,13 +15,12 @@ import torch
 from coterie.config.settings import Config, PolicyConfig
 from coterie.engines.remote import RemoteEngine, RemotePolicy, Server
 from coterie.engines.routed import RoutedEngine
-from coterie.kernel.engine import Engine
 from coterie.kernel.loops import Hosted
-from coterie.learning.learner import POLICIES, Learner, LocalLearner
+from coterie.learning.learner import POLICIES, Learner
 from coterie.learning.policy import Policy
-from coterie.registry import find
 from coterie.run.folder import Run
-from coterie.run.policies import Policies
+from coterie.run.rollout import Recalls, Rollout
+from coterie.run.runtime import Local, Runtime
 
 KERNELS = ("MKL_CBWR",)
 """Variables of the environment that choose how a processor adds up."""
@@ -46,35 +46,45 @@ class TeamModels:
         self.config = config
         config.environment.ready()
         saved = checkpoint / POLICIES if checkpoint is not None and not training else None
-        self._make = Policies(config).make
-        self.policies: dict[str, Policy] = {
-            name: self._make(name, policy, saved / name if saved else None)
-            for name, policy in config.policies.items()
-            if policy.kind != "remote"
-        }
-        self._afar = partial(_remote, folder=folder, counted=training)
-        self.remotes = {
-            name: self._afar(name, policy) for name, policy in config.policies.items() if policy.kind == "remote"
-        }
-        self._origins = {name: policy.model.origin for name, policy in self.policies.items()} if training else {}
-        self._learner: Learner | None = None
-        if training:
-            self._learner = self._new_learner(checkpoint)
-        else:  # to play, an engine finds anew what it finds for its machine
-            self.config = replace(config, engine=config.engine.model_copy(update=dict.fromkeys(config.engine.found)))
-        self.engine = self._engine(self.policies, self.remotes)
-        self.config = replace(config, engine=self.engine.config)
+        self.runtime = _runtime(config, folder if training else None)
+        with ExitStack() as undone:
+            undone.callback(self.runtime.close)
+            self.policies: dict[str, Policy] = {
+                name: self.runtime.policy(name, policy, saved / name if saved else None)
+                for name, policy in config.policies.items()
+                if policy.kind != "remote"
+            }
+            self._afar = partial(_remote, folder=folder, counted=training)
+            self.remotes = {
+                name: self._afar(name, policy) for name, policy in config.policies.items() if policy.kind == "remote"
+            }
+            self._origins = {name: policy.model.origin for name, policy in self.policies.items()} if training else {}
+            self._learner: Learner | None = None
+            if training:
+                self._learner = self.runtime.learner(self.trained, checkpoint)
+            else:  # to play, an engine finds anew what it finds for its machine
+                self.config = replace(
+                    config, engine=config.engine.model_copy(update=dict.fromkeys(config.engine.found))
+                )
+            self.engine = self._engine(self.policies, self.remotes)
+            self.config = replace(config, engine=self.engine.config)
+            undone.pop_all()
 
     def __enter__(self) -> TeamModels:
         self.engine.open()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets go of everything; closing twice does no harm."""
         try:
             self.engine.shut()
         finally:
             if self._learner:
                 self._learner.close()
+            self.runtime.close()
 
     def exactness(self) -> dict[str, str]:
         """What the same numbers rest on here: threads, devices, ranks, and the models that the policies began with."""
@@ -82,6 +92,7 @@ class TeamModels:
         ranks = self.config.train.ranks
         return {
             **({"ranks": str(ranks)} if ranks > 1 else {}),
+            **({"runtime": about} if (about := self.runtime.about()) else {}),
             "threads": str(torch.get_num_threads()),
             "device": ", ".join(devices),
             **{name: os.environ[name] for name in KERNELS if name in os.environ},
@@ -97,28 +108,21 @@ class TeamModels:
     def learner(self) -> Learner:
         """The learner of all policies, made when first asked for."""
         if self._learner is None:
-            self._learner = self._new_learner(None)
+            self._learner = self.runtime.learner(self.trained, None)
         return self._learner
 
-    def _new_learner(self, checkpoint: Path | None) -> Learner:
-        train = self.config.train
-        if train.ranks > 1:
-            from coterie.run.ranks import RankedLearner
-
-            return RankedLearner(self.config, self.trained, checkpoint)
-        return LocalLearner(
-            self.trained, self.config.loss, train.steps, seed=train.seed, max_mismatch=train.max_mismatch,
-            checkpoint=checkpoint,
-        )  # fmt: skip
+    def rollout(self, step: int, recall: Recalls) -> Rollout:
+        """A step's tasks, played. recall: what roles remember, by step."""
+        return self.runtime.rollout(self.engine, step, recall)
 
     def engine_with(self, name: str, policy: PolicyConfig, folder: Path) -> Hosted:
         """An engine that has one more policy: its weights from a folder, its template from `policy`."""
         if policy.kind == "remote":
             return self._engine(self.policies, {**self.remotes, name: self._afar(name, policy)})
-        return self._engine({**self.policies, name: self._make(name, policy, folder)}, self.remotes)
+        return self._engine({**self.policies, name: self.runtime.policy(name, policy, folder)}, self.remotes)
 
     def _engine(self, policies: Mapping[str, Policy], remotes: Mapping[str, RemotePolicy]) -> Hosted:
-        engine = find("engine", self.config.names["engine"], Engine)(policies, self.config.engine)
+        engine = self.runtime.engine(policies, self.config.engine)
         return Hosted(RoutedEngine(engine, RemoteEngine(remotes)) if remotes else engine)
 
     def sync(self, version: int) -> None:
@@ -130,6 +134,15 @@ class TeamModels:
         for name, policy in self.trained.items():
             policy.model.save(folder / POLICIES / name, self.learner.weights(name))
         self.learner.save(folder)
+
+
+def _runtime(config: Config, folder: Path | None) -> Runtime:
+    """Where a run's parts are. Args: folder: of a run that trains; what only plays is in this process."""
+    if folder is None or config.runtime.name == "local":
+        return Local(config)
+    from coterie.run.cluster.runtime import Cluster
+
+    return Cluster(config, folder)
 
 
 def _remote(name: str, policy: PolicyConfig, *, folder: Path | None, counted: bool) -> RemotePolicy:

@@ -1,0 +1,150 @@
+"""What playing ahead gains in time and costs in success, with engine and learner on cores of their own.
+
+Writes docs/results/overlap.md. Two cores are enough: the engine and the worker have one, the learner and the run the
+other. Seeds and ways are interleaved.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import psutil
+
+from coterie.bench import Say
+from coterie.bench.intervals import over_seeds
+from coterie.config.resolve import load_config
+from coterie.kernel.safe import plain
+from coterie.kernel.tracker import Line, Tracker
+from coterie.run.folder import Run
+from coterie.run.ledger import audit
+
+PAGE = Path("docs/results/overlap.md")
+FOLDER = Path("runs/bench-overlap")
+SEEDS = range(5)
+STEPS = 50
+SETTINGS = (
+    "runtime.name=ray", f"train.steps={STEPS}", "train.tasks_per_step=32", f"train.eval_every={STEPS}",
+    "train.eval_tasks=1000", "train.mute_every=0", f"train.checkpoint_every={STEPS}", "train.device=cpu",
+)  # fmt: skip
+OFF = "loss.correction=none"
+WAYS = {
+    "0": ("taking turns",),
+    "1": ("1 ahead", "runtime.max_staleness=1"),
+    "1 off": ("1 ahead, uncorrected", "runtime.max_staleness=1", OFF),
+    "2": ("2 ahead", "runtime.max_staleness=2"),
+    "2 off": ("2 ahead, uncorrected", "runtime.max_staleness=2", OFF),
+    "4": ("4 ahead", "runtime.max_staleness=4"),
+    "4 off": ("4 ahead, uncorrected", "runtime.max_staleness=4", OFF),
+}
+"""By name: what it is called, and what differs."""
+CORES = {"Replica": 0, "Worker": 0, "Rank": 1}
+"""Where the parts of a run are."""
+
+
+class Pinned(Tracker):
+    """Puts the parts of a run on their cores, and notes when a step ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times: list[float] = []
+
+    def log(self, line: Line) -> None:
+        """After the first validation everything is up."""
+        if line["step"] == 0:
+            os.sched_setaffinity(0, {1})
+            for each in psutil.process_iter(["pid", "cmdline"]):
+                name = (each.info["cmdline"] or [""])[0].removeprefix("ray::").split(".")[0]
+                if name in CORES:
+                    for thread in each.threads():
+                        os.sched_setaffinity(thread.id, {CORES[name]})
+        self.times.append(time.perf_counter())
+
+
+def run(say: Say) -> dict[str, Any]:
+    """Trains what is missing, writes the page, and returns the gain and success by way."""
+    for seed in SEEDS:
+        for way in WAYS:
+            told = trained(way, seed)
+            say(f"{WAYS[way][0]}, seed {seed}: {told['seconds']:.0f} s, success {told['success']:.3f}")
+    PAGE.write_text(plain("\n".join(page())))
+    return {way: round(fmean(trained(way, seed)["success"] for seed in SEEDS), 4) for way in WAYS}
+
+
+def trained(way: str, seed: int) -> dict[str, float]:
+    """One training: its seconds from the first step to the last, success, and what its steps were like."""
+    folder = FOLDER / f"{way.replace(' ', '-')}-{seed}"
+    file = folder / "told.json"
+    if not file.exists():
+        from coterie.run.train import train
+
+        os.environ["OMP_NUM_THREADS"] = "1"
+        pinned, before = Pinned(), os.sched_getaffinity(0)
+        _, *changes = WAYS[way]
+        try:
+            made = train(load_config("configs/plan_path_shared.toml", [*SETTINGS, f"train.seed={seed}", *changes]),
+                         folder, trackers=[pinned])  # fmt: skip
+        finally:
+            os.sched_setaffinity(0, before)
+        file.write_text(json.dumps(_told(made, pinned)))
+    return json.loads(file.read_text())
+
+
+def _told(made: Run, pinned: Pinned) -> dict[str, float]:
+    """The last step's seconds have its validation, and are left out; so are the first two, where all begin."""
+    lines, proof = made.metrics(), audit(made.folder)
+    if proof.odd:
+        raise AssertionError(proof.odd)
+    steps = [line for line in lines if line["step"]]
+    inner = steps[2:-1]
+    times = [later - earlier for earlier, later in zip(pinned.times[2:-2], pinned.times[3:-1], strict=True)]
+    stale = [(updates, count) for updates, count in proof.staleness.items()]
+    return {
+        "seconds": pinned.times[-2] - pinned.times[0],
+        "step": median(times),
+        "rollout": median(line["time/rollout"] for line in inner),
+        "update": median(line["time/update"] for line in inner),
+        "success": lines[-1]["validation/success"],
+        "start": lines[0]["validation/success"],
+        "staleness": sum(updates * count for updates, count in stale) / sum(count for _, count in stale),
+        "mismatch": fmean(line["policy/team/mismatch"] for line in inner if "policy/team/mismatch" in line),
+        "cut": fmean(line.get("policy/team/correction_cut", 0.0) for line in inner),
+    }
+
+
+def page() -> list[str]:
+    """The results page."""
+    told = {way: [trained(way, seed) for seed in SEEDS] for way in WAYS}
+    turns = told["0"]
+    rollout, update = (median(one[phase] for one in turns) for phase in ("rollout", "update"))
+    lines = [
+        "# Results: rollouts that run ahead",
+        "",
+        f"Written by `coterie bench overlap`. `plan_path` with one policy (0.85 million parameters), {STEPS} steps of "
+        f"32 tasks, {len(SEEDS)} seeds, `runtime.name = \"ray\"` on two cores: the engine and the worker that plays "
+        "environments have one, the learner and the run the other. Taking turns, a step's rollout takes "
+        f"{rollout:.2f} s and its update {update:.2f} s (medians), so each core is idle for about half of it. Success "
+        "is that of 1,000 validation tasks after the last step; it begins at "
+        f"{fmean(one['start'] for one in turns):.3f}. Means over seeds, and 95 % intervals over them (Student's t).",
+        "",
+        "| | steps a second, times taking turns | success | less that of taking turns, by seed | updates behind, "
+        "mean | nats apart, mean | share of tokens cut |",
+        "|---|---|---|---|---|---|---|",
+    ]  # fmt: skip
+    for way, (title, *_) in WAYS.items():
+        mine = told[way]
+        gain, slow, fast = over_seeds([one["step"] / other["step"] for one, other in zip(turns, mine, strict=True)])
+        mean, low, high = over_seeds([one["success"] for one in mine])
+        cost, least, most = over_seeds(
+            [other["success"] - one["success"] for one, other in zip(turns, mine, strict=True)]
+        )
+        lines.append(
+            f"| {title} | {gain:.2f} ({slow:.2f} to {fast:.2f}) | {mean:.3f} ({low:.3f} to {min(1.0, high):.3f}) | "
+            f"{cost:+.3f} ({least:+.3f} to {most:+.3f}) | {fmean(one['staleness'] for one in mine):.2f} | "
+            f"{fmean(one['mismatch'] for one in mine):.3f} | {fmean(one['cut'] for one in mine):.4f} |"
+        )
+    return [*lines, ""]

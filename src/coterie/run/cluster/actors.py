@@ -1,0 +1,264 @@
+"""What a cluster runs: an engine, a rank of a learner, a worker that plays environments. None of them owns anything.
+
+A part that was killed comes back with nothing but what it was made with; the run's process brings it up again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pickle
+import socket
+import subprocess
+import tomllib
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from safetensors.torch import load as unpacked
+
+from coterie.config.resolve import load_config
+from coterie.config.settings import Config
+from coterie.errors import ConfigError, CoterieError, Unavailable
+from coterie.kernel.engine import Engine, Request
+from coterie.kernel.episode import Sample
+from coterie.kernel.loops import Hosted
+from coterie.learning.learner import LocalLearner
+from coterie.learning.policy import Policy
+from coterie.learning.ranks import Ranks
+from coterie.memory.recall import Recall
+from coterie.models.shapes import Shapes
+from coterie.registry import find
+from coterie.run.cluster.engine import Replicas
+from coterie.run.policies import Policies
+from coterie.run.ranks import TIMEOUT_S, Answer, Place, answer, learner_of
+from coterie.run.rollout import play_tasks
+
+Said = tuple[Literal["done", "unavailable", "raised"], Any]
+"""What a part answers: what it gives, why it cannot now, or an exception that ends the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """What every part is told. config: TOML of the run. device: what its models are on. folder: the run's process's."""
+
+    config: str
+    device: str
+    folder: str
+
+    def settle(self) -> Config:
+        """The run's config, in its folder."""
+        with contextlib.suppress(OSError):  # another machine may not have it, and most runs name nothing there
+            os.chdir(self.folder)
+        config = load_config(tomllib.loads(self.config))
+        return replace(config, train=config.train.model_copy(update={"device": self.device}))
+
+
+class Replica:
+    """An engine for the policies of a pool."""
+
+    def __init__(self, home: Home, pool: Sequence[str], number: int) -> None:
+        self._home = home
+        self._name = f"{'+'.join(pool)}/{number} of process {os.getpid()}"
+        self._pool = tuple(pool)
+        self._policies: dict[str, Policy] = {}
+        self._engine: Hosted | None = None
+        self._held: dict[str, int] = {}
+        self._waiting: list[tuple[Sequence[Request], asyncio.Future[Any]]] = []
+        self._running = 0
+        self._closed = False
+        self._change = asyncio.Condition()
+        self._turn = asyncio.Lock()
+
+    async def ready(self) -> tuple[int, bool]:
+        """Its process, and whether it holds the weights of every policy."""
+        return os.getpid(), self._held.keys() >= set(self._pool)
+
+    async def begin(self) -> Said:
+        """Loads its models and brings its engine up, unless it is."""
+        if self._engine is not None:
+            return "done", None
+        try:
+            self._engine = await asyncio.to_thread(self._made)
+        except Exception as error:
+            return "raised", sendable(error)
+        return "done", None
+
+    def _made(self) -> Hosted:
+        config = self._home.settle()
+        make = Policies(config).make
+        self._policies = {name: make(name, config.policies[name]) for name in self._pool}
+        engine = Hosted(find("engine", config.names["engine"], Engine)(self._policies, config.engine))
+        engine.open()
+        return engine
+
+    async def take(self, policy: str, version: int, weights: bytes) -> Said:
+        """Takes over a policy's weights when nothing is in flight: every reply is of one version."""
+        assert self._engine is not None
+        if self._held.get(policy, -1) >= version:  # what was sent to bring it up may come late
+            return "done", None
+        async with self._change:
+            await self._change.wait_for(lambda: not self._closed)
+            self._closed = True
+            await self._change.wait_for(lambda: not self._running)
+        try:
+            self._held.pop(policy, None)
+            await asyncio.to_thread(self._policies[policy].model.put, unpacked(weights))
+            await self._engine.sync(policy, version)
+            self._held[policy] = version
+        except Unavailable as fault:
+            await self._restarted()
+            return "unavailable", str(fault)
+        except Exception as error:
+            return "raised", sendable(error)
+        finally:
+            async with self._change:
+                self._closed = False
+                self._change.notify_all()
+        return "done", None
+
+    async def generate(self, requests: Sequence[Request]) -> Said:
+        """Who answers, and the answers: of one policy, as an engine gives them."""
+        if not (await self.ready())[1]:
+            return "unavailable", "this engine does not hold the run's weights yet"
+        assert self._engine is not None
+        async with self._change:
+            await self._change.wait_for(lambda: not self._closed)
+            self._running += 1
+        try:
+            if self._engine.config.front == "eager":
+                return "done", (self._name, await self._engine.generate(requests))
+            return "done", (self._name, await self._together(requests))
+        except Unavailable as fault:
+            await self._restarted()
+            return "unavailable", str(fault)
+        except Exception as error:
+            return "raised", sendable(error)
+        finally:
+            async with self._change:
+                self._running -= 1
+                self._change.notify_all()
+
+    async def _together(self, requests: Sequence[Request]) -> Sequence[tuple[Sample, ...] | Unavailable]:
+        """What has come while the engine was busy is answered as one wave."""
+        assert self._engine is not None
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append((requests, future))
+        async with self._turn:
+            if not future.done():
+                waiting, self._waiting = self._waiting, []
+                await self._answer(waiting)
+        return await future
+
+    async def _answer(self, waiting: Sequence[tuple[Sequence[Request], asyncio.Future[Any]]]) -> None:
+        assert self._engine is not None
+        by_policy: dict[str, list[tuple[Sequence[Request], asyncio.Future[Any]]]] = {}
+        for requests, future in waiting:
+            by_policy.setdefault(requests[0].policy, []).append((requests, future))
+        for parts in by_policy.values():
+            try:
+                given = iter(await self._engine.generate([request for requests, _ in parts for request in requests]))
+                for requests, future in parts:
+                    future.set_result([next(given) for _ in requests])
+            except Exception as error:  # each of those that wait is told
+                for _, future in parts:
+                    if not future.done():
+                        future.set_exception(error)
+
+    async def _restarted(self) -> None:
+        assert self._engine is not None
+        with contextlib.suppress(Exception):  # the next question says so
+            await self._engine.start()
+
+
+class Rank:
+    """A learner of the policies of a pool, alone or one of several."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._ranks = Ranks()
+        self._learner: LocalLearner | None = None
+
+    def meeting(self) -> str:
+        """An address of this rank's machine where ranks may meet."""
+        import ray
+
+        with socket.socket() as free:
+            free.bind(("", 0))
+            return f"tcp://{ray.util.get_node_ip_address()}:{free.getsockname()[1]}"
+
+    def begin(self, place: Place) -> Answer:
+        """Loads its models, with those that it learns beside."""
+        try:
+            self._home.settle()
+            if place.size > 1:
+                from coterie.learning.fsdp import Sharded
+
+                self._ranks = Sharded(place.rank, place.size, place.meet, device=place.device, timeout_s=TIMEOUT_S)
+            self._learner = learner_of(place, self._ranks)
+        except Exception as error:
+            return "failed", sendable(error)
+        return "done", None
+
+    def asked(self, method: str, *args: Any) -> Answer:
+        """A method of the learner's, called by all ranks alike."""
+        assert self._learner is not None
+        try:
+            return answer(self._learner, self._ranks, method, args)
+        except Exception as error:
+            return "failed", sendable(error)
+
+
+class Worker:
+    """Plays environments."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._made: tuple[Config, dict[str, Policy]] | None = None
+
+    def rollout(
+        self, step: int, indices: Sequence[int], recall: Recall | None, pools: Mapping[str, Sequence[Any]]
+    ) -> Said:
+        """Tasks of a step, played, and every sample that was drawn for them.
+
+        Args:
+            pools: for each policy the replicas that answer for it.
+        """
+        try:
+            config, policies = self._settled()
+            engine = Replicas(policies, config.engine, pools)
+            return "done", (play_tasks(config, engine, step, indices, recall), engine.answered)
+        except BaseException as error:  # a bug of the environment's, an `exit()` in it too: the run tells it
+            return "raised", sendable(error)
+
+    def pid(self) -> int:
+        """Its process."""
+        return os.getpid()
+
+    def _settled(self) -> tuple[Config, dict[str, Policy]]:
+        if self._made is None:
+            config = self._home.settle()
+            check_exit_codes()
+            config.environment.ready()
+            load = Policies(config, Shapes().load).load  # tokenizers, and no numbers
+            self._made = config, {name: load(name, config.policies[name], "cpu") for name in config.team.policies}
+        return self._made
+
+
+def check_exit_codes() -> None:
+    """Raises ConfigError: the cluster hides how children end, so that a program which crashed has ended well."""
+    if subprocess.run(["sh", "-c", "exit 3"], check=False).returncode != 3:
+        raise ConfigError(
+            "this cluster hides how programs end: it was started with "
+            "RAY_kill_child_processes_on_worker_exit_with_raylet_subreaper; start it without"
+        )
+
+
+def sendable(error: BaseException) -> BaseException:
+    """An exception that says the same in another process."""
+    with contextlib.suppress(Exception):
+        if isinstance(error, CoterieError) or type(pickle.loads(pickle.dumps(error))) is type(error):  # noqa: S301 our own
+            return error
+    return RuntimeError("".join(traceback.format_exception(error)))

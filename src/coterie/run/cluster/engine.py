@@ -1,0 +1,198 @@
+"""Engines of a cluster, as one engine: a question goes to the replica of its policy's pool that has the least to do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from coterie.errors import EngineError, Unavailable
+from coterie.kernel.engine import Engine, EngineConfig, Request
+from coterie.kernel.episode import Sample
+from coterie.run.ledger import Entry, entries
+from coterie.run.ranks import packed
+
+if TYPE_CHECKING:
+    from coterie.learning.policy import Policy
+
+BACK_S = 300.0
+"""How long whoever asks waits for an engine that has ended to come back."""
+DOWN_S = 5.0
+"""How long an engine that did not answer is not asked, where there are others."""
+LOOK_S = 0.5
+"""How often one looks whether engines are up."""
+DEATHS, WITHIN_S = 3, 600.0
+"""So many deaths of engines within that time end a run."""
+
+
+class Replicas(Engine):
+    """Asks the engines of a cluster, and notes what they have answered."""
+
+    def __init__(
+        self, policies: Mapping[str, Policy], config: EngineConfig, pools: Mapping[str, Sequence[Any]]
+    ) -> None:
+        """pools: for each policy, handles of the replicas that answer for it."""
+        super().__init__(policies, config)
+        self._pools = {name: tuple(pools[name]) for name in policies}
+        self._load: Counter[Any] = Counter()
+        self._down: dict[Any, float] = {}
+        self.answered: list[Entry] = []
+
+    async def start(self) -> None:
+        """Waits until every pool has an engine that can answer. Raises Unavailable: it has not for minutes."""
+        end = time.monotonic() + BACK_S
+        for name, replicas in self._pools.items():
+            while not any(await asyncio.gather(*map(self._is_up, replicas))):
+                if time.monotonic() > end:
+                    raise Unavailable("engine", f"no engine of policy '{name}' came back within {BACK_S:g} s")
+                await asyncio.sleep(LOOK_S)
+
+    async def generate(self, requests: Sequence[Request]) -> list[tuple[Sample, ...] | Unavailable]:
+        """Shares a wave out among the replicas of its policy's pool."""
+        replicas = self._pools[requests[0].policy]
+        shares: dict[Any, list[int]] = {}
+        for at, request in enumerate(requests):
+            mine = min(self._up(replicas), key=lambda replica: self._load[replica])
+            shares.setdefault(mine, []).append(at)
+            self._load[mine] += len(request.seeds)
+        answers: dict[int, tuple[Sample, ...] | Unavailable] = {}
+
+        async def ask(replica: Any, places: list[int]) -> None:
+            try:
+                who, given = await self._asked(replica, replicas, [requests[at] for at in places])
+            finally:
+                self._load[replica] -= sum(len(requests[at].seeds) for at in places)
+            for at, samples in zip(places, given, strict=True):
+                answers[at] = samples
+                if not isinstance(samples, Unavailable):
+                    self.answered += entries(requests[at], samples, who)
+
+        await asyncio.gather(*(ask(replica, places) for replica, places in shares.items()))
+        return [answers[at] for at in range(len(requests))]
+
+    async def _asked(
+        self, first: Any, replicas: Sequence[Any], requests: Sequence[Request]
+    ) -> tuple[str, Sequence[tuple[Sample, ...] | Unavailable]]:
+        """What one of the replicas answers, the first if it can, and its name. Raises Unavailable: none can."""
+        fault: Any = ""
+        for replica in (first, *(other for other in self._up(replicas) if other is not first)):
+            said: Any
+            try:
+                kind, said = await replica.generate.remote(requests)
+            except _ray_error() as error:
+                kind, said = "unavailable", f"an engine has ended ({type(error).__name__})"
+            if kind == "raised":
+                raise said
+            if kind == "done":
+                return said
+            self._down[replica], fault = time.monotonic() + DOWN_S, said
+        raise Unavailable("engine", fault)
+
+    def _up(self, replicas: Sequence[Any]) -> Sequence[Any]:
+        """Those that have answered lately; all, where none has."""
+        now = time.monotonic()
+        return [replica for replica in replicas if self._down.get(replica, 0.0) <= now] or replicas
+
+    async def _is_up(self, replica: Any) -> bool:
+        with contextlib.suppress(_ray_error()):
+            return (await replica.ready.remote())[1]
+        return False
+
+
+class Pools(Replicas):
+    """The same in the run's process, which has the weights: it gives them to engines, and again to one that is new."""
+
+    def __init__(
+        self, policies: Mapping[str, Policy], config: EngineConfig, pools: Mapping[str, Sequence[Any]]
+    ) -> None:
+        super().__init__(policies, config, pools)
+        self.failed: Exception | None = None
+        self._names: dict[Any, list[str]] = {}
+        for name, replicas in self._pools.items():
+            for replica in replicas:
+                self._names.setdefault(replica, []).append(name)
+        self._current: dict[str, tuple[int, Any]] = {}
+        self._pids: dict[Any, int] = {}
+        self._deaths: deque[float] = deque(maxlen=DEATHS)
+        self._tending: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Brings up every engine that is not, with the latest weights, and goes on looking after them."""
+        for name in self.policies.keys() - self._current.keys():
+            self._current[name] = self.versions[name], self._packed(name)
+        try:
+            await asyncio.gather(*map(self._brought_up, self._names))
+        except _ray_error() as error:
+            raise Unavailable("engine", f"an engine has ended ({type(error).__name__})") from error
+        if self._tending is None:
+            self._tending = asyncio.create_task(self._tend())
+
+    async def sync(self, policy: str, version: int) -> None:
+        """Gives a policy's weights to the engines of its pool; one that has ended gets them when it is back."""
+        self._current[policy] = version, self._packed(policy)
+        await asyncio.gather(*(self._given(replica, policy) for replica in self._pools[policy]))
+        await super().sync(policy, version)
+
+    async def close(self) -> None:
+        """Looks after nothing any more; the engines end with the cluster's part of the run."""
+        if self._tending is not None:
+            self._tending.cancel()
+            self._tending = None
+        self._current.clear()
+
+    def _packed(self, policy: str) -> Any:
+        """A policy's weights, in the cluster."""
+        import ray
+
+        return ray.put(packed(self.policies[policy].model.weights()))
+
+    async def _given(self, replica: Any, policy: str) -> None:
+        version, weights = self._current[policy]
+        with contextlib.suppress(_ray_error()):
+            kind, said = await replica.take.remote(policy, version, weights)
+            if kind == "raised":
+                raise said
+            if kind == "unavailable":
+                raise Unavailable("engine", said)
+
+    async def _brought_up(self, replica: Any) -> None:
+        pid, up = await replica.ready.remote()
+        if self._pids.setdefault(replica, pid) != pid:
+            self._pids[replica] = pid
+            self._died()
+        if up:
+            return
+        kind, said = await replica.begin.remote()
+        if kind == "raised":
+            raise said
+        for name in self._names[replica]:
+            await self._given(replica, name)
+
+    def _died(self) -> None:
+        self._deaths.append(time.monotonic())
+        if len(self._deaths) == DEATHS and self._deaths[-1] - self._deaths[0] < WITHIN_S:
+            raise EngineError(
+                f"{DEATHS} engines have ended within {WITHIN_S / 60:g} minutes; look at their logs and their memory"
+            )
+
+    async def _tend(self) -> None:
+        """Looks after engines until the end; what cannot be mended is kept for whoever waits for a rollout."""
+        while self.failed is None:
+            await asyncio.sleep(LOOK_S)
+            for replica in self._names:
+                try:
+                    await self._brought_up(replica)
+                except (Unavailable, _ray_error()):
+                    continue
+                except Exception as error:
+                    self.failed = error
+
+
+def _ray_error() -> type[Exception]:
+    """What Ray raises where an actor, or what it had, is gone."""
+    import ray.exceptions
+
+    return ray.exceptions.RayError

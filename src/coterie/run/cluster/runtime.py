@@ -1,0 +1,404 @@
+"""Ray as the runtime: each pool has engines and ranks, placed together; workers play environments.
+
+A pool is a policy, or the adapters on one base. The run's process owns tasks, versions, ledger and checkpoints; what
+runs elsewhere owns nothing. `max_staleness` rollouts are played ahead while ranks learn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+import shutil
+import socket
+import tempfile
+import time
+import uuid
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from coterie.config.settings import UNTRAINED, Config, PolicyConfig
+from coterie.errors import ConfigError, RolloutError, UpdateError, first_line
+from coterie.kernel.engine import Engine, EngineConfig
+from coterie.kernel.team import Graded
+from coterie.learning.batch import Learned, trains
+from coterie.learning.learner import Learner
+from coterie.learning.policy import Policy
+from coterie.memory.recall import Recall
+from coterie.models.files import base_of
+from coterie.run.ledger import Ledger, name_of
+from coterie.run.policies import Policies
+from coterie.run.rollout import Recalls, Rollout, step_tasks
+
+TESTED = "2.60."
+"""Versions that this was tested with."""
+NOT_THERE = "no Ray cluster could be joined there"
+REACH_S = 10.0
+"""How long a cluster may take to be reached."""
+PLACE_S = 120.0
+"""How long parts may take to be placed."""
+TRIES = 5
+"""How often a share of a rollout is played whose worker ends."""
+WAIT_S = 0.5
+"""How often one that waits looks whether there is a signal."""
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+"""Variables of the environment, where they are not set: nothing is sent anywhere, and nothing is announced."""
+STORE = 200 << 20
+"""Bytes of the object store of a cluster that is started here, beside weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Policies that share engines and ranks. trained: those that learn."""
+
+    policies: tuple[str, ...]
+    trained: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Share:
+    """A share of a step's tasks, under way. known: whether its answer is already here."""
+
+    step: int
+    indices: list[int]
+    recall: Recall | None
+    worker: int
+    ref: Any
+    attempt: str
+    tries: int = 1
+
+
+def pools_of(config: Config) -> list[Pool]:
+    """Which policies share engines and ranks: adapters on one base do."""
+    pools: dict[str, list[str]] = {}
+    for name in config.team.policies:
+        policy = config.policies[name]
+        base = base_of(Path(policy.model)) or policy.model
+        pools.setdefault(f"adapters of {base}" if policy.kind == "lora" else name, []).append(name)
+    return [
+        Pool(tuple(names), tuple(name for name in names if config.policies[name].kind not in UNTRAINED))
+        for names in pools.values()
+    ]
+
+
+class Cluster:
+    """A run's part of a Ray cluster, which it starts itself or joins."""
+
+    def __init__(self, config: Config, folder: Path) -> None:
+        """Joins or starts a cluster, and places everything.
+
+        Raises:
+            ConfigError: Ray is not here, the cluster cannot be reached, or it has too little.
+        """
+        self.config = config
+        self._folder = folder
+        self._ray = _library(config)
+        self._temporary: Path | None = None
+        self._placed: list[Any] = []
+        self._actors: list[Any] = []
+        self._open: dict[int, list[_Share]] = {}
+        self._drawn: dict[int, list[str]] = {}
+        self._ledger: Ledger | None = None
+        self._engine: Any = None
+        self._joined = False
+        self.pools = pools_of(config)
+        self._joined = self._connected()
+        try:
+            self._place()
+        except BaseException:
+            self.close()
+            raise
+
+    def policy(self, name: str, policy: PolicyConfig, folder: Path | None) -> Policy:
+        """A policy with weights on this machine's processor, which are those that checkpoints hold."""
+        return self._policies.load(name, policy, "cpu", folder)
+
+    def engine(self, policies: Mapping[str, Policy], settings: EngineConfig) -> Engine:
+        from coterie.run.cluster.engine import Pools
+
+        self._engine = Pools(policies, settings, self._replicas)
+        return self._engine
+
+    def learner(self, policies: Mapping[str, Policy], checkpoint: Path | None) -> Learner:
+        from coterie.run.cluster.learner import PooledLearner
+        from coterie.run.ranks import Place
+
+        checkpoint = checkpoint.absolute() if checkpoint else None
+        place = Place(self._home.config, (), 0, 1, "", self._home.device, checkpoint)
+        return PooledLearner(policies, self._ranks, place, self._settle)
+
+    def rollout(self, engine: Engine, step: int, recall: Recalls) -> Rollout:
+        """A step's tasks; those of the steps that may be played ahead are under way when it returns.
+
+        Raises:
+            RolloutError: workers end whatever is done.
+        """
+        if self._ledger is None:
+            self._ledger = Ledger(self._folder, step)
+        last = min(step + self.config.runtime.max_staleness, self.config.train.steps - 1)
+        for ahead in range(step, last + 1):
+            if ahead not in self._open:
+                self._open[ahead] = list(self._sent(ahead, recall(ahead)))
+        shares = self._open[step]
+        parts = self._come(shares)
+        del self._open[step]
+        rollout = Rollout.whole([parts[at] for at in range(len(shares))])
+        rollout.budget.retried["worker"] += sum(share.tries - 1 for share in shares)
+        return rollout
+
+    def about(self) -> str:
+        """How many engines and workers there are, and how far they may be behind."""
+        runtime = self.config.runtime
+        return (
+            f"{runtime.name}, {runtime.engines} engines, {runtime.workers} workers, max_staleness "
+            f"{runtime.max_staleness}"
+        )
+
+    def close(self) -> None:
+        """Ends what this run has placed; the cluster too, where it was started here."""
+        ray = self._ray
+        if self._ledger:
+            self._ledger.close()
+            self._ledger = None
+        for actor in self._actors:
+            with contextlib.suppress(Exception):  # it has ended
+                ray.kill(actor)
+        for group in self._placed:
+            with contextlib.suppress(Exception):
+                ray.util.remove_placement_group(group)
+        self._actors, self._placed, self._open = [], [], {}
+        if not self._joined:
+            ray.shutdown()
+        if self._temporary:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _connected(self) -> bool:
+        """Whether somebody else's connection was found; else it is this run's, and with no address its cluster too."""
+        ray, runtime = self._ray, self.config.runtime
+        if ray.is_initialized():
+            return True
+        for name, value in QUIET.items():
+            os.environ.setdefault(name, value)
+        logging.getLogger("ray").setLevel(logging.ERROR)  # it announces its tokens
+        started: dict[str, Any] = {"address": runtime.address}
+        if runtime.address:
+            _check_there(runtime.address)
+        else:
+            self._temporary = Path(tempfile.mkdtemp(prefix="coterie-ray-"))
+            started = {
+                "address": "local", "include_dashboard": False, "_temp_dir": str(self._temporary),
+                "num_cpus": max(self._needed()[0], os.cpu_count() or 1),  # each part has what there is of the cores
+                "object_store_memory": STORE + 4 * self._weights(),
+            }  # fmt: skip
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                ray.init(**started, log_to_driver=False, configure_logging=False)
+        except Exception as error:
+            self.close()
+            what = f"runtime.address = '{runtime.address}': {NOT_THERE}" if runtime.address else "Ray did not start"
+            raise ConfigError(f"{what} ({first_line(error)})") from error
+        return False
+
+    def _weights(self) -> int:
+        """Bytes of the weights that go from ranks to engines, roughly: those of files that are here."""
+        folders = [Path(policy.model) for policy in self.config.policies.values()]
+        return sum(
+            file.stat().st_size for folder in folders if folder.is_dir() for file in folder.glob("*.safetensors")
+        )
+
+    def _needed(self) -> tuple[int, float]:
+        """CPUs and GPUs that the run asks for, where it computes on GPUs."""
+        runtime, ranks = self.config.runtime, self.config.train.ranks
+        learning = sum(bool(pool.trained) for pool in self.pools) * ranks
+        engines = len(self.pools) * runtime.engines
+        return engines + learning + runtime.workers, engines * runtime.engine_gpus + learning * runtime.rank_gpus
+
+    def _device(self, resources: Mapping[str, float]) -> str:
+        """What models are on. Raises: ConfigError: the cluster has too little."""
+        cpus, gpus = self._needed()
+        wanted = self.config.train.device
+        device = "cuda" if wanted.startswith("cuda") or (wanted == "auto" and resources.get("GPU")) else "cpu"
+        asked = {"CPU": float(cpus), **({"GPU": gpus} if device == "cuda" else {})}
+        for kind, count in asked.items():
+            if resources.get(kind, 0.0) < count:
+                raise ConfigError(
+                    f"the cluster has {resources.get(kind, 0.0):g} {kind}s, and this run asks for {count:g}: "
+                    f"{len(self.pools)} pools of {self.config.runtime.engines} engines and {self.config.train.ranks} "
+                    f"ranks, and {self.config.runtime.workers} workers; lower runtime.engines, train.ranks or "
+                    "runtime.workers, share GPUs by runtime.engine_gpus and runtime.rank_gpus, or let adapters share "
+                    "a base"
+                )
+        return device
+
+    def _place(self) -> None:
+        """Places engines, ranks and workers; nothing is loaded yet."""
+        ray = self._ray
+        from coterie.run.cluster.actors import Home, Rank, Replica, Worker
+
+        config, runtime = self.config, self.config.runtime
+        device = self._device(ray.cluster_resources())
+        here = replace(config, train=config.train.model_copy(update={"device": "cpu"}))
+        self._policies = Policies(here)
+        self._home = Home(config.toml(), device, str(Path.cwd()))
+        gpu = float(device == "cuda")
+        self._replicas: dict[str, list[Any]] = {}
+        self._ranks: dict[tuple[str, ...], list[Any]] = {}
+        groups: list[tuple[Pool, Any, list[dict[str, float]]]] = []
+        for pool in self.pools:
+            bundles = [{"CPU": 1.0, "GPU": gpu * runtime.engine_gpus} for _ in range(runtime.engines)]
+            bundles += [{"CPU": 1.0, "GPU": gpu * runtime.rank_gpus} for _ in range(config.train.ranks) if pool.trained]
+            group = ray.util.placement_group([_some(bundle) for bundle in bundles], strategy="PACK")
+            self._placed.append(group)
+            groups.append((pool, group, bundles))
+        for pool, group, bundles in groups:
+            self._wait_for(group, pool)
+            for number, bundle in enumerate(bundles):
+                engine = number < runtime.engines
+                options = {
+                    "num_cpus": 1, "num_gpus": bundle["GPU"],
+                    "scheduling_strategy": ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
+                        group, placement_group_bundle_index=number
+                    ),
+                }  # fmt: skip
+                if engine:
+                    made = ray.remote(Replica).options(max_restarts=-1, max_concurrency=1000, **options)
+                    made = made.remote(self._home, pool.policies, number)
+                    for name in pool.policies:
+                        self._replicas.setdefault(name, []).append(made)
+                else:
+                    made = ray.remote(Rank).options(**options).remote(self._home)
+                    self._ranks.setdefault(pool.trained, []).append(made)
+                self._actors.append(made)
+        threads = runtime.max_staleness + 2  # of rollouts, and of who asks after it
+        worker = ray.remote(Worker).options(num_cpus=1, max_restarts=-1, max_concurrency=threads)
+        self._workers = [worker.remote(self._home) for _ in range(runtime.workers)]
+        self._actors += self._workers
+
+    def _wait_for(self, group: Any, pool: Pool) -> None:
+        end = time.monotonic() + PLACE_S
+        while not group.wait(timeout_seconds=WAIT_S):
+            if time.monotonic() > end:
+                raise ConfigError(
+                    f"the pool of {', '.join(pool.policies)} could not be placed within {PLACE_S:g} s: no machine of "
+                    "the cluster has room for its parts just now; see `ray status`"
+                )
+
+    def _sent(self, step: int, recall: Recall | None) -> Iterator[_Share]:
+        """A step's tasks go to the workers, as many to each."""
+        tasks, count = step_tasks(self.config, step), len(self._workers)
+        for number in range(count):
+            indices = tasks[number * len(tasks) // count : (number + 1) * len(tasks) // count]
+            if indices:
+                share = _Share(step, indices, recall, number, None, "")
+                self._send(share)
+                yield share
+
+    def _send(self, share: _Share) -> None:
+        share.attempt = uuid.uuid4().hex[:12]
+        assert self._ledger is not None
+        self._ledger.write("sent", step=share.step, attempt=share.attempt, worker=share.worker, tasks=share.indices)
+        asked = share.step, share.indices, share.recall, self._replicas
+        share.ref = self._workers[share.worker].rollout.remote(*asked)
+
+    def _come(self, shares: Sequence[_Share]) -> dict[int, Rollout]:
+        """What the workers bring home, by place; a share whose worker has ended is played again."""
+        ray, parts = self._ray, dict[int, Rollout]()
+        while len(parts) < len(shares):
+            waiting = {share.ref: at for at, share in enumerate(shares) if at not in parts}
+            done, _ = ray.wait(list(waiting), timeout=WAIT_S)
+            if self._engine.failed:
+                raise self._engine.failed
+            for ref in done:
+                share = shares[waiting[ref]]
+                try:
+                    kind, said = ray.get(ref)
+                except ray.exceptions.RayError as error:
+                    self._lost(share, type(error).__name__)
+                    continue
+                if kind == "raised":
+                    raise said
+                parts[waiting[ref]], answered = said
+                self._noted(share, answered)
+        return parts
+
+    def _lost(self, share: _Share, why: str) -> None:
+        assert self._ledger is not None
+        self._ledger.write("lost", step=share.step, attempt=share.attempt, reason=f"its worker has ended ({why})")
+        if share.tries == TRIES:
+            raise RolloutError(
+                f"step {share.step + 1}: workers have ended {TRIES} times while they played tasks {share.indices}; "
+                "look at their memory, or play them here with runtime.name = 'local'"
+            )
+        share.tries += 1
+        share.worker = (share.worker + 1) % len(self._workers)
+        time.sleep(WAIT_S)  # a worker is being started anew
+        self._send(share)
+
+    def _noted(self, share: _Share, answered: Sequence[Any]) -> None:
+        assert self._ledger is not None
+        self._ledger.write("done", step=share.step, attempt=share.attempt, samples=answered)
+        self._drawn.setdefault(share.step, []).extend(entry.id for entry in answered)
+
+    def _settle(self, step: int, experience: Mapping[str, Sequence[Graded]], learned: Mapping[str, Learned]) -> None:
+        """Writes what became of a step's samples.
+
+        Raises:
+            UpdateError: a learner has trained more or fewer than it was given.
+        """
+        assert self._ledger is not None
+        loss = self.config.loss
+        trained = {
+            name: [name_of(graded.sample) for graded in experience[name] if trains(graded, loss)] for name in learned
+        }
+        for name, ids in trained.items():
+            count = learned[name].metrics["trained_sequences"]
+            if count != len(ids):
+                raise UpdateError(
+                    f"policy '{name}' was given {len(ids)} samples to learn from, and has learned from {count:g}",
+                    untouched=False,
+                )
+        used = {each for ids in trained.values() for each in ids}
+        compared = {name_of(graded.sample) for graded_ones in experience.values() for graded in graded_ones}
+        dropped: dict[str, list[str]] = {}
+        for each in self._drawn.pop(step, []):
+            if each not in used:
+                why = "no advantage" if each in compared else "played on, or not chosen"
+                dropped.setdefault(why, []).append(each)
+        self._ledger.write("settled", step=step, trained=trained, dropped=dropped)
+
+
+def _some(bundle: Mapping[str, float]) -> dict[str, float]:
+    return {kind: count for kind, count in bundle.items() if count}
+
+
+def _check_there(address: str) -> None:
+    """Raises ConfigError: nothing listens at an address; Ray would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if address == "auto":
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=REACH_S).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise ConfigError(
+            f"runtime.address = '{address}': {NOT_THERE} ({first_line(error)}); it is HOST:PORT, as `ray start --head` "
+            "prints it"
+        ) from error
+
+
+def _library(config: Config) -> Any:
+    """Ray. Raises ConfigError: it is not here, or of a version that was not tested."""
+    try:
+        ray = importlib.import_module("ray")
+        importlib.import_module("ray.util.scheduling_strategies")
+    except ImportError as error:
+        raise ConfigError("runtime.name = 'ray' needs Ray; install it: pip install 'coterie[ray]'") from error
+    if not ray.__version__.startswith(TESTED):
+        raise ConfigError(
+            f"Ray {ray.__version__} was not tested with this; install it as 'coterie[ray]' has it, {TESTED}*"
+        )
+    return ray

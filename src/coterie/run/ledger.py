@@ -1,0 +1,223 @@
+"""The ledger of a run whose parts are elsewhere: every sample that was drawn, and what became of it, once.
+
+`ledger.jsonl` is written by the run's process alone, a line an event, and never changed. `sent`: a share of a step's
+tasks went to a worker, as an attempt. `done`: it came back, with every sample that engines gave it. `lost`: it did not.
+`settled`: a step's samples were trained by a policy, or dropped, by reason. `began`: a process has taken the run up
+after so many steps; what stands above of later steps is undone, and whatever was under way is lost.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from coterie.errors import CheckpointError
+from coterie.kernel.engine import Request
+from coterie.kernel.episode import Sample
+
+FILE = "ledger.jsonl"
+
+
+class Entry(NamedTuple):
+    """A sample as the ledger has it. id: of its place and draw, the same whenever it is drawn again. engine: which."""
+
+    id: str
+    task: str
+    episode: int
+    path: str
+    role: str
+    policy: str
+    version: int
+    engine: str
+    tokens: int
+    digest: str
+
+
+def entries(request: Request, samples: Iterable[Sample], engine: str) -> Iterator[Entry]:
+    """What is written of an answer."""
+    for sample in samples:
+        told = struct.pack(f"{len(sample.completion_ids)}q", *sample.completion_ids)
+        told += struct.pack(f"{len(sample.logprobs)}d", *sample.logprobs)
+        digest = hashlib.sha256(told).hexdigest()[:12]
+        yield Entry(
+            name_of(sample), *request.key, sample.policy, sample.version, engine, len(sample.completion_ids), digest
+        )
+
+
+def name_of(sample: Sample) -> str:
+    """What a sample is called: its seed, which is that of its place and draw."""
+    return f"{sample.seed:016x}"
+
+
+class Ledger:
+    """Writes a run's ledger. incarnation: how many processes have had the run before."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        """Takes the run up after `step` steps."""
+        file = folder / FILE
+        before = list(read(folder)) if file.exists() else []
+        self.incarnation = sum(line["at"] == "began" for line in before)
+        if file.exists():  # a line that was cut is none
+            whole = file.read_bytes()
+            os.truncate(file, whole.rfind(b"\n") + 1)
+        self._file = file.open("a", encoding="utf-8")
+        self.write("began", step=step, incarnation=self.incarnation)
+
+    def write(self, at: str, **event: Any) -> None:
+        """Adds an event; it is on the disk when this returns."""
+        self._file.write(json.dumps({"at": at, **event}, separators=(",", ":")) + "\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Lets go of the file."""
+        self._file.close()
+
+
+def read(folder: Path) -> Iterator[dict[str, Any]]:
+    """The events of a run's ledger; a last line that was cut is left out.
+
+    Raises:
+        CheckpointError: there is none, or it is damaged.
+    """
+    file = folder / FILE
+    try:
+        lines = file.read_text(encoding="utf-8").split("\n")
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder} has no ledger ({FILE} is missing); a run keeps one where runtime.name = 'ray'"
+        ) from error
+    for number, line in enumerate(lines[:-1], start=1):  # what follows the last newline was cut, or is nothing
+        try:
+            yield json.loads(line)
+        except ValueError as error:
+            raise CheckpointError(f"{file}:{number}: this line is damaged; put the file back from a copy") from error
+
+
+@dataclass(slots=True)
+class Audit:
+    """What a ledger proves. odd: what should not be, in words; empty: every sample drawn has ended, and once."""
+
+    steps: int = 0
+    drawn: int = 0
+    tokens: int = 0
+    trained: Counter[str] = field(default_factory=Counter[str])
+    dropped: Counter[str] = field(default_factory=Counter[str])
+    engines: Counter[str] = field(default_factory=Counter[str])
+    staleness: Counter[int] = field(default_factory=Counter[int])
+    lost: Counter[str] = field(default_factory=Counter[str])
+    incarnations: int = 0
+    undone: int = 0
+    odd: list[str] = field(default_factory=list[str])
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.drawn:,} samples were drawn in {self.steps} steps, {self.tokens:,} tokens, by "
+            f"{len(self.engines)} engines",
+            *(f"  {count:,} trained policy {name}" for name, count in sorted(self.trained.items())),
+            *(f"  {count:,} were dropped: {reason}" for reason, count in sorted(self.dropped.items())),
+            *(f"{count} shares of a rollout were lost and played again: {why}" for why, count in self.lost.items()),
+        ]
+        if set(self.staleness) - {0}:
+            told = ", ".join(f"{count:,} by {updates}" for updates, count in sorted(self.staleness.items()))
+            lines.append(f"updates by which the weights that sampled were behind: {told}")
+        if self.incarnations > 1:
+            lines.append(f"{self.incarnations} processes have had the run; {self.undone} steps were undone")
+        lines += self.odd or ["every sample has ended, and once"]
+        return "\n".join(lines)
+
+
+def audit(folder: Path) -> Audit:
+    """Folds a run's ledger.
+
+    Raises:
+        CheckpointError: there is none, or it is damaged.
+    """
+    told, steps = Audit(), dict[int, _Step]()
+    for line in read(folder):
+        match line["at"]:
+            case "began":
+                told.incarnations += 1
+                told.undone += sum(one.settled and step >= line["step"] for step, one in steps.items())
+                steps = {step: one for step, one in steps.items() if step < line["step"] and one.settled}
+            case "sent":
+                step = steps.setdefault(line["step"], _Step())
+                step.under_way[line["attempt"]] = line["tasks"]
+            case "done":
+                step = steps[line["step"]]
+                if step.under_way.pop(line["attempt"], None) is None:
+                    told.odd.append(
+                        f"step {line['step'] + 1}: attempt {line['attempt']} came back and was not under way"
+                    )
+                    continue
+                step.come([Entry(*entry) for entry in line["samples"]], line["step"], told)
+            case "lost":
+                steps[line["step"]].under_way.pop(line["attempt"], None)
+                told.lost[line["reason"]] += 1
+            case "settled":
+                steps.setdefault(line["step"], _Step()).settle(line, told)
+            case other:
+                told.odd.append(f"an event that is none: {other!r:.40}")
+    for number, step in sorted(steps.items()):
+        step.count(number, told)
+    return told
+
+
+@dataclass(slots=True)
+class _Step:
+    """A step while a ledger is folded."""
+
+    under_way: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    drawn: dict[str, Entry] = field(default_factory=dict[str, Entry])
+    trained: dict[str, str] = field(default_factory=dict[str, str])
+    dropped: dict[str, str] = field(default_factory=dict[str, str])
+    settled: bool = False
+
+    def come(self, samples: list[Entry], step: int, told: Audit) -> None:
+        """An attempt's samples."""
+        for entry in samples:
+            if entry.id in self.drawn:
+                told.odd.append(f"step {step + 1}: sample {entry.id} of task {entry.task} was drawn twice")
+            self.drawn[entry.id] = entry
+
+    def settle(self, line: Mapping[str, Any], told: Audit) -> None:
+        """What became of them."""
+        if self.settled:
+            told.odd.append(f"step {line['step'] + 1} was settled twice")
+        self.settled = True
+        for policy, ids in line["trained"].items():
+            for each in ids:
+                if each in self.trained:
+                    told.odd.append(f"step {line['step'] + 1}: sample {each} was trained twice")
+                self.trained[each] = policy
+        self.dropped = {each: reason for reason, ids in line["dropped"].items() for each in ids}
+
+    def count(self, number: int, told: Audit) -> None:
+        """Adds a step to the audit."""
+        if not self.settled:  # of a run that goes on, or was killed
+            told.dropped["the run has not come so far"] += len(self.drawn)
+            told.drawn += len(self.drawn)
+            return
+        told.steps += 1
+        told.drawn += len(self.drawn)
+        told.tokens += sum(entry.tokens for entry in self.drawn.values())
+        told.engines.update(entry.engine for entry in self.drawn.values())
+        told.trained.update(self.trained.values())
+        told.dropped.update(self.dropped.values())
+        told.staleness.update(number - self.drawn[each].version for each in self.trained if each in self.drawn)
+        for each in self.trained.keys() & self.dropped.keys():
+            told.odd.append(f"step {number + 1}: sample {each} was trained and dropped")
+        for each in (self.trained.keys() | self.dropped.keys()) - self.drawn.keys():
+            told.odd.append(f"step {number + 1}: sample {each} has ended and was never drawn")
+        for each in self.drawn.keys() - self.trained.keys() - self.dropped.keys():
+            told.odd.append(f"step {number + 1}: sample {each} was lost")
+        for each, policy in self.trained.items():
+            if each in self.drawn and self.drawn[each].policy != policy:
+                told.odd.append(f"step {number + 1}: sample {each} of {self.drawn[each].policy} has trained {policy}")

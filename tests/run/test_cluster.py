@@ -1,0 +1,306 @@
+"""Runs on a Ray cluster: they learn as one process does, whatever is killed, and every sample is trained or dropped."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from coterie import load_config, train
+from coterie.errors import ConfigError, RolloutError
+from coterie.kernel.cursor import PlayBug
+from coterie.run.folder import Run
+from coterie.run.ledger import audit, read
+from tests.run.test_ranks import near
+from tests.run.test_runs import TINY, model, whole  # noqa: F401
+from tests.runs import untimed
+from tests.toys import Hears
+
+ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.slow
+SETS = [*TINY, "runtime.name=ray", "train.eval_every=4"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def alone():
+    """One thread a part: two cores are shared by many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        yield
+
+
+def config(model, *more, world="tests/toys.py:Agree"):  # noqa: F811
+    return load_config(world, [one.replace("TINY", str(model)) for one in (*SETS, *more)])
+
+
+def parts(name: str) -> list[psutil.Process]:
+    """Processes of a kind: Ray calls them by the class that they are."""
+    there = []
+    for each in psutil.process_iter():
+        try:
+            if each.cmdline() and each.cmdline()[0].startswith(f"ray::{name}"):
+                there.append(each)
+        except psutil.Error:
+            continue
+    return sorted(there, key=lambda each: each.pid)
+
+
+def kill(name: str) -> None:
+    parts(name)[0].send_signal(signal.SIGKILL)
+
+
+def until(true, limit_s: float = 60.0) -> None:
+    end = time.monotonic() + limit_s
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def same(run: Path, other: Path) -> None:
+    """Whether two runs' metrics are the same, but for the order of additions."""
+    for mine, theirs in zip(untimed(run), untimed(other), strict=True):
+        for name in theirs.keys() - {"budget/engine_calls"}:
+            if not name.startswith(("validation", "mute")):
+                assert mine[name] == pytest.approx(theirs[name], abs=1e-5), name
+
+
+def test_two_pools_taking_turns_learn_as_one_process_does(whole, model, tmp_path):  # noqa: F811
+    folder = tmp_path / "run"
+    train(config(model), folder)
+    same(folder, whole)
+    assert near(folder, whole, 4)
+    told = audit(folder)
+    assert not told.odd
+    assert (told.steps, told.incarnations, len(told.engines)) == (4, 1, 2)
+    lines = Run(folder).metrics()
+    assert sum(told.trained.values()) == sum(
+        line[f"policy/{name}/trained_sequences"] for line in lines for name in "xy" if f"policy/{name}/loss" in line
+    )
+    assert told.tokens == lines[-1]["budget/sampled_tokens"]
+    assert not parts("Replica")
+    assert not parts("Rank")
+    assert not ray.is_initialized()
+
+
+def test_it_learns_on_whatever_is_killed(whole, model, tmp_path):  # noqa: F811
+    """An engine, a worker, and a rank of two, each in the middle of things."""
+    folder, killed = tmp_path / "run", []
+
+    def strike(line):
+        victims = {1: ["Replica"], 2: ["Worker"], 3: ["Rank"]}
+        for name in victims.get(line["step"], []):
+            if name not in killed:
+                killed.append(name)
+                kill(name)
+
+    sets = ["train.ranks=2", "policies.x.kind=lora", "policies.y.kind=lora"]
+    train(config(model, *sets), folder, trackers=[Hears(strike)])
+    train(load_config("tests/toys.py:Agree", [one.replace("TINY", str(model)) for one in (*TINY, *sets[1:])]),
+          tmp_path / "local")  # fmt: skip
+    assert killed == ["Replica", "Worker", "Rank"]
+    told = audit(folder)
+    assert not told.odd
+    assert (told.steps, told.incarnations) == (4, 2)
+    assert sum(told.lost.values()) >= 1
+    assert {line["at"] for line in read(folder)} == {"began", "sent", "done", "lost", "settled"}
+    assert len({name for name in told.engines if name.startswith("x+y/0")}) >= 2, "adapters of one base share engines"
+    for mine, theirs in zip(untimed(folder), untimed(tmp_path / "local"), strict=True):
+        loss = "policy/x/loss"
+        assert mine.get(loss) == pytest.approx(theirs.get(loss), abs=1e-5)
+
+
+def test_rollouts_run_ahead_within_their_bound_and_a_killed_run_goes_on(model, tmp_path):  # noqa: F811
+    folder = tmp_path / "run"
+    sets = ["runtime.max_staleness=2", "runtime.workers=2", "runtime.engines=2", "train.steps=8"]
+    script = (
+        "import os, signal, sys\n"
+        "from coterie import train, load_config\n"
+        "from tests.toys import Hears\n"
+        "def kill(line):\n"
+        "    if line['step'] == 3:\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "if __name__ == '__main__':\n"
+        "    train(load_config('tests/toys.py:Agree', sys.argv[2:]), sys.argv[1], trackers=[Hears(kill)])\n"
+    )
+    (tmp_path / "killed.py").write_text(script)
+    overrides = [one.replace("TINY", str(model)) for one in (*SETS, *sets)]
+    command = [sys.executable, str(tmp_path / "killed.py"), str(folder), *overrides]
+    done = subprocess.run(
+        command, check=False, env=os.environ | {"PYTHONPATH": str(Path.cwd())}, capture_output=True, text=True
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    until(lambda: not (parts("Replica") or parts("Rank") or parts("Worker")))
+    with (folder / "ledger.jsonl").open("a") as file:
+        file.write('{"at":"done","step":3,"att')  # a line that was cut
+    train(config(model, *sets), resume=folder)
+    told = audit(folder)
+    assert not told.odd
+    assert (told.steps, told.incarnations) == (8, 2)
+    assert set(told.staleness) <= {0, 1, 2}
+    assert told.staleness[2]
+    lines = Run(folder).metrics()
+    assert max(line.get("rollout/staleness_max", 0) for line in lines) == 2
+    assert any("policy/x/correction" in line for line in lines), "the correction is on where rollouts run ahead"
+
+
+BUGGY = """
+from tests.toys import Agree
+
+class Bug(Agree):
+    async def play(self, task, scene):
+        await super().play(task, scene)
+        if task.split == "train":
+            raise ValueError("a bug in play")
+
+class Ends(Agree):
+    async def play(self, task, scene):
+        import os
+        if task.split == "train":
+            os._exit(3)
+        await super().play(task, scene)
+"""
+
+
+def test_what_goes_wrong_elsewhere_is_told_here(model, tmp_path):  # noqa: F811
+    (tmp_path / "buggy.py").write_text(BUGGY)
+    ray.init(address="local", num_cpus=8, include_dashboard=False, object_store_memory=200 << 20)
+    try:
+        settings = config(model, world=f"{tmp_path}/buggy.py:Bug")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("coterie.run.train.rehearse", lambda *args, **kwargs: None)
+            with pytest.raises(PlayBug, match="a bug in play"):
+                train(settings, tmp_path / "bug")
+            assert (tmp_path / "bug" / "bug.json").exists()
+            patch.setattr("coterie.run.cluster.runtime.TRIES", 2)
+            with pytest.raises(RolloutError, match="step 1: workers have ended 2 times while they played tasks"):
+                train(config(model, world=f"{tmp_path}/buggy.py:Ends"), tmp_path / "ends")
+        with pytest.raises(
+            ConfigError, match=r"the cluster has 8 CPUs, and this run asks for 13: 2 pools of 5 engines"
+        ):
+            train(config(model, "runtime.engines=5"), tmp_path / "large")
+        assert not (tmp_path / "large").exists()
+        assert ray.is_initialized(), "what was here before stays"
+        assert not parts("Replica")
+        until(lambda: ray.available_resources()["CPU"] == 8)
+    finally:
+        ray.shutdown()
+
+
+def test_a_cluster_that_hides_exit_codes_is_refused():
+    """Ray can be told to: then whatever a program of a model's ends with, it would have ended well."""
+    script = (
+        "import signal\n"
+        "from coterie.run.cluster.actors import check_exit_codes\n"
+        "check_exit_codes()\n"
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "check_exit_codes()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
+    assert "ConfigError: this cluster hides how programs end" in done.stderr
+    assert "line 5, in <module>" in done.stderr, "only where it does"
+
+
+def test_a_cluster_that_is_not_there_is_one_line(model, tmp_path):  # noqa: F811
+    wrong = config(model, 'runtime.address="127.0.0.1:1"')
+    with pytest.raises(ConfigError, match=r"runtime.address = '127.0.0.1:1': no Ray cluster could be joined there"):
+        train(wrong, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert not ray.is_initialized()
+
+
+INSIDE = r"""
+set -e
+cd {home}
+ip link set lo up
+mkdir -p /run/netns
+mount -t tmpfs none /run/netns
+for name in head other; do ip netns add $name; ip netns exec $name ip link set lo up; done
+ip link add veth0 netns head type veth peer name veth1 netns other
+ip netns exec head ip addr add 10.77.0.1/24 dev veth0
+ip netns exec other ip addr add 10.77.0.2/24 dev veth1
+ip netns exec head ip link set veth0 up
+ip netns exec other ip link set veth1 up
+ip netns exec head {bin}/ray start --head --node-ip-address 10.77.0.1 --port 6399 --num-cpus 8 --temp-dir {temp} \
+  --include-dashboard false --object-store-memory 200000000 --disable-usage-stats
+ip netns exec other {bin}/ray start --address 10.77.0.1:6399 --node-ip-address 10.77.0.2 --num-cpus 4 \
+  --object-store-memory 200000000 --disable-usage-stats
+(export RAY_AUTH_TOKEN={wrong}; ip netns exec head {bin}/coterie train tests/toys.py:Agree --out {folder}-wrong \
+  {flags} 2>&1 || echo "exit $?")
+ip netns exec head {bin}/python {script} {folder} {sets}
+ip netns exec head {bin}/python -c "
+import ray
+ray.init(address='10.77.0.1:6399', log_to_driver=False)
+print('still there', sum(node['Alive'] for node in ray.nodes()))
+"
+ip netns exec head {bin}/ray stop --force
+"""
+TWO = """
+import os, signal, sys, psutil
+from coterie import train, load_config
+from tests.toys import Hears
+
+def other():
+    inside = os.stat('/run/netns/other').st_ino
+    there = []
+    for each in psutil.process_iter():
+        try:
+            if os.stat(f'/proc/{each.pid}/ns/net').st_ino == inside:
+                there.append(each)
+        except (OSError, psutil.Error):
+            pass
+    return there
+
+def lose(line):
+    if line['step'] == 2:
+        names = {each.cmdline()[0].split('.')[0] for each in other() if each.cmdline()}
+        print('lost', sorted(name for name in names if name.startswith('ray::')), flush=True)
+        for each in other():
+            each.send_signal(signal.SIGKILL)
+
+if __name__ == '__main__':
+    train(load_config('tests/toys.py:Agree', sys.argv[2:]), sys.argv[1], trackers=[Hears(lose)])
+"""
+
+
+@pytest.mark.skipif(
+    subprocess.run(["unshare", "-nm", "ip", "link"], check=False, capture_output=True).returncode != 0,
+    reason="needs to make network namespaces",
+)
+def test_two_machines_are_joined_by_address_and_one_may_be_lost(model, tmp_path):  # noqa: F811
+    """Each in a network namespace of its own, with a cable between them."""
+    (tmp_path / "two.py").write_text(TWO)
+    folder = tmp_path / "run"
+    sets = [*SETS, "runtime.workers=4", 'runtime.address="10.77.0.1:6399"', "train.steps=5"]
+    temp = Path("/tmp") / f"ray-{os.getpid()}"
+    settings = [f"'{one.replace('TINY', str(model))}'" for one in sets]
+    token, wrong = "1234" * 16, "4321" * 16
+    words = {
+        "wrong": wrong, "flags": " ".join(f"--set {one}" for one in settings), "sets": " ".join(settings),
+        "home": Path.cwd(), "bin": Path(sys.executable).parent, "temp": temp, "script": tmp_path / "two.py",
+        "folder": folder,
+    }  # fmt: skip
+    done = subprocess.run(
+        ["unshare", "-nm", "bash", "-c", INSIDE.format(**words)], check=False, capture_output=True, text=True,
+        env=os.environ | {
+            "PYTHONPATH": str(Path.cwd()), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token,
+            "RAY_health_check_period_ms": "500", "RAY_health_check_timeout_ms": "1000",
+        },
+    )  # fmt: skip
+    shutil.rmtree(temp, ignore_errors=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "still there 1" in done.stdout, "a cluster that was joined outlives the run"
+    refused = done.stdout.partition("coterie: ")[2].splitlines()
+    assert refused[0].startswith("runtime.address = '10.77.0.1:6399': no Ray cluster could be joined there (")
+    assert refused[1] == "exit 2"
+    (lost,) = [line for line in done.stdout.splitlines() if line.startswith("lost")]
+    assert "ray::" in lost, "something of the run was there"
+    told = audit(folder)
+    assert not told.odd
+    assert told.steps == 5
+    assert json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])["step"] == 5
