@@ -33,6 +33,7 @@ class Hostile(ScriptedEngine):
 
     def __init__(self) -> None:
         super().__init__(lambda role, prompt, rng: f"{rng.randint(0, 9)}" if rng.random() < 0.5 else HOSTILE)
+        self.policies = dict.fromkeys("xy")
 
 
 @pytest.fixture(scope="module")
