@@ -267,6 +267,9 @@ class Here(Hosted):
     def open(self) -> None:
         """It is here."""
 
+    def give_way(self) -> None:
+        """It has no memory to give."""
+
     def take_over(self, version: int) -> None:
         """It knows no weights, and whose they are."""
         self.engine.versions.update(dict.fromkeys(self.engine.versions, version))

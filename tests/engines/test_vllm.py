@@ -262,5 +262,68 @@ def test_a_rank_that_is_too_large_is_refused_before_anything_starts():
         Hosted(VLLMEngine({"p": Policy("p", model, "lora")}, SETTINGS)).open()
 
 
+@pytest.mark.parametrize("kind", ["adapters", "whole"])
+def test_a_server_beside_answers_as_one_inside_through_updates_and_deaths(kind):
+    """Started, watched and ended by the engine; its process killed, and what was in flight asked again."""
+    if kind == "whole":
+        team = policies({"p": network()})
+    else:
+        base = network()
+        models = {name: adapted(base, rank=4, alpha=8.0, seed=at, where=name) for at, name in enumerate("ab")}
+        team = {name: Policy(name, model, "lora") for name, model in models.items()}
+    names = list(team)
+    with Hosted(VLLMEngine(team, SETTINGS.model_copy(update={"server": True}))) as hosted:
+        for version in range(3):
+            wave = [asked(name, number, 1, 2, 3) for number in range(4) for name in names]
+            groups = [drive(hosted.generate([request])) for request in wave]
+            samples = [sample for (group,) in groups for sample in group]
+            assert apart(hosted.engine, samples) < RIGHT
+            assert {sample.version for sample in samples} == {version}
+            for at, name in enumerate(names):
+                drawn(hosted.engine.policies[name].model, 10 * version + at)
+                drive(hosted.sync(name, version + 1))
+        front, (server,) = (
+            Eager(hosted),
+            [child for child in psutil.Process().children() if "api_server" in " ".join(child.cmdline())],
+        )
+
+        async def in_flight():
+            tasks = [
+                asyncio.create_task(front.ask((asked(names[0], number, 1, max_tokens=30),))) for number in range(9)
+            ]
+            await asyncio.sleep(0.3)
+            server.send_signal(signal.SIGKILL)
+            return await asyncio.gather(*tasks)
+
+        answers = [sample for ((sample,),) in drive(in_flight())]
+        assert len(answers) == 9
+        assert front.budget.sampled_tokens == sum(len(sample.completion_ids) for sample in answers)
+        assert apart(hosted.engine, answers) < RIGHT, "it came back with the current weights"
+    left = [child for child in psutil.Process().children() if "api_server" in " ".join(child.cmdline())]
+    assert not left
+
+
+def test_a_server_that_runs_takes_over_weights(monkeypatch):
+    """Joined by its address and key; whoever wants it with another key, or base, is told."""
+    with Hosted(VLLMEngine(policies({"p": network()}), SETTINGS.model_copy(update={"server": True}))) as theirs:
+        (served,) = theirs.engine.served
+        url, key = str(served._engine._http.base_url), served._engine._http.headers["Authorization"].split()[1]
+        monkeypatch.setenv("KEY", key)
+        joined = VLLMConfig(url=url, key_variable="KEY")
+        with Hosted(VLLMEngine(policies({"p": network(1)}), joined)) as hosted:
+            for version in range(2):
+                (samples,) = drive(hosted.generate([asked("p", version, 1, 2, 3)]))
+                assert apart(hosted.engine, samples) < RIGHT, "what it was started with is not what is played"
+                drawn(hosted.engine.policies["p"].model, version)
+                drive(hosted.sync("p", version + 1))
+        monkeypatch.setenv("KEY", "wrong")
+        with pytest.raises(ConfigError, match="vLLM's server wants another key"):
+            Hosted(VLLMEngine(policies({"p": network()}), joined)).open()
+        monkeypatch.setenv("KEY", key)
+        wide = adapted(copy.deepcopy(tiny(scale=3.0, hidden=128)), rank=4, alpha=8.0, seed=0, where="a")
+        with pytest.raises((ConfigError, EngineError), match=r"adapter|lora|LoRA"):
+            Hosted(VLLMEngine({"a": Policy("a", wide, "lora")}, joined)).open()
+
+
 def test_it_is_really_here():
     assert importlib.util.find_spec("vllm"), "run me by: make test-vllm"

@@ -29,6 +29,7 @@ BENCHES = {
     "plan": "what `coterie plan` predicts of a tiny step against what it takes",
     "notes": "selection rules with and without notes, short trainings of assistants",
     "plan_path": "the results table of plan_path: algorithms, seeds, intervals",
+    "scaling": "a simulation of a run on many GPUs, held to what was measured on two cores",
     "roles": "what plan_path loses with a role muted, swapped or replaced by its start",
     "rollout": "tokens a second against padded model.generate",
     "sandbox": "programs a second, each in a sandbox of its own, and what 20,000 leave behind",

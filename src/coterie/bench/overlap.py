@@ -30,6 +30,7 @@ STEPS = 50
 SETTINGS = (
     "runtime.name=ray", f"train.steps={STEPS}", "train.tasks_per_step=32", f"train.eval_every={STEPS}",
     "train.eval_tasks=1000", "train.mute_every=0", f"train.checkpoint_every={STEPS}", "train.device=cpu",
+    "train.max_mismatch=1000",  # how far apart they come is what is asked
 )  # fmt: skip
 OFF = "loss.correction=none"
 WAYS = {

@@ -69,6 +69,11 @@ class RoutedEngine(Engine):
         """The policy's engine takes over."""
         await self._of[policy].sync(policy, version)
 
+    async def rest(self) -> None:
+        """All of them may."""
+        for engine in self.engines:
+            await engine.rest()
+
     async def close(self) -> None:
         """Closes all of them."""
         for engine in self.engines:

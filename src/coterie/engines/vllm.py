@@ -1,4 +1,6 @@
-"""vLLM as the engine, in this process's loop: continuous batching, adapters by name, weights taken over in place.
+"""vLLM as the engine: continuous batching, adapters by name, weights taken over in place.
+
+In this process's loop, or behind HTTP (`vllm_server.py`).
 
 One vLLM for every whole model, and one for each base with all adapters on it. Token ids go in; ids and
 log-probabilities of the distribution that was sampled come out. What vLLM computes is compared with the learner's
@@ -22,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
+from coterie.engines.vllm_server import Server
 from coterie.errors import ConfigError, EngineError, Unavailable, first_line
 from coterie.kernel.engine import Engine, EngineConfig, FrontName, Request
 from coterie.kernel.episode import Sample, SampleFinish
@@ -48,7 +51,7 @@ NEVER = -100.0
 
 
 class VLLMConfig(EngineConfig):
-    """How replies are sampled, by vLLM in this process."""
+    """How replies are sampled, by vLLM."""
 
     front: FrontName = "eager"
     """eager: a question leaves at once, and is batched with whatever runs; waves: as the embedded engine has them."""
@@ -56,6 +59,21 @@ class VLLMConfig(EngineConfig):
     """GiB of keys and values of each vLLM; none: on a CPU 1, on a GPU what an equal share of 0.9 of it leaves."""
     max_tokens_at_once: int = Field(default=8192, ge=1)
     """Tokens that one step of vLLM computes; at least a whole context."""
+    server: bool = False
+    """Whether vLLM runs as a server beside this process, which starts, watches and ends it; else it is in it."""
+    url: str = ""
+    """Of a server that runs, such as http://127.0.0.1:8000, and takes over weights; where all have one network."""
+    key_variable: str = Field(default="", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$|^$")
+    """The environment variable that holds that server's key; none: it wants none."""
+    sleep: bool = False
+    """Whether vLLM gives a GPU's memory back while policies learn, its weights to the processor's."""
+
+    def inert(self) -> dict[str, str]:
+        """What a server that runs has decided itself, and a key without one."""
+        if not self.url:
+            return {"key_variable": "there is no url of a server"}
+        theirs = ("memory_gib", "max_tokens_at_once", "server", "sleep")
+        return dict.fromkeys(theirs, "the server at engine.url was started with its own")
 
 
 class VLLMEngine(Engine):
@@ -81,10 +99,30 @@ class VLLMEngine(Engine):
 
     async def start(self) -> None:
         """Brings up every vLLM that is not up, with the weights of the latest `sync`."""
-        check_version()
+        self._check_room()
         async with self._starting:  # whoever waited for what has ended asks for it
             for one in self.served:
                 await one.start(self.versions, 0.9 / len(self.served))
+
+    def _check_room(self) -> None:
+        """Raises ConfigError: this vLLM cannot play these policies."""
+        assert isinstance(self.config, VLLMConfig)
+        if not self.config.url:
+            check_version()
+        elif len(self.served) > 1:
+            raise ConfigError(
+                f"engine.url is of one server, and the policies have {len(self.served)} networks; let adapters share a "
+                "base, or leave the url out and one is started for each"
+            )
+        for one in self.served:
+            on_cpu, behind = one.base.device.type == "cpu", self.config.server or self.config.url
+            if one.whole and one.adapted and on_cpu and behind:
+                raise ConfigError(
+                    f"policies.{one.whole[0]} is the base that {', '.join(one.adapted)} adapt: on a processor vLLM's "
+                    "server would give its replies an adapter; set engine.server = false"
+                )
+            if self.config.sleep and on_cpu:
+                raise ConfigError("engine.sleep has no effect on a processor: vLLM frees nothing there; leave it out")
 
     async def generate(self, requests: Sequence[Request]) -> list[tuple[Sample, ...]]:
         """Every seed is a request of vLLM's; prompts that begin alike are computed once."""
@@ -97,6 +135,13 @@ class VLLMEngine(Engine):
         """Takes over a policy's weights as they are now; nothing is in flight."""
         await self._of[policy].take(policy, version)
         await super().sync(policy, version)
+
+    async def rest(self) -> None:
+        """Gives memory back until the next `sync`, where it is to."""
+        assert isinstance(self.config, VLLMConfig)
+        if self.config.sleep:
+            for one in self.served:
+                await one.rest()
 
     async def close(self) -> None:
         """Ends every vLLM."""
@@ -116,7 +161,7 @@ class _Served:
     dtype: Any
     whole: list[str] = field(default_factory=list[str])
     adapted: dict[str, Any] = field(default_factory=dict[str, Any])
-    _engine: Any = None
+    _engine: _Inside | Server | None = None
     _folder: Path | None = None
     _turn: dict[str, int] = field(default_factory=dict[str, int])
     _lora: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -127,7 +172,7 @@ class _Served:
 
     async def start(self, versions: Mapping[str, int], share: float) -> None:
         """Comes up, unless it is up. share: of a GPU."""
-        if self._engine is not None and not self._engine.errored:
+        if self._engine is not None and not self._engine.ended:
             return
         from coterie.models.load import save_model
 
@@ -136,7 +181,9 @@ class _Served:
         save_model(self.base, self._folder / "base")
         self._turn = dict.fromkeys(self.adapted, 0)
         try:
-            self._engine = _engine(self, self._folder / "base", share)
+            self._engine = await self._begun(share)
+            if self.config.url and self.whole:  # what it was started with may be another version
+                await self._put_whole()
             for name in self.adapted:
                 await self._put_adapter(name, versions[name])
             for name in (*self.whole, *self.adapted):
@@ -150,21 +197,31 @@ class _Served:
                 f"vLLM did not start: {first_line(error)}; its own words: set VLLM_LOGGING_LEVEL=INFO"
             ) from error
 
+    async def _begun(self, share: float) -> _Inside | Server:
+        """A vLLM with the base's weights. share: of a GPU."""
+        assert isinstance(self.config, VLLMConfig)
+        assert self._folder is not None
+        if self.config.url:
+            return await Server.joined(self.config.url, self.config.key_variable)
+        arguments = _arguments(self, self._folder / "base", share)
+        if self.config.server:
+            return await Server.started(arguments)
+        return _Inside(arguments)
+
     async def answer(self, request: Request, seed: int, version: int) -> Sample:
         """One reply. Raises Unavailable: vLLM has ended."""
         stop_ids = self.base.stop_ids
-        sampling = _library("vllm").SamplingParams(
-            temperature=request.temperature,
-            top_p=request.top_p,
-            max_tokens=request.max_tokens,
-            seed=seed % 2**63 if request.temperature else None,
-            stop=list(request.stop),
-            stop_token_ids=sorted(stop_ids),
-            logprobs=0,
-            skip_special_tokens=False,
-            output_kind=_library("vllm.sampling_params").RequestOutputKind.FINAL_ONLY,
-            logit_bias=dict.fromkeys(range(self.base.vocabulary, self.base.config.vocab_size), NEVER) or None,
-        )
+        sampling = {
+            "temperature": request.temperature,
+            "top_p": request.top_p,
+            "max_tokens": request.max_tokens,
+            "seed": seed % 2**63 if request.temperature else None,
+            "stop": list(request.stop),
+            "stop_token_ids": sorted(stop_ids),
+            "logprobs": 0,
+            "skip_special_tokens": False,
+            "logit_bias": dict.fromkeys(range(self.base.vocabulary, self.base.config.vocab_size), NEVER) or None,
+        }
         ids, logprobs, ended = await self._asked(request.prompt_ids, sampling, request.policy)
         finish: SampleFinish = "stop" if ids[-1] in stop_ids else "string" if ended == "stop" else "length"
         text = self.base.tokenizer.decode(ids[:-1] if finish == "stop" else ids, skip_special_tokens=False)
@@ -186,6 +243,7 @@ class _Served:
         if self._engine is None:
             return
         try:
+            await self._engine.wake()
             if name in self.adapted:
                 await self._put_adapter(name, version)
             else:
@@ -193,30 +251,29 @@ class _Served:
             await self._compare(name)
         except Exception as error:  # half an update poisons the next: what is there is of no version
             await self.close()
-            if isinstance(error, EngineError):
+            if isinstance(error, (EngineError, ConfigError)):
                 raise
             raise Unavailable("engine", f"vLLM did not take over policy '{name}': {first_line(error)}") from error
 
     async def close(self) -> None:
         engine, self._engine = self._engine, None
         if engine is not None:
-            await asyncio.to_thread(engine.shutdown)  # it waits for its processes
+            await engine.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
-    async def _asked(self, prompt: Sequence[int], sampling: Any, policy: str) -> tuple[list[int], list[float], str]:
+    async def rest(self) -> None:
+        """Gives memory back, weights and all."""
+        if self._engine is not None:
+            await self._engine.rest()
+
+    async def _asked(
+        self, prompt: Sequence[int], sampling: Mapping[str, Any], policy: str
+    ) -> tuple[list[int], list[float], str]:
         if self._engine is None:
             raise Unavailable("engine", "vLLM has ended")
-        asked = {"prompt_token_ids": list(prompt)}, sampling, uuid.uuid4().hex
-        try:
-            parts = [part async for part in self._engine.generate(*asked, lora_request=self._lora.get(policy))]
-        except _library("vllm.v1.engine.exceptions").EngineDeadError as error:
-            raise Unavailable("engine", "vLLM has ended") from error
-        output = parts[-1].outputs[0]
-        ids = list(output.token_ids)
-        logprobs = [known[token].logprob for token, known in zip(ids, output.logprobs, strict=True)]
-        return ids, logprobs, output.finish_reason
+        return await self._engine.ask(prompt, sampling, self._lora.get(policy))
 
     async def _put_adapter(self, name: str, version: int) -> None:
         """Loads an adapter beside its last version, under a name and a folder of its own."""
@@ -225,18 +282,15 @@ class _Served:
         folder = self._folder / f"{name}@{version}-{uuid.uuid4().hex[:8]}"
         model.save(folder, model.weights())
         number = 1 + 2 * list(self.adapted).index(name) + self._turn[name]
-        lora = _library("vllm.lora.request").LoRARequest(folder.name, number, str(folder), load_inplace=True)
-        await self._engine.add_lora(lora)
-        lora.load_inplace = False  # or the folder would be read again at every step
-        self._lora[name] = lora
+        assert self._engine is not None
+        self._lora[name] = await self._engine.adapter(name, number, folder)
 
     async def _put_whole(self) -> None:
         assert self._folder is not None
         file = self._folder / "weights.safetensors"
         write(self.base, file)
-        await self._engine.collective_rpc("take_weights", args=(str(file),))
-        if not await self._engine.reset_prefix_cache():
-            raise RuntimeError("its prefix cache could not be cleared")
+        assert self._engine is not None
+        await self._engine.take(file)
         file.unlink()
 
     async def _compare(self, name: str) -> None:
@@ -247,9 +301,7 @@ class _Served:
 
         model = self.adapted.get(name, self.base)
         prompt = [3 + at for at in range(min(BLOCK + 8, model.context // 2))]
-        sampling = _library("vllm").SamplingParams(
-            temperature=1.0, max_tokens=PROBE, logprobs=0, ignore_eos=True, seed=1
-        )
+        sampling = {"temperature": 1.0, "max_tokens": PROBE, "logprobs": 0, "ignore_eos": True, "seed": 1}
         ids, logprobs, _ = await self._asked(prompt, sampling, name)
         with torch.no_grad(), torch.autocast(model.device.type, self.dtype, enabled=self.dtype != torch.float32):
             whole = torch.tensor([prompt + ids], device=model.device)
@@ -263,8 +315,64 @@ class _Served:
             )
 
 
-def _engine(one: _Served, folder: Path, share: float) -> Any:
-    """A running AsyncLLM. Args: share: of a GPU."""
+class _Inside:
+    """vLLM in this process's loop, with processes of its own."""
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        made = _library("vllm").AsyncEngineArgs(**arguments, disable_log_stats=True)
+        self._engine = _library("vllm.v1.engine.async_llm").AsyncLLM.from_engine_args(made)
+        self._sleeps = bool(arguments.get("enable_sleep_mode"))
+
+    @property
+    def ended(self) -> bool:
+        """Whether one of its processes has."""
+        return self._engine.errored
+
+    async def ask(
+        self, prompt: Sequence[int], sampling: Mapping[str, Any], adapter: Any
+    ) -> tuple[list[int], list[float], str]:
+        """Ids, log-probabilities and why it ended. Raises Unavailable: vLLM has ended."""
+        kind = _library("vllm.sampling_params").RequestOutputKind.FINAL_ONLY
+        made = _library("vllm").SamplingParams(**sampling, output_kind=kind)
+        asked = {"prompt_token_ids": list(prompt)}, made, uuid.uuid4().hex
+        try:
+            parts = [part async for part in self._engine.generate(*asked, lora_request=adapter)]
+        except _library("vllm.v1.engine.exceptions").EngineDeadError as error:
+            raise Unavailable("engine", "vLLM has ended") from error
+        output = parts[-1].outputs[0]
+        ids = list(output.token_ids)
+        logprobs = [known[token].logprob for token, known in zip(ids, output.logprobs, strict=True)]
+        return ids, logprobs, output.finish_reason
+
+    async def adapter(self, name: str, number: int, folder: Path) -> Any:
+        """Loads an adapter in the place of its last but one. Returns what it is asked by."""
+        lora = _library("vllm.lora.request").LoRARequest(folder.name, number, str(folder), load_inplace=True)
+        await self._engine.add_lora(lora)
+        lora.load_inplace = False  # or the folder would be read again at every step
+        return lora
+
+    async def take(self, file: Path) -> None:
+        """Has it take whole weights over."""
+        await self._engine.collective_rpc("take_weights", args=(str(file),))
+        if not await self._engine.reset_prefix_cache():
+            raise RuntimeError("its prefix cache could not be cleared")
+
+    async def rest(self) -> None:
+        """Its weights go to the processor's memory, and its cache is forgotten."""
+        await self._engine.sleep(level=1)
+
+    async def wake(self) -> None:
+        """Has its memory back, where it rests: before weights are sent, or they would be written nowhere."""
+        if self._sleeps and await self._engine.is_sleeping():
+            await self._engine.wake_up()
+
+    async def close(self) -> None:
+        """Ends its processes."""
+        await asyncio.to_thread(self._engine.shutdown)  # it waits for them
+
+
+def _arguments(one: _Served, folder: Path, share: float) -> dict[str, Any]:
+    """What vLLM is started with. Args: share: of a GPU."""
     config, model = one.config, one.base
     assert isinstance(config, VLLMConfig)
     settings: dict[str, Any] = {"gpu_memory_utilization": share}
@@ -275,19 +383,19 @@ def _engine(one: _Served, folder: Path, share: float) -> Any:
         settings["kv_cache_memory_bytes"] = int(config.memory_gib * 2**30)
     if one.adapted:
         settings |= _room(one)
-    arguments = _library("vllm").AsyncEngineArgs(
-        model=str(folder),
-        dtype=one.precision,
-        max_model_len=model.context,
-        generation_config="vllm",
-        logprobs_mode="processed_logprobs",
-        enable_chunked_prefill=False,  # a prompt that is split loses its seed on a CPU
-        max_num_batched_tokens=max(config.max_tokens_at_once, model.context),
-        worker_extension_cls="coterie.engines.vllm_worker.Weights",
-        disable_log_stats=True,
+    if config.sleep:
+        settings["enable_sleep_mode"] = True
+    return {
+        "model": str(folder),
+        "dtype": one.precision,
+        "max_model_len": model.context,
+        "generation_config": "vllm",
+        "logprobs_mode": "processed_logprobs",
+        "enable_chunked_prefill": False,  # a prompt that is split loses its seed on a CPU
+        "max_num_batched_tokens": max(config.max_tokens_at_once, model.context),
+        "worker_extension_cls": "coterie.engines.vllm_worker.Weights",
         **settings,
-    )
-    return _library("vllm.v1.engine.async_llm").AsyncLLM.from_engine_args(arguments)
+    }
 
 
 def _room(one: _Served) -> dict[str, Any]:

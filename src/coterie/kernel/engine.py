@@ -130,5 +130,8 @@ class Engine:
         """Takes over a policy's weights as they are now, under a new version number."""
         self.versions[policy] = version
 
+    async def rest(self) -> None:
+        """Nothing will be asked until the next `sync`: memory may be given back."""
+
     async def close(self) -> None:
         """Lets go of what `start` brought up; closing twice does no harm."""

@@ -210,6 +210,10 @@ class Hosted(Engine):
                     with contextlib.suppress(Unavailable):  # the next try says so
                         self._there.run(self.engine.start())
 
+    def give_way(self) -> None:
+        """Tells the engine that nothing is asked until it takes over other weights."""
+        self._there.run(self.engine.rest())
+
     async def start(self) -> None:
         """The engine's, on its loop."""
         await self._brought(self.engine.start)
@@ -221,6 +225,10 @@ class Hosted(Engine):
     async def sync(self, policy: str, version: int) -> None:
         """The engine's, on its loop."""
         await self._brought(lambda: self.engine.sync(policy, version))
+
+    async def rest(self) -> None:
+        """The engine's, on its loop."""
+        await self._brought(self.engine.rest)
 
     async def close(self) -> None:
         """The engine's, on its loop."""

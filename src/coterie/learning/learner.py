@@ -183,7 +183,8 @@ class LocalLearner:
             raise UpdateError(
                 f"the engine sampled for policy '{name}' from another distribution than the learner's: they differ by "
                 f"{apart:.2g} nats in the mean, and train.max_mismatch = {self.max_mismatch:g}; use "
-                "train.dtype='float32', or see whether the engine has the same weights, template and temperature"
+                "train.dtype='float32', see whether the engine has the same weights, template and temperature, or let "
+                "rollouts run less far ahead"
             )
 
     def _check_tokens(self, name: str, graded: Sequence[Graded]) -> None:

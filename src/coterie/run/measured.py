@@ -40,6 +40,7 @@ KINDS = {
     "cache": "prompts, caches",
     "activations": "activations",
     "logits": "logits",
+    "gathered": "layers together",
 }
 """Kinds of memory, and what they are called."""
 
@@ -50,7 +51,8 @@ class Share:
 
     parameters, trained: how many. memory: bytes by kind: weights; copy: the engine's, where it computes in another
     type; reference: of a KL term; gradients; averages: AdamW's two; cache: prompts, caches and logits of what is
-    decoded at once; activations; logits: of what is trained at once. rollout_s, update_s: seconds of a step, roughly.
+    decoded at once; activations; logits: of what is trained at once; gathered: of a rank, weights that are whole for a
+    moment. rollout_s, update_s: seconds of a step, roughly.
     """
 
     policy: str
@@ -93,7 +95,9 @@ class Measured:
             self.learner = LocalLearner(trained, config.loss, config.train.steps)
             self.decoders = {name: Decoder(policy) for name, policy in policies.items()}
         self.fixed = {name: self._fixed(name) for name in policies}
-        kept = sum(sum(memory.get(kind, 0) for kind in (*KEPT, "gradients")) for memory in self.fixed.values())
+        apart = config.runtime.name == "ray" and machine.kind == "cuda"  # what learns is on other devices
+        kinds = ("weights", "copy") if apart else (*KEPT, "gradients")
+        kept = sum(sum(memory.get(kind, 0) for kind in kinds) for memory in self.fixed.values())
         settings = config.engine
         budget = settings.memory_gib if isinstance(settings, TransformersConfig) else None
         self.budget = budget or budget_gib(machine.memory - process - kept)

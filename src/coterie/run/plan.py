@@ -20,11 +20,13 @@ from coterie.config.settings import Config
 from coterie.errors import ConfigError
 from coterie.kernel.environment import STARTERS
 from coterie.learning.policy import Policy
+from coterie.models.adapters import Adapted
 from coterie.models.memory import GIB
 from coterie.models.shapes import Shapes
 from coterie.run.asked import Asked, asked_by
 from coterie.run.measured import KEPT, Measured, Share
 from coterie.run.policies import Policies, pick_device
+from coterie.run.pools import pools_of
 
 CONTEXT = 0.7 * GIB
 """Of a CUDA device: what its driver and libraries take for a process."""
@@ -61,7 +63,7 @@ class Plan:
         """Bytes while they learn: all gradients are there until all weights are moved."""
         gradients = sum(share.of("gradients") for share in self.shares)
         passing = [share.of("activations", "logits") * self._slack(share.kind) for share in self.shares]
-        return self._whole(gradients, max(passing))
+        return self._whole(gradients, max(passing) + max(share.of("gathered") for share in self.shares))
 
     @property
     def peak(self) -> int:
@@ -100,10 +102,6 @@ def plan(
         for name, policy in config.policies.items()
         if policy.kind == "remote"
     ]
-    if config.train.ranks > 1:
-        remarks.append(
-            f"train.ranks = {config.train.ranks} is not planned for: this is one process, which has all weights whole"
-        )
     if config.memory.mode != "off":
         remarks.append("notes that roles are shown are not counted in their prompts")
     if unread := [name for name, policy in policies.items() if policy.tokenizer is None]:
@@ -121,8 +119,70 @@ def plan(
     plans: list[Plan] = []
     for device, each in _devices(config, machine, shapes, policies, process, asked):
         shares = tuple(map(each.share, each.policies))
-        plans.append(Plan(each.machine, device, each.process, shares, (*remarks, *each.remarks)))
+        whole = Plan(each.machine, device, each.process, shares, (*remarks, *each.remarks))
+        plans += _apart(config, whole, policies) if config.train.ranks > 1 or _on_gpus(config, whole) else [whole]
     return plans
+
+
+def _on_gpus(config: Config, whole: Plan) -> bool:
+    """Whether a cluster's parts have a GPU each; on a processor they share its memory."""
+    return config.runtime.name == "ray" and whole.machine.kind == "cuda"
+
+
+def _apart(config: Config, whole: Plan, policies: Mapping[str, Policy]) -> Iterator[Plan]:
+    """What one engine and one rank of each pool take, where they are apart; else the run's process with one rank."""
+    ranks, runtime = config.train.ranks, config.runtime
+    by_name = {share.policy: share for share in whole.shares}
+    if not _on_gpus(config, whole):
+        both = tuple(_rank(share, ranks, policies, beside=True) for share in whole.shares)
+        yield replace(whole, shares=both, remarks=(*whole.remarks, f"so for one of {ranks} ranks beside the run; "
+                      "the others have no copy, nothing that is decoded, and a part of the weights"))  # fmt: skip
+        return
+    for pool in pools_of(config):
+        title = ", ".join(pool.policies)
+        engine = tuple(_engine(by_name[name], runtime.engines) for name in pool.policies)
+        room = replace(whole.machine, memory=int(whole.machine.memory * runtime.engine_gpus))
+        yield replace(whole, machine=room, device=f"{runtime.engines} engines of {title}, each", shares=engine)
+        if pool.trained:
+            rank = tuple(_rank(by_name[name], ranks, policies) for name in pool.trained)
+            room = replace(whole.machine, memory=int(whole.machine.memory * runtime.rank_gpus))
+            yield replace(whole, machine=room, device=f"{ranks} ranks of {title}, each", shares=rank)
+
+
+def _engine(share: Share, engines: int) -> Share:
+    """A policy's part of one of its pool's engines."""
+    kinds = ("weights", "copy", "cache")
+    memory = {kind: share.of(kind) for kind in kinds}
+    return replace(share, trained=0, memory=memory, rollout_s=share.rollout_s / engines, update_s=0.0)
+
+
+def _rank(share: Share, ranks: int, policies: Mapping[str, Policy], *, beside: bool = False) -> Share:
+    """A policy's part of one of its pool's ranks. beside: the run's process is on the same device."""
+    model = policies[share.policy].model
+    base = model.base if isinstance(model, Adapted) else model
+    memory = {kind: share.of(kind) // ranks for kind in ("reference", "averages", "gradients")}
+    memory |= {kind: share.of(kind) for kind in ("activations", "logits")}
+    size = share.of("weights")
+    if ranks > 1:  # adapters on one base share it no longer
+        size = sum(map(nbytes, model.net.state_dict(keep_vars=True).values()))
+        memory["gathered"] = gathered(base.net)
+    memory["weights"] = size // ranks
+    if beside:
+        memory |= {"weights": share.of("weights") + size // ranks, "copy": share.of("copy"), "cache": share.of("cache")}
+    return replace(share, memory=memory, rollout_s=share.rollout_s if beside else 0.0, update_s=share.update_s / ranks)
+
+
+def gathered(net: Any) -> int:
+    """Bytes of weights that are whole for a moment on every rank: two layers, and what is outside of layers."""
+    kinds = set(getattr(net, "_no_split_modules", None) or ())
+    layers = [sum(map(nbytes, part.parameters())) for part in net.modules() if type(part).__name__ in kinds]
+    whole = sum(map(nbytes, net.parameters()))
+    return whole - sum(layers) + 2 * max(layers, default=0)
+
+
+def nbytes(tensor: torch.Tensor) -> int:
+    """What a tensor's numbers take, wherever they are."""
+    return tensor.numel() * tensor.itemsize
 
 
 def process_bytes() -> int:
@@ -136,7 +196,7 @@ def check_fits(config: Config) -> None:
     Raises:
         ConfigError: it cannot.
     """
-    if config.train.ranks > 1:  # what each of them takes is not known
+    if config.train.ranks > 1 or config.runtime.name == "ray":  # it is for several devices, not all of them here
         return
     if all(policy.kind == "remote" or _small(policy.model) for policy in config.policies.values()):
         return

@@ -165,6 +165,7 @@ def _learn(run: Run, models: TeamModels, progress: Progress, interrupts: Interru
     with interrupts.shielded():
         interrupts.whole = False
         try:
+            models.engine.give_way()
             learned = models.learner.update(experience, step)
         except UpdateError as error:  # the episodes that spoilt it stay saved; a resume would meet them again
             interrupts.whole = error.untouched

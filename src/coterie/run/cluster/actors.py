@@ -119,6 +119,11 @@ class Replica:
                 self._change.notify_all()
         return "done", None
 
+    async def rest(self) -> None:
+        """Nothing is asked until weights come."""
+        if self._engine is not None:
+            await self._engine.rest()
+
     async def generate(self, requests: Sequence[Request]) -> Said:
         """Who answers, and the answers: of one policy, as an engine gives them."""
         if not (await self.ready())[1]:

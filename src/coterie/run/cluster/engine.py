@@ -136,6 +136,11 @@ class Pools(Replicas):
         await asyncio.gather(*(self._given(replica, policy) for replica in self._pools[policy]))
         await super().sync(policy, version)
 
+    async def rest(self) -> None:
+        """Engines may give memory back, where they are asked nothing while ranks learn."""
+        with contextlib.suppress(_ray_error()):
+            await asyncio.gather(*(replica.rest.remote() for replica in self._names))
+
     async def close(self) -> None:
         """Looks after nothing any more; the engines end with the cluster's part of the run."""
         if self._tending is not None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from coterie.config.settings import UNTRAINED, Config, PolicyConfig
+from coterie.config.settings import Config, PolicyConfig
 from coterie.errors import ConfigError, RolloutError, UpdateError, first_line
 from coterie.kernel.engine import Engine, EngineConfig
 from coterie.kernel.team import Graded
@@ -29,9 +29,9 @@ from coterie.learning.batch import Learned, trains
 from coterie.learning.learner import Learner
 from coterie.learning.policy import Policy
 from coterie.memory.recall import Recall
-from coterie.models.files import base_of
 from coterie.run.ledger import Ledger, name_of
 from coterie.run.policies import Policies
+from coterie.run.pools import Pool, pools_of
 from coterie.run.rollout import Recalls, Rollout, step_tasks
 
 TESTED = "2.60."
@@ -51,14 +51,6 @@ STORE = 200 << 20
 """Bytes of the object store of a cluster that is started here, beside weights."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
-    """Policies that share engines and ranks. trained: those that learn."""
-
-    policies: tuple[str, ...]
-    trained: tuple[str, ...]
-
-
 @dataclass(slots=True)
 class _Share:
     """A share of a step's tasks, under way. known: whether its answer is already here."""
@@ -70,19 +62,6 @@ class _Share:
     ref: Any
     attempt: str
     tries: int = 1
-
-
-def pools_of(config: Config) -> list[Pool]:
-    """Which policies share engines and ranks: adapters on one base do."""
-    pools: dict[str, list[str]] = {}
-    for name in config.team.policies:
-        policy = config.policies[name]
-        base = base_of(Path(policy.model)) or policy.model
-        pools.setdefault(f"adapters of {base}" if policy.kind == "lora" else name, []).append(name)
-    return [
-        Pool(tuple(names), tuple(name for name in names if config.policies[name].kind not in UNTRAINED))
-        for names in pools.values()
-    ]
 
 
 class Cluster:
@@ -120,6 +99,12 @@ class Cluster:
     def engine(self, policies: Mapping[str, Policy], settings: EngineConfig) -> Engine:
         from coterie.run.cluster.engine import Pools
 
+        ahead = self.config.runtime.max_staleness
+        if ahead and getattr(settings, "sleep", False):
+            raise ConfigError(
+                f"engine.sleep has no effect with runtime.max_staleness = {ahead}: engines are asked while policies "
+                "learn; leave one of the two out"
+            )
         self._engine = Pools(policies, settings, self._replicas)
         return self._engine
 

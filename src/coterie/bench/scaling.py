@@ -1,0 +1,330 @@
+"""How far a team's training scales: a simulation of a run's stages, held to what was measured on two cores.
+
+Writes docs/scaling.md. Engines serve waves one after another, the run's process drives; what each stage takes is
+measured (`coterie bench overlap`) or follows from a GPU's figures as `coterie plan` has them.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from coterie.bench import Say
+from coterie.bench import overlap as measured
+from coterie.checks.machines import gpu
+from coterie.kernel.safe import plain
+from coterie.run.folder import Run
+from coterie.run.measured import BUSY, LAYER_S
+
+PAGE = Path("docs/scaling.md")
+STEPS = 60
+"""Of a simulated run; the first ten are left out."""
+BOUND = 0.15
+"""By how much a simulated step may differ from a measured one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """What the stages of a step take, seconds.
+
+    waves: of a rollout, one after another: which pool's engines answer, and how long. update: of the slowest pool's
+    ranks. drive: of the run's process, credit and bookkeeping. sync: until engines have the new weights.
+    """
+
+    waves: Sequence[tuple[int, float]]
+    update: float
+    drive: float
+    sync: float
+
+
+class Simulated:
+    """A run whose stages take what they take. `ahead`: rollouts that are played ahead."""
+
+    def __init__(self, stages: Stages, ahead: int, steps: int = STEPS) -> None:
+        self.stages = stages
+        self.ahead = ahead
+        self.steps = steps
+        self.now = 0.0
+        self.ends: list[float] = []
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._queues = {pool: deque[tuple[float, Callable[[], None]]]() for pool, _ in stages.waves}
+        self._busy = dict.fromkeys(self._queues, False)
+        self._done: set[int] = set()
+        self._sent = 0
+        self._waits = -1
+        self._begin(0)
+        while self._events:
+            self.now, _, event = heapq.heappop(self._events)
+            event()
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of a step, once all are under way."""
+        return (self.ends[-1] - self.ends[9]) / (len(self.ends) - 10)
+
+    def _at(self, seconds: float, event: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (self.now + seconds, next(self._order), event))
+
+    def _served(self, pool: int, seconds: float, then: Callable[[], None]) -> None:
+        """Something waits for a pool's engines."""
+        self._queues[pool].append((seconds, then))
+        self._next(pool)
+
+    def _next(self, pool: int) -> None:
+        if self._busy[pool] or not self._queues[pool]:
+            return
+        self._busy[pool] = True
+        seconds, then = self._queues[pool].popleft()
+
+        def over() -> None:
+            self._busy[pool] = False
+            then()
+            self._next(pool)
+
+        self._at(seconds, over)
+
+    def _begin(self, step: int) -> None:
+        """What the run's process does: it sends rollouts ahead, and waits for this step's."""
+        if step == self.steps:
+            return
+        while self._sent < min(step + self.ahead + 1, self.steps):
+            self._rollout(self._sent, iter(self.stages.waves))
+            self._sent += 1
+        self._waits = step
+        self._learn()
+
+    def _rollout(self, step: int, waves: Iterator[tuple[int, float]]) -> None:
+        wave = next(waves, None)
+        if wave is None:
+            self._done.add(step)
+            self._learn()
+        else:
+            self._served(*wave, lambda: self._rollout(step, waves))
+
+    def _learn(self) -> None:
+        if self._waits in self._done:
+            self._done.remove(step := self._waits)
+            self._at(self.stages.update + self.stages.drive, lambda: self._sync(step))
+
+    def _sync(self, step: int) -> None:
+        """Each pool takes the weights once what it answers just now is over."""
+        left = len(self._queues)
+
+        def taken() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                self.ends.append(self.now)
+                self._begin(step + 1)
+
+        for pool in self._queues:
+            self._queues[pool].appendleft((self.stages.sync, taken))
+            self._next(pool)
+
+
+def two_cores(seed: int) -> Stages:
+    """Stages of a measured run that took turns."""
+    told = measured.trained("0", seed)
+    lines = [line for line in Run(measured.FOLDER / f"0-{seed}").metrics() if line["step"]]
+    calls = [
+        later["budget/engine_calls"] - earlier["budget/engine_calls"] for earlier, later in itertools.pairwise(lines)
+    ]
+    waves = max(1, round(median(calls)))
+    drive = told["step"] - told["rollout"] - told["update"]
+    return Stages([(0, told["rollout"] / waves)] * waves, told["update"], drive, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """A team on GPUs: roles that speak one after another in each turn, a policy a role or an adapter on one base.
+
+    size: parameters of a policy. layers: of its network. prompt, reply: tokens of a question and of its answer. turns:
+    of an episode. samples: replies to one question.
+    """
+
+    roles: int
+    size: float = 1.7e9
+    layers: int = 28
+    prompt: int = 700
+    reply: int = 500
+    turns: int = 3
+    samples: int = 4
+    adapters: bool = False
+
+
+NVLINK, NETWORK, COPY = 400e9, 40e9, 2e9
+"""Bytes a second: between GPUs of a machine, between machines, and through a process that packs weights."""
+SAMPLE_S = 150e-6
+"""What the run's process takes for a sample: credit, ledger, experience."""
+DOLLARS = 2.5
+"""Of a GPU's hour."""
+
+
+def stages_of(team: Team, gpus: int, tasks: int, engines_share: float = 0.5) -> Stages:
+    """What the stages of a team's step take on so many H100s.
+
+    Args:
+        tasks: of a step.
+        engines_share: of GPUs that sample; the others learn.
+    """
+    machine, pools = gpu("h100-80"), 1 if team.adapters else team.roles
+    mine = max(1, gpus // pools)
+    engines = max(1, round(mine * engines_share))
+    ranks = max(1, mine - engines)
+    colocated = (
+        pools * (engines + ranks) / gpus if gpus < pools * (engines + ranks) else 1.0
+    )  # they share what there is
+    speed = BUSY * machine.bfloat16
+    rows = tasks * team.samples / engines
+    a_token = max(2 * team.size / machine.bandwidth + team.layers * LAYER_S / 10, 2 * team.size * rows / speed)
+    wave = 2 * team.size * team.prompt * tasks / engines / speed + team.reply * a_token
+    order = [role % pools for _ in range(team.turns) for role in range(team.roles)]
+    samples = tasks * team.samples * team.turns * team.roles
+    tokens = samples / pools * (team.reply + team.prompt / team.samples)
+    link = NVLINK if ranks <= 8 else NETWORK
+    trained = team.size / 100 if team.adapters else team.size
+    batches = max(1.0, tokens / ranks / 16384)
+    together = batches * 3 * 2 * team.size * (ranks > 1) / link
+    update = 8 * team.size * tokens / ranks / speed + together
+    machines = max(1, math.ceil(gpus / 8))
+    weights = 4 * trained * pools
+    sync = weights / COPY * 2 / pools + weights * math.ceil(math.log2(machines) if machines > 1 else 0) / NETWORK
+    return Stages([(pool, wave * colocated) for pool in order], update * colocated, samples * SAMPLE_S, sync)
+
+
+def run(say: Say) -> dict[str, Any]:
+    """Compares with what was measured, and projects.
+
+    Raises:
+        AssertionError: a simulated step is too far from a measured one.
+    """
+    checked = [compared(way) for way in measured.WAYS]
+    for way, one in zip(measured.WAYS, checked, strict=True):
+        say(f"{measured.WAYS[way][0]}: {one[0]:.2f} s simulated, {one[1]:.2f} s measured")
+    worst = max(abs(one[0] / one[1] - 1) for one in checked)
+    PAGE.write_text(plain("\n".join(page(checked))))
+    if worst > BOUND:
+        raise AssertionError(f"the simulation is {worst:.0%} off")
+    return {"worst": round(worst, 4)}
+
+
+def compared(way: str) -> tuple[float, float]:
+    """Seconds of a step, simulated and measured, means over seeds."""
+    ahead = int(way[0])
+    simulated = fmean(Simulated(two_cores(seed), ahead).step_s for seed in measured.SEEDS)
+    return simulated, fmean(measured.trained(way, seed)["step"] for seed in measured.SEEDS)
+
+
+def best(team: Team, gpus: int, tasks: int, ahead: int) -> tuple[float, float]:
+    """Seconds of a step with the best share of GPUs that sample, and that share."""
+    shares = (0.25, 0.375, 0.5, 0.625, 0.75)
+    return min((Simulated(stages_of(team, gpus, tasks, share), ahead).step_s, share) for share in shares)
+
+
+def page(checked: Sequence[tuple[float, float]]) -> list[str]:
+    """The page."""
+    lines = [
+        "# How far it scales",
+        "",
+        "Written by `coterie bench scaling`: a simulation. Nothing here was run on more than two cores.",
+        "",
+        "A step's rollout is a row of waves, each of which waits for the engines of its role's pool; the run's process "
+        "sends rollouts ahead, waits for the step's own, has it learned, and gives the engines the new weights when "
+        "what they answer just now is over. What each stage takes is put in; who waits for whom comes out.",
+        "",
+        "## Held to what was measured",
+        "",
+        "The stages of [the runs that took turns](results/overlap.md), put into the simulation with rollouts ahead, "
+        "against what those took; seconds of a step, means over five seeds.",
+        "",
+        "| | simulated | measured | difference |",
+        "|---|---|---|---|",
+    ]
+    for way, (simulated, took) in zip(measured.WAYS, checked, strict=True):
+        lines.append(f"| {measured.WAYS[way][0]} | {simulated:.2f} | {took:.2f} | {simulated / took - 1:+.0%} |")
+    whole, adapters = Team(2), Team(2, adapters=True)
+    lines += [
+        "",
+        "## On GPUs, on paper",
+        "",
+        "H100s by their makers' figures, of which 40 % are reached in products of matrices, as `coterie plan` has it; "
+        f"policies of 1.7 billion parameters; questions of {whole.prompt} tokens, {whole.samples} replies of "
+        f"{whole.reply} to each, {whole.turns} turns in which the roles speak one after another; "
+        f"{NVLINK / 1e9:.0f} GB/s within a machine and {NETWORK / 1e9:.0f} between; weights packed at "
+        f"{COPY / 1e9:.0f} GB/s; {SAMPLE_S * 1e6:.0f} microseconds of the run's process a sample; {DOLLARS} dollars a "
+        "GPU's hour. The share of GPUs that sample is the best of five; rollouts run one step ahead.",
+        "",
+        "**A step of 256 tasks, on more and more GPUs**, two roles:",
+        "",
+        *_fixed(whole, adapters),
+        "",
+        "**Four tasks a GPU, a policy a role**: thousand replies a second, and a GPU's part of it against 8 GPUs "
+        "(where 8 and 16 policies share them, and wait for each other):",
+        "",
+        *_grown(),
+        "",
+        "## Where it stops, and why",
+        "",
+        *_why(),
+        "",
+    ]
+    return lines
+
+
+def _fixed(whole: Team, adapters: Team) -> list[str]:
+    lines = [
+        "| GPUs | a policy a role: seconds a step | dollars for 1,000 steps | adapters on one base: seconds a step | "
+        "dollars |",
+        "|---|---|---|---|---|",
+    ]
+    for gpus in (1, 8, 16, 64, 256, 1024):
+        cells = []
+        for team in (whole, adapters):
+            seconds, _ = best(team, gpus, 256, 1)
+            cells += [f"{seconds:,.1f}", f"{1000 * seconds * gpus * DOLLARS / 3600:,.0f}"]
+        lines.append(f"| {gpus:,} | {' | '.join(cells)} |")
+    return lines
+
+
+def _grown() -> list[str]:
+    roles = (2, 4, 8, 16)
+    lines = [f"| GPUs | {' | '.join(f'{count} roles' for count in roles)} |", "|---|" + "---|" * len(roles)]
+    base: dict[int, float] = {}
+    for gpus in (8, 16, 64, 256, 1024):
+        cells = []
+        for count in roles:
+            team = Team(count)
+            seconds, _ = best(team, gpus, 4 * gpus, 1)
+            rate = 4 * gpus * team.samples * team.turns * count / seconds
+            base.setdefault(count, rate / gpus)
+            cells.append(f"{rate / 1000:.2f} ({rate / gpus / base[count]:.0%})")
+        lines.append(f"| {gpus:,} | {' | '.join(cells)} |")
+    return lines
+
+
+def _why() -> list[str]:
+    """What bounds a step at both ends, by leaving each part out."""
+    lines = ["What a step of 256 tasks, and of four tasks a GPU, would take of what it takes, without each part:", ""]
+    lines += ["| | 256 tasks on 1,024 GPUs | 4,096 tasks on 1,024 GPUs |", "|---|---|---|"]
+    without: dict[str, Callable[[Stages], Stages]] = {
+        "rollouts": lambda one: replace(one, waves=[(pool, 0.0) for pool, _ in one.waves]),
+        "updates": lambda one: replace(one, update=0.0),
+        "the run's process": lambda one: replace(one, drive=0.0),
+        "new weights": lambda one: replace(one, sync=0.0),
+    }
+    cells: dict[str, list[str]] = {name: [] for name in without}
+    for tasks in (256, 4096):
+        seconds, share = best(Team(2), 1024, tasks, 1)
+        stages = stages_of(Team(2), 1024, tasks, share)
+        for name, change in without.items():
+            cells[name].append(f"{Simulated(change(stages), 1).step_s / seconds:.0%}")
+    lines += [f"| no {name} | {' | '.join(each)} |" for name, each in cells.items()]
+    return lines

@@ -1,0 +1,229 @@
+"""vLLM behind HTTP: a server that is started here, on loopback with a key of its own, or one that runs already.
+
+What it answers is what vLLM in this process answers: ids in, ids and log-probabilities of the sampled distribution out.
+Adapters and weights go to it as files, so it has to be on a machine that sees them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from coterie.errors import ConfigError, EngineError, Unavailable, first_line
+
+T = TypeVar("T")
+START_S = 600.0
+"""How long a server that is started here may take to answer."""
+ANSWER_S = 3600.0
+"""How long one reply may take."""
+END_S = 30.0
+"""How long a server may take to end."""
+SERVE = (
+    "import ctypes, os, runpy, signal, sys; "
+    "ctypes.CDLL(None).prctl(1, signal.SIGTERM); "  # it ends with whoever started it
+    "os.getppid() == int(sys.argv.pop(1)) or sys.exit(1); "
+    "runpy.run_module('vllm.entrypoints.openai.api_server', run_name='__main__', alter_sys=True)"
+)
+WANTED = {
+    "VLLM_SERVER_DEV_MODE": "1",
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+}
+"""Variables that a server needs to take over weights. Whoever reaches it may then do so: it is for loopback alone."""
+
+
+class Server:
+    """One vLLM behind HTTP. `started` makes it here; `joined` asks one that runs."""
+
+    def __init__(self, url: str, key: str, process: subprocess.Popen[bytes] | None = None, words: Any = None) -> None:
+        self._process = process
+        self._words = words
+        self._loaded: dict[str, str] = {}
+        self._gone = False
+        self._rests = False
+        self._http: Any = _http().AsyncClient(
+            base_url=url, headers={"Authorization": f"Bearer {key}"} if key else {}, timeout=ANSWER_S
+        )
+        self._name = ""
+
+    @classmethod
+    async def started(cls, arguments: Mapping[str, Any]) -> Server:
+        """A server of these arguments, once it answers.
+
+        Args:
+            arguments: as vLLM's engine takes them.
+
+        Raises:
+            EngineError: it ends, or does not answer.
+        """
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        key = secrets.token_hex(16)
+        words = tempfile.TemporaryFile()  # noqa: SIM115 it is open as long as the server
+        process = subprocess.Popen(  # noqa: ASYNC220 it returns at once
+            [sys.executable, "-c", SERVE, str(os.getpid()), "--host", "127.0.0.1", "--port", str(port),
+             *_options(arguments)],
+            env=os.environ | WANTED | {"VLLM_API_KEY": key}, stdout=words, stderr=words, start_new_session=True,
+        )  # fmt: skip
+        server = cls(f"http://127.0.0.1:{port}", key, process, words)
+        end = time.monotonic() + START_S
+        while process.poll() is None and time.monotonic() < end:
+            with contextlib.suppress(Unavailable):
+                await server.check()
+                return server
+            await asyncio.sleep(0.5)
+        said = server.last_words()
+        await server.close()
+        raise EngineError(f"vLLM's server did not start: {said or f'it has not answered within {START_S:g} s'}")
+
+    @classmethod
+    async def joined(cls, url: str, variable: str) -> Server:
+        """One that runs.
+
+        Args:
+            variable: of the environment, which holds its key; "": it wants none.
+
+        Raises:
+            ConfigError: nothing answers there, the key is wrong, or it cannot take over weights.
+        """
+        server = cls(url.removesuffix("/v1"), os.environ.get(variable, ""))
+        try:
+            await server.check()
+            if (await server._http.get("/is_paused")).status_code == 404:
+                raise ConfigError(
+                    f"engine.url = '{url}': this server cannot take over weights; start it on loopback with "
+                    f"{' '.join(f'{name}={value}' for name, value in WANTED.items())} and --worker-extension-cls "
+                    "coterie.engines.vllm_worker.Weights"
+                )
+        except Unavailable as fault:
+            await server.close()
+            raise ConfigError(f"engine.url = '{url}': no vLLM answers there ({fault}); start it, or mend it") from fault
+        except ConfigError:
+            await server.close()
+            raise
+        return server
+
+    async def check(self) -> None:
+        """Raises Unavailable: it does not answer. ConfigError: it wants another key."""
+        self._name = await self._told("GET", "/v1/models", None, lambda answer: answer["data"][0]["id"])
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has gone: started here, or not answering any more."""
+        return self._gone or (self._process is not None and self._process.poll() is not None)
+
+    async def ask(
+        self, prompt: Sequence[int], sampling: Mapping[str, Any], adapter: str | None
+    ) -> tuple[list[int], list[float], str]:
+        """Ids, log-probabilities and why it ended. Raises Unavailable: the server has gone."""
+        biases = {str(token): bias for token, bias in (sampling.get("logit_bias") or {}).items()}
+        body = {**sampling, "logit_bias": biases or None, "prompt": list(prompt), "return_token_ids": True}
+
+        def read(answer: Any) -> tuple[list[int], list[float], str]:
+            (choice,) = answer["choices"]
+            return choice["token_ids"], choice["logprobs"]["token_logprobs"], choice["finish_reason"]
+
+        return await self._told("POST", "/v1/completions", {"model": adapter or self._name, **body}, read)
+
+    async def adapter(self, name: str, number: int, folder: Path) -> str:
+        """Loads an adapter under its folder's name, and lets its last but one go. Returns what it is asked by."""
+        await self._said("POST", "/v1/load_lora_adapter", {"lora_name": folder.name, "lora_path": str(folder)})
+        if before := self._loaded.get(f"{name}/{number}"):
+            await self._said("POST", "/v1/unload_lora_adapter", {"lora_name": before})
+        self._loaded[f"{name}/{number}"] = folder.name
+        return folder.name
+
+    async def take(self, file: Path) -> None:
+        """Has it take whole weights over. Raises Unavailable: it could not."""
+        await self._said("POST", "/collective_rpc", {"method": "take_weights", "args": [str(file)]})
+        if not await self._told("POST", "/reset_prefix_cache", None, lambda answer: answer["success"]):
+            raise Unavailable("engine", "its prefix cache could not be cleared")
+
+    async def rest(self) -> None:
+        """Its weights go to the processor's memory, and its cache is forgotten."""
+        await self._said("POST", "/sleep?level=1")
+        self._rests = True
+
+    async def wake(self) -> None:
+        """Has its memory back, where it rests: before weights are sent, or they would be written nowhere."""
+        if self._rests:
+            await self._said("POST", "/wake_up")
+            self._rests = False
+
+    async def close(self) -> None:
+        """Ends it, where it was started here."""
+        await self._http.aclose()
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                await asyncio.to_thread(self._process.wait, END_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+            self._words.close()
+
+    def last_words(self) -> str:
+        """The last line in which it speaks of an error."""
+        self._words.seek(0)
+        lines = self._words.read().decode(errors="replace").splitlines()
+        errors = [line for line in lines if "Error" in line]
+        return first_line(ValueError((errors or lines or [""])[-1].strip()))
+
+    async def _told(self, method: str, path: str, body: Mapping[str, Any] | None, read: Callable[[Any], T]) -> T:
+        """What is read of an answer. Raises Unavailable: it is no answer."""
+        answer = await self._said(method, path, body)
+        try:
+            return read(answer.json())
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            raise Unavailable("engine", f"vLLM's server gave no answer: {answer.text!r:.80}") from error
+
+    async def _said(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """What it answers. Raises Unavailable: nothing, or an error. ConfigError: it wants another key."""
+        try:
+            answer = await self._http.request(method, path, json=body)
+        except _http().HTTPError as error:
+            self._gone = True
+            raise Unavailable(
+                "engine", f"vLLM's server does not answer: {first_line(error) or type(error).__name__}"
+            ) from error
+        self._gone = False
+        if answer.status_code in (401, 403):
+            raise ConfigError(
+                "vLLM's server wants another key: name the variable of the environment that holds it in "
+                "engine.key_variable"
+            )
+        if answer.status_code >= 400:
+            said = first_line(ValueError(answer.text))
+            raise Unavailable("engine", f"vLLM's server answers {method} {path} with {answer.status_code}: {said}")
+        return answer
+
+
+def _options(arguments: Mapping[str, Any]) -> list[str]:
+    """Arguments of vLLM's engine as options of its server."""
+    options: list[str] = []
+    for name, value in arguments.items():
+        flag = f"--{name.replace('_', '-')}"
+        if value is True:
+            options.append(flag)
+        elif value is False:
+            options.append(f"--no-{name.replace('_', '-')}")
+        else:
+            options += [flag, str(value)]
+    return options
+
+
+def _http() -> Any:
+    try:
+        return importlib.import_module("httpx2")
+    except ImportError as error:
+        raise ConfigError("vLLM as a server needs httpx2; install it: pip install 'coterie[remote]'") from error

@@ -1,0 +1,30 @@
+"""Which policies of a run share engines and ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from coterie.config.settings import UNTRAINED, Config
+from coterie.models.files import base_of
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Policies that share engines and ranks. trained: those that learn."""
+
+    policies: tuple[str, ...]
+    trained: tuple[str, ...]
+
+
+def pools_of(config: Config) -> list[Pool]:
+    """Which policies share engines and ranks: adapters on one base do."""
+    pools: dict[str, list[str]] = {}
+    for name in config.team.policies:
+        policy = config.policies[name]
+        base = base_of(Path(policy.model)) or policy.model
+        pools.setdefault(f"adapters of {base}" if policy.kind == "lora" else name, []).append(name)
+    return [
+        Pool(tuple(names), tuple(name for name in names if config.policies[name].kind not in UNTRAINED))
+        for names in pools.values()
+    ]
