@@ -23,3 +23,9 @@ settings.register_profile(
     max_examples=30,
 )
 """For `make mutants`: a mutant is killed by a failure; to shrink it takes minutes and tells nothing more."""
+LONGEST = ("test_five_whole_models", "test_every_config_for_a_gpu")
+
+
+def pytest_collection_modifyitems(items):
+    """The longest begin first, or one worker would be left alone with them at the end."""
+    items.sort(key=lambda item: not any(name in item.nodeid for name in LONGEST))

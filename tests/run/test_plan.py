@@ -32,6 +32,7 @@ from coterie.run.asked import asked_by
 from coterie.run.dry import dry_run
 from coterie.run.measured import Share
 from coterie.run.plan import Plan, check_planned, plan
+from coterie.run.pools import needed
 from coterie.run.weights import TeamModels
 from tests.test_cli import call
 from tests.toys import tiny
@@ -139,8 +140,47 @@ def test_every_config_for_a_gpu_fits_the_one_that_it_names(file, monkeypatch):
     config = load_config(str(file), sets)
     plans = plan(config, gpu(name))
     check_planned(config, plans, gpu(name))
-    (only,) = plans
-    assert 0.2 * only.machine.memory < only.peak < 0.97 * only.machine.memory
+    assert 0.2 < max(plan.peak / plan.machine.memory for plan in plans) < 0.97
+    if config.runtime.name == "ray":
+        assert needed(config)[1] == (16 if "2x8" in file.name else 8), "as many GPUs as its name says"
+
+
+def test_engines_and_ranks_of_a_cluster_are_planned_apart(folder):
+    sets = ["runtime.name=ray", "runtime.engines=3", "train.ranks=2", "train.device=cuda", "runtime.rank_gpus=0.5"]
+    card = Machine("card", "cuda", 2 * GIB, 1e13, 1e13, 1e12)
+    plans = plan(config(folder, *sets), card)
+    one = shares(config(folder))["x"]
+    assert [each.device for each in plans] == [
+        "3 engines of x, each", "2 ranks of x, each", "3 engines of y, each", "2 ranks of y, each",
+    ]  # fmt: skip
+    engine, rank = (each.shares[0].memory for each in plans[:2])
+    assert engine.keys() == {"weights", "copy", "cache"}
+    assert engine["weights"] == one.memory["weights"]
+    for kind in ("averages", "gradients", "weights"):
+        assert rank[kind] == one.memory[kind] // 2
+    assert rank["activations"] == one.memory["activations"]
+    model = tiny()
+    layers = [
+        sum(4 * part.numel() for name, part in model.net.named_parameters() if name.startswith(f"model.layers.{at}."))
+        for at in range(model.config.num_hidden_layers)
+    ]
+    assert rank["gathered"] == 4 * model.size - sum(layers) + 2 * layers[0]
+    assert plans[1].machine.memory == GIB
+    (alone,) = plan(config(folder, "train.device=cuda"), card)
+    assert plans[0].shares[0].rollout_s == pytest.approx(alone.shares[0].rollout_s / 3)
+    assert plans[1].shares[0].update_s == pytest.approx(alone.shares[0].update_s / 2)
+    lora = plan(config(folder, *sets, "policies.x.kind=lora", "policies.y.kind=lora"), card)
+    assert [each.device for each in lora] == ["3 engines of x, y, each", "2 ranks of x, y, each"]
+
+
+def test_ranks_beside_a_run_are_planned_with_it(folder):
+    card = Machine("card", "cuda", 2 * GIB, 1e13, 1e13, 1e12)
+    (only,) = plan(config(folder, "train.ranks=2", "train.device=cuda"), card)
+    (alone,) = plan(config(folder, "train.device=cuda"), card)
+    mine, whole = only.shares[0].memory, alone.shares[0].memory
+    assert mine["weights"] == whole["weights"] * 3 // 2
+    assert mine["averages"] == whole["averages"] // 2
+    assert mine["cache"] == whole["cache"]
 
 
 def test_five_whole_models_do_not_fit_where_their_adapters_do(monkeypatch):

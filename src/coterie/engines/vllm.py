@@ -133,7 +133,7 @@ class VLLMEngine(Engine):
 
     async def sync(self, policy: str, version: int) -> None:
         """Takes over a policy's weights as they are now; nothing is in flight."""
-        await self._of[policy].take(policy, version)
+        await self._of[policy].take(policy, version, moved=self.policies[policy].kind != "frozen")
         await super().sync(policy, version)
 
     async def rest(self) -> None:
@@ -238,12 +238,18 @@ class _Served:
             temperature=request.temperature,
         )
 
-    async def take(self, name: str, version: int) -> None:
-        """Takes over a policy's weights. Raises Unavailable: it could not, and vLLM is ended."""
+    async def take(self, name: str, version: int, *, moved: bool) -> None:
+        """Takes over a policy's weights. Raises Unavailable: it could not, and vLLM is ended.
+
+        Args:
+            moved: whether they are others than it has.
+        """
         if self._engine is None:
             return
         try:
             await self._engine.wake()
+            if not moved:
+                return
             if name in self.adapted:
                 await self._put_adapter(name, version)
             else:

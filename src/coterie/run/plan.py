@@ -120,7 +120,13 @@ def plan(
     for device, each in _devices(config, machine, shapes, policies, process, asked):
         shares = tuple(map(each.share, each.policies))
         whole = Plan(each.machine, device, each.process, shares, (*remarks, *each.remarks))
-        plans += _apart(config, whole, policies) if config.train.ranks > 1 or _on_gpus(config, whole) else [whole]
+        if config.train.ranks > 1 or _on_gpus(config, whole):
+            plans += _apart(config, whole, policies)
+        elif config.runtime.name == "ray":
+            said = "a cluster's parts share a processor's memory; this is one process that is all of them"
+            plans.append(replace(whole, remarks=(*whole.remarks, said)))
+        else:
+            plans.append(whole)
     return plans
 
 
@@ -164,7 +170,7 @@ def _rank(share: Share, ranks: int, policies: Mapping[str, Policy], *, beside: b
     memory |= {kind: share.of(kind) for kind in ("activations", "logits")}
     size = share.of("weights")
     if ranks > 1:  # adapters on one base share it no longer
-        size = sum(map(nbytes, model.net.state_dict(keep_vars=True).values()))
+        size = sum(map(nbytes, model.net.parameters()))
         memory["gathered"] = gathered(base.net)
     memory["weights"] = size // ranks
     if beside:

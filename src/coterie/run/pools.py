@@ -28,3 +28,11 @@ def pools_of(config: Config) -> list[Pool]:
         Pool(tuple(names), tuple(name for name in names if config.policies[name].kind not in UNTRAINED))
         for names in pools.values()
     ]
+
+
+def needed(config: Config) -> tuple[int, float]:
+    """CPUs that a run asks a cluster for, and GPUs, where it computes on them."""
+    pools, runtime, ranks = pools_of(config), config.runtime, config.train.ranks
+    engines = len(pools) * runtime.engines
+    learning = sum(bool(pool.trained) for pool in pools) * ranks
+    return engines + learning + runtime.workers, engines * runtime.engine_gpus + learning * runtime.rank_gpus

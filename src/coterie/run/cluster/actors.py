@@ -94,8 +94,12 @@ class Replica:
         engine.open()
         return engine
 
-    async def take(self, policy: str, version: int, weights: bytes) -> Said:
-        """Takes over a policy's weights when nothing is in flight: every reply is of one version."""
+    async def take(self, policy: str, version: int, weights: bytes | None) -> Said:
+        """Takes over a policy's weights when nothing is in flight: every reply is of one version.
+
+        Args:
+            weights: None: those that it has, which are frozen.
+        """
         assert self._engine is not None
         if self._held.get(policy, -1) >= version:  # what was sent to bring it up may come late
             return "done", None
@@ -103,9 +107,10 @@ class Replica:
             await self._change.wait_for(lambda: not self._closed)
             self._closed = True
             await self._change.wait_for(lambda: not self._running)
+        self._held.pop(policy, None)
         try:
-            self._held.pop(policy, None)
-            await asyncio.to_thread(self._policies[policy].model.put, unpacked(weights))
+            if weights is not None:
+                await asyncio.to_thread(self._policies[policy].model.put, unpacked(weights))
             await self._engine.sync(policy, version)
             self._held[policy] = version
         except Unavailable as fault:
@@ -126,11 +131,10 @@ class Replica:
 
     async def generate(self, requests: Sequence[Request]) -> Said:
         """Who answers, and the answers: of one policy, as an engine gives them."""
-        if not (await self.ready())[1]:
-            return "unavailable", "this engine does not hold the run's weights yet"
-        assert self._engine is not None
         async with self._change:
             await self._change.wait_for(lambda: not self._closed)
+            if self._engine is None or not (await self.ready())[1]:
+                return "unavailable", "this engine does not hold the run's weights yet"
             self._running += 1
         try:
             if self._engine.config.front == "eager":

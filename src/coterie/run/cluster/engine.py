@@ -149,9 +149,11 @@ class Pools(Replicas):
         self._current.clear()
 
     def _packed(self, policy: str) -> Any:
-        """A policy's weights, in the cluster."""
+        """A policy's weights, in the cluster; None of one that is frozen, which engines load themselves."""
         import ray
 
+        if self.policies[policy].kind == "frozen":
+            return None
         return ray.put(packed(self.policies[policy].model.weights()))
 
     async def _given(self, replica: Any, policy: str) -> None:

@@ -86,7 +86,7 @@ class PooledLearner:
 
     def save(self, folder: Path) -> None:
         """Has the ranks write the state of every policy's optimizer, into a folder that all machines see."""
-        self._asked("save", dict.fromkeys(self._pools, (folder,)))
+        self._asked("save", dict.fromkeys(self._pools, (folder.absolute(),)))
 
     def close(self) -> None:
         """The ranks end with the cluster's part of the run."""

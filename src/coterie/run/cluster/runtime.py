@@ -31,7 +31,7 @@ from coterie.learning.policy import Policy
 from coterie.memory.recall import Recall
 from coterie.run.ledger import Ledger, name_of
 from coterie.run.policies import Policies
-from coterie.run.pools import Pool, pools_of
+from coterie.run.pools import Pool, needed, pools_of
 from coterie.run.rollout import Recalls, Rollout, step_tasks
 
 TESTED = "2.60."
@@ -132,14 +132,15 @@ class Cluster:
         parts = self._come(shares)
         del self._open[step]
         rollout = Rollout.whole([parts[at] for at in range(len(shares))])
-        rollout.budget.retried["worker"] += sum(share.tries - 1 for share in shares)
+        if again := sum(share.tries - 1 for share in shares):
+            rollout.budget.retried["worker"] += again
         return rollout
 
     def about(self) -> str:
         """How many engines and workers there are, and how far they may be behind."""
         runtime = self.config.runtime
         return (
-            f"{runtime.name}, {runtime.engines} engines, {runtime.workers} workers, max_staleness "
+            f"{runtime.name} on {self._home.device}, {runtime.engines} engines, {runtime.workers} workers, max_staleness "
             f"{runtime.max_staleness}"
         )
 
@@ -176,7 +177,7 @@ class Cluster:
             self._temporary = Path(tempfile.mkdtemp(prefix="coterie-ray-"))
             started = {
                 "address": "local", "include_dashboard": False, "_temp_dir": str(self._temporary),
-                "num_cpus": max(self._needed()[0], os.cpu_count() or 1),  # each part has what there is of the cores
+                "num_cpus": max(needed(self.config)[0], os.cpu_count() or 1),  # parts share what cores there are
                 "object_store_memory": STORE + 4 * self._weights(),
             }  # fmt: skip
         try:
@@ -196,16 +197,9 @@ class Cluster:
             file.stat().st_size for folder in folders if folder.is_dir() for file in folder.glob("*.safetensors")
         )
 
-    def _needed(self) -> tuple[int, float]:
-        """CPUs and GPUs that the run asks for, where it computes on GPUs."""
-        runtime, ranks = self.config.runtime, self.config.train.ranks
-        learning = sum(bool(pool.trained) for pool in self.pools) * ranks
-        engines = len(self.pools) * runtime.engines
-        return engines + learning + runtime.workers, engines * runtime.engine_gpus + learning * runtime.rank_gpus
-
     def _device(self, resources: Mapping[str, float]) -> str:
         """What models are on. Raises: ConfigError: the cluster has too little."""
-        cpus, gpus = self._needed()
+        cpus, gpus = needed(self.config)
         wanted = self.config.train.device
         device = "cuda" if wanted.startswith("cuda") or (wanted == "auto" and resources.get("GPU")) else "cpu"
         asked = {"CPU": float(cpus), **({"GPU": gpus} if device == "cuda" else {})}

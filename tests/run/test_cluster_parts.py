@@ -1,0 +1,258 @@
+"""The parts of a cluster, each alone and in this process: what they answer, whom they ask, what they refuse."""
+
+import asyncio
+import pickle
+from types import SimpleNamespace
+
+import pytest
+
+from coterie import load_config
+from coterie.errors import ConfigError, EngineError, Unavailable
+from coterie.kernel.cursor import PlayBug
+from coterie.kernel.engine import Request
+from coterie.kernel.episode import Sample
+from coterie.models.load import save_model
+from coterie.run.pools import needed, pools_of
+from tests.toys import policies, tiny
+
+ray = pytest.importorskip("ray")
+from coterie.run.cluster import actors, engine  # noqa: E402 they need it
+from coterie.run.cluster.actors import Home, Replica, Worker  # noqa: E402
+from coterie.run.cluster.engine import Pools, Replicas  # noqa: E402
+from coterie.run.ranks import packed  # noqa: E402
+
+ONE = ["team.a=x", "team.b=x", "policies.x.model=TINY", "train.steps=2", "train.tasks_per_step=2", "runtime.name=ray"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("parts") / "tiny"
+    save_model(tiny(scale=2.0), folder)
+    return folder
+
+
+def config(model, *more, world="tests/toys.py:Agree"):
+    return load_config(world, [one.replace("TINY", str(model)) for one in (*ONE, *more)])
+
+
+def home(model, *more, **settings) -> Home:
+    return Home(config(model, *more, **settings).toml(), "cpu", ".")
+
+
+def request(number: int, *seeds: int) -> Request:
+    key = (f"t{number}", 0, "0@0", "a")
+    return Request(key, "x", "a", "hello", (5, 6, 7 + number), seeds, 1.0, 1.0, 4, ())
+
+
+async def ready(replica: Replica, version: int = 0) -> None:
+    assert await replica.begin() == ("done", None)
+    assert await replica.take("x", version, packed(tiny(scale=2.0).weights())) == ("done", None)
+
+
+def done(replica: Replica) -> None:
+    replica._engine.shut()
+
+
+def test_an_engine_answers_once_it_has_the_weights_and_ignores_older_ones(model):
+    async def play():
+        replica = Replica(home(model), ("x",), 0)
+        assert (await replica.generate([request(0, 1)]))[0] == "unavailable"
+        await ready(replica, 3)
+        kind, (name, answers) = await replica.generate([request(0, 1, 2)])
+        assert (kind, [sample.version for sample in answers[0]]) == ("done", [3, 3])
+        assert name.startswith("x/0 of process ")
+        assert await replica.take("x", 2, packed(tiny(1, scale=2.0).weights())) == ("done", None)
+        assert (await replica.generate([request(0, 1, 2)]))[1][1] == answers, "they came late, and are not taken"
+        assert (await replica.take("x", 4, packed({})))[0] == "raised"
+        assert (await replica.generate([request(0, 1)]))[0] == "unavailable", "half an update is no version"
+        done(replica)
+
+    asyncio.run(play())
+
+
+def test_what_waits_is_one_wave_and_weights_wait_for_it(model):
+    async def play():
+        replica = Replica(home(model), ("x",), 0)
+        await ready(replica)
+        waves, generate = [], replica._engine.generate
+
+        async def slow(requests):
+            waves.append(len(requests))
+            await asyncio.sleep(0.2)
+            return await generate(requests)
+
+        replica._engine.generate = slow
+        first = asyncio.create_task(replica.generate([request(0, 1)]))
+        await asyncio.sleep(0.05)
+        others = [asyncio.create_task(replica.generate([request(number, 1, 2)])) for number in (1, 2, 3)]
+        await asyncio.sleep(0.05)
+        update = asyncio.create_task(replica.take("x", 1, packed(tiny(1, scale=2.0).weights())))
+        await asyncio.sleep(0.05)
+        late = asyncio.create_task(replica.generate([request(4, 1)]))
+        answers = [(await task)[1][1] for task in (first, *others)]
+        assert waves == [1, 3]
+        assert [len(given) for (given,) in answers] == [1, 2, 2, 2]
+        assert {sample.version for (given,) in answers for sample in given} == {0}
+        assert await update == ("done", None)
+        assert (await late)[1][1][0][0].version == 1
+        done(replica)
+
+    asyncio.run(play())
+
+
+class Handle:
+    """A replica as Ray would hand it out."""
+
+    def __init__(self, name: str, fails: Exception | str | None = None) -> None:
+        self.asked: list[list[Request]] = []
+        self.generate = SimpleNamespace(remote=self._generate)
+        self.ready = SimpleNamespace(remote=self._ready)
+        self.name, self.fails, self.up = name, fails, True
+
+    async def _ready(self):
+        return 1, self.up
+
+    async def _generate(self, requests):
+        if isinstance(self.fails, str):
+            return "unavailable", self.fails
+        if self.fails:
+            raise self.fails
+        self.asked.append(list(requests))
+        return "done", (self.name, [tuple(_sample(one, seed) for seed in one.seeds) for one in requests])
+
+
+def _sample(one: Request, seed: int) -> Sample:
+    return Sample(one.role, one.policy, 0, one.prompt_ids, (5,), (-1.0,), "stop", "x", seed=seed, temperature=1.0)
+
+
+def asks(*handles: Handle) -> Replicas:
+    made = policies({"x": tiny()})
+    return Replicas(made, engine.EngineConfig(), {"x": handles})
+
+
+def test_a_wave_is_shared_out_by_what_each_has_to_do():
+    one, two = Handle("one"), Handle("two")
+    team = asks(one, two)
+    answers = asyncio.run(team.generate([request(0, 1, 2, 3), request(1, 4), request(2, 5), request(3, 6)]))
+    assert [sample.seed for given in answers for sample in given] == [1, 2, 3, 4, 5, 6]
+    assert [[part.key[0] for part in wave] for wave in one.asked] == [["t0"]]
+    assert [[part.key[0] for part in wave] for wave in two.asked] == [["t1", "t2", "t3"]]
+    assert {(entry.task, entry.engine) for entry in team.answered} == {
+        ("t0", "one"), ("t1", "two"), ("t2", "two"), ("t3", "two"),
+    }  # fmt: skip
+    assert not any(team._load.values())
+
+
+def test_one_that_has_ended_is_asked_no_more_and_its_questions_go_elsewhere(monkeypatch):
+    gone, there = Handle("gone", ray.exceptions.RayActorError()), Handle("there")
+    team = asks(gone, there)
+    answers = asyncio.run(team.generate([request(number, number) for number in range(4)]))
+    assert [given[0].seed for given in answers] == [0, 1, 2, 3]
+    assert len(team.answered) == 4
+    asyncio.run(team.generate([request(number, number) for number in range(4)]))
+    assert len(there.asked) == 3, "twice its share and once the other's, then all of it"
+    monkeypatch.setattr(engine, "DOWN_S", -1.0)
+    team._down.clear()
+    gone.fails = None
+    asyncio.run(team.generate([request(number, number) for number in range(4)]))
+    assert gone.asked, "it is back"
+
+
+def test_where_none_can_answer_the_question_waits_for_an_engine_that_is_back(monkeypatch):
+    monkeypatch.setattr(engine, "LOOK_S", 0.01)
+    only = Handle("only", "it holds no weights yet")
+    team = asks(only)
+    with pytest.raises(Unavailable, match="it holds no weights yet"):
+        asyncio.run(team.generate([request(0, 1)]))
+    assert not team.answered
+
+    async def back():
+        only.up = False
+        waiting = asyncio.create_task(team.start())
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        only.up = True
+        await waiting
+
+    asyncio.run(back())
+    only.up = False
+    monkeypatch.setattr(engine, "BACK_S", 0.05)
+    with pytest.raises(Unavailable, match=r"no engine of policy 'x' came back within 0.05 s"):
+        asyncio.run(team.start())
+
+
+def test_three_deaths_within_minutes_are_no_accident():
+    pools = Pools(policies({"x": tiny()}), engine.EngineConfig(), {"x": [Handle("x")]})
+    pools._died()
+    pools._died()
+    with pytest.raises(EngineError, match="3 engines have ended within 10 minutes; look at their logs"):
+        pools._died()
+    pools._deaths.clear()
+    pools._died()
+    pools._deaths[0] -= engine.WITHIN_S
+    pools._died()
+    pools._died()
+
+
+BUG = """
+from tests.toys import Agree
+
+class Bug(Agree):
+    async def play(self, task, scene):
+        raise ValueError("a bug in play")
+"""
+
+
+def test_a_worker_tells_what_the_environment_did_in_another_process(model, tmp_path):
+    (tmp_path / "buggy.py").write_text(BUG)
+    worker = Worker(home(model, world=f"{tmp_path}/buggy.py:Bug"))
+    kind, said = pickle.loads(pickle.dumps(worker.rollout(0, [0], None, {"x": [Handle("x")]})))
+    assert kind == "raised"
+    assert isinstance(said, PlayBug)
+    assert said.log.task == "train-0"
+    assert "a bug in play" in str(said)
+
+
+def test_faults_say_the_same_in_another_process():
+    for error in (Unavailable("engine", "gone"), PlayBug("a bug", None)):
+        error.add_note("and a note")
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again)) == (type(error), str(error))
+    assert pickle.loads(pickle.dumps(Unavailable("engine", "gone"))).stage == "engine"
+
+    class Own(Exception):
+        """What cannot be sent."""
+
+    assert "Own: hello" in str(actors.sendable(Own("hello")))
+
+
+def test_pools_are_policies_or_the_adapters_on_one_base(model):
+    whole = config(model, "team.b=y", f"policies.y.model={model}", "runtime.engines=2", "train.ranks=3")
+    assert [pool.policies for pool in pools_of(whole)] == [("x",), ("y",)]
+    assert needed(whole) == (2 * 2 + 2 * 3 + 1, 10.0)
+    adapters = config(model, "team.b=y", f"policies.y.model={model}", "policies.x.kind=lora", "policies.y.kind=lora")
+    assert [pool.policies for pool in pools_of(adapters)] == [("x", "y")]
+    opponent = config(model, "team.b=y", f"policies.y.model={model}", "policies.y.kind=frozen", "runtime.rank_gpus=0.5")
+    assert [(pool.policies, pool.trained) for pool in pools_of(opponent)] == [(("x",), ("x",)), (("y",), ())]
+    assert needed(opponent) == (4, 2.5)
+
+
+@pytest.mark.parametrize(
+    ("sets", "said"),
+    [
+        (["policies.x.device=cpu"], "policies.x.device = 'cpu', but runtime.name = 'ray' places policies itself"),
+        (["runtime.name=local", "runtime.max_staleness=1"], "runtime.max_staleness has no effect"),
+        (["runtime.max_staleness=1", "loss.name=policy_gradient"], "max_staleness = 1 trains on samples of older"),
+        (["runtime.engines=0"], "runtime.engines = 0"),
+        (["runtime.nodes=2"], "unknown key 'runtime.nodes'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused(model, sets, said):
+    with pytest.raises(ConfigError, match=said):
+        config(model, *sets)
+
+
+def test_the_correction_is_on_where_rollouts_run_ahead_unless_another_is_chosen(model):
+    assert config(model).loss.correction == "none"
+    assert config(model, "runtime.max_staleness=1").loss.correction == "token_truncate"
+    assert config(model, "runtime.max_staleness=1", "loss.correction=none").loss.correction == "none"
