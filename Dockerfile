@@ -3,9 +3,9 @@
 FROM python:3.12-slim
 
 RUN apt-get update -qq \
- && apt-get install -qq -y --no-install-recommends bubblewrap git \
+ && apt-get install -qq -y --no-install-recommends bubblewrap gcc git libc6-dev \
  && rm -rf /var/lib/apt/lists/*
 COPY . /opt/coterie
-RUN pip install --no-cache-dir '/opt/coterie[data,lora,maths,ray,remote,vllm]'
+RUN pip install --no-cache-dir '/opt/coterie[data,lora,maths,ray,remote,vllm]' 'ray[default]==2.60.*'
 WORKDIR /runs
 ENTRYPOINT ["coterie"]

@@ -7,15 +7,21 @@ import asyncio
 import copy
 import importlib.util
 import itertools
+import os
 import random
 import signal
+import socket
+import subprocess
+import sys
+import time
 
 import psutil
 import pytest
 import torch
 
 from coterie.engines import vllm as engine_file
-from coterie.engines.vllm import VLLMConfig, VLLMEngine
+from coterie.engines.vllm import VLLMConfig, VLLMEngine, _arguments
+from coterie.engines.vllm_server import WANTED, _options
 from coterie.errors import ConfigError, EngineError, Unavailable
 from coterie.kernel.engine import Request
 from coterie.kernel.front import Eager
@@ -23,6 +29,7 @@ from coterie.kernel.loops import Hosted, drive
 from coterie.learning.distribution import log_distribution
 from coterie.learning.policy import Policy
 from coterie.models.adapters import adapted
+from coterie.models.load import save_model
 from tests.toys import policies, tiny
 
 pytestmark = [
@@ -276,7 +283,7 @@ def test_a_server_beside_answers_as_one_inside_through_updates_and_deaths(kind):
         for version in range(3):
             wave = [asked(name, number, 1, 2, 3) for number in range(4) for name in names]
             groups = [drive(hosted.generate([request])) for request in wave]
-            samples = [sample for (group,) in groups for sample in group]
+            samples = list(itertools.chain.from_iterable(group for (group,) in groups))
             assert apart(hosted.engine, samples) < RIGHT
             assert {sample.version for sample in samples} == {version}
             for at, name in enumerate(names):
@@ -303,26 +310,48 @@ def test_a_server_beside_answers_as_one_inside_through_updates_and_deaths(kind):
     assert not left
 
 
-def test_a_server_that_runs_takes_over_weights(monkeypatch):
+def test_a_server_that_runs_takes_over_weights(monkeypatch, tmp_path):
     """Joined by its address and key; whoever wants it with another key, or base, is told."""
-    with Hosted(VLLMEngine(policies({"p": network()}), SETTINGS.model_copy(update={"server": True}))) as theirs:
-        (served,) = theirs.engine.served
-        url, key = str(served._engine._http.base_url), served._engine._http.headers["Authorization"].split()[1]
-        monkeypatch.setenv("KEY", key)
-        joined = VLLMConfig(url=url, key_variable="KEY")
-        with Hosted(VLLMEngine(policies({"p": network(1)}), joined)) as hosted:
-            for version in range(2):
-                (samples,) = drive(hosted.generate([asked("p", version, 1, 2, 3)]))
-                assert apart(hosted.engine, samples) < RIGHT, "what it was started with is not what is played"
-                drawn(hosted.engine.policies["p"].model, version)
-                drive(hosted.sync("p", version + 1))
+    (served,) = VLLMEngine(policies({"p": network()}), SETTINGS).served
+    save_model(served.base, tmp_path / "base")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port),
+         *_options(_arguments(served, tmp_path / "base", 0.9))],
+        env=os.environ | WANTED | {"VLLM_API_KEY": "a key"},
+    )  # fmt: skip
+    try:
+        joined = VLLMConfig(url=f"http://127.0.0.1:{port}", key_variable="KEY")
+        monkeypatch.setenv("KEY", "a key")
+        end = time.monotonic() + 300
+        while True:
+            try:
+                hosted = Hosted(VLLMEngine(policies({"p": network(1)}), joined))
+                hosted.open()
+                break
+            except ConfigError:  # nothing answers there yet
+                if time.monotonic() > end:
+                    raise
+                time.sleep(1)
+        for version in range(2):
+            (samples,) = drive(hosted.generate([asked("p", version, 1, 2, 3)]))
+            assert apart(hosted.engine, samples) < RIGHT, "what it was started with is not what is played"
+            drawn(hosted.engine.policies["p"].model, version)
+            drive(hosted.sync("p", version + 1))
+        hosted.shut()
+        assert process.poll() is None, "it is somebody else's"
         monkeypatch.setenv("KEY", "wrong")
         with pytest.raises(ConfigError, match="vLLM's server wants another key"):
             Hosted(VLLMEngine(policies({"p": network()}), joined)).open()
-        monkeypatch.setenv("KEY", key)
-        wide = adapted(copy.deepcopy(tiny(scale=3.0, hidden=128)), rank=4, alpha=8.0, seed=0, where="a")
-        with pytest.raises((ConfigError, EngineError), match=r"adapter|lora|LoRA"):
-            Hosted(VLLMEngine({"a": Policy("a", wide, "lora")}, joined)).open()
+        monkeypatch.setenv("KEY", "a key")
+        lora = adapted(network(), rank=4, alpha=8.0, seed=0, where="a")
+        with pytest.raises((ConfigError, EngineError), match=r"lora|LoRA"):
+            Hosted(VLLMEngine({"a": Policy("a", lora, "lora")}, joined)).open()
+    finally:
+        process.terminate()
+        process.wait(30)
 
 
 def test_it_is_really_here():

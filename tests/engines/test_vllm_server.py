@@ -1,6 +1,7 @@
 """vLLM behind HTTP, as far as it can be told without vLLM: what is asked, and what is said of a server that cannot."""
 
 import asyncio
+from typing import Any, cast
 
 import pytest
 
@@ -105,7 +106,7 @@ class Sleeper:
 def test_weights_are_woken_before_they_are_written_and_what_differs_is_never_sampled(tmp_path):
     engine = VLLMEngine(policies({"p": tiny()}), VLLMConfig())
     (served,), sleeper = engine.served, Sleeper()
-    served._engine, served._folder = sleeper, tmp_path / "vllm"
+    served._engine, served._folder = cast("Any", sleeper), tmp_path / "vllm"
     served._folder.mkdir()
     engine.config = engine.config.model_copy(update={"sleep": True})
     drive(engine.rest())

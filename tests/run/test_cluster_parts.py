@@ -110,7 +110,7 @@ class Handle:
         self.name, self.fails, self.up = name, fails, True
 
     async def _ready(self):
-        return 1, self.up
+        return 1, {"x": 0} if self.up else {}
 
     async def _generate(self, requests):
         if isinstance(self.fails, str):
@@ -125,6 +125,10 @@ def _sample(one: Request, seed: int) -> Sample:
     return Sample(one.role, one.policy, 0, one.prompt_ids, (5,), (-1.0,), "stop", "x", seed=seed, temperature=1.0)
 
 
+def said(answers) -> list[int]:
+    return [sample.seed for given in answers for sample in given]
+
+
 def asks(*handles: Handle) -> Replicas:
     made = policies({"x": tiny()})
     return Replicas(made, engine.EngineConfig(), {"x": handles})
@@ -134,7 +138,7 @@ def test_a_wave_is_shared_out_by_what_each_has_to_do():
     one, two = Handle("one"), Handle("two")
     team = asks(one, two)
     answers = asyncio.run(team.generate([request(0, 1, 2, 3), request(1, 4), request(2, 5), request(3, 6)]))
-    assert [sample.seed for given in answers for sample in given] == [1, 2, 3, 4, 5, 6]
+    assert said(answers) == [1, 2, 3, 4, 5, 6]
     assert [[part.key[0] for part in wave] for wave in one.asked] == [["t0"]]
     assert [[part.key[0] for part in wave] for wave in two.asked] == [["t1", "t2", "t3"]]
     assert {(entry.task, entry.engine) for entry in team.answered} == {
@@ -147,7 +151,7 @@ def test_one_that_has_ended_is_asked_no_more_and_its_questions_go_elsewhere(monk
     gone, there = Handle("gone", ray.exceptions.RayActorError()), Handle("there")
     team = asks(gone, there)
     answers = asyncio.run(team.generate([request(number, number) for number in range(4)]))
-    assert [given[0].seed for given in answers] == [0, 1, 2, 3]
+    assert said(answers) == [0, 1, 2, 3]
     assert len(team.answered) == 4
     asyncio.run(team.generate([request(number, number) for number in range(4)]))
     assert len(there.asked) == 3, "twice its share and once the other's, then all of it"
@@ -206,11 +210,11 @@ class Bug(Agree):
 def test_a_worker_tells_what_the_environment_did_in_another_process(model, tmp_path):
     (tmp_path / "buggy.py").write_text(BUG)
     worker = Worker(home(model, world=f"{tmp_path}/buggy.py:Bug"))
-    kind, said = pickle.loads(pickle.dumps(worker.rollout(0, [0], None, {"x": [Handle("x")]})))
+    kind, told = pickle.loads(pickle.dumps(worker.rollout(0, [0], None, {"x": [Handle("x")]})))
     assert kind == "raised"
-    assert isinstance(said, PlayBug)
-    assert said.log.task == "train-0"
-    assert "a bug in play" in str(said)
+    assert isinstance(told, PlayBug)
+    assert told.log.task == "train-0"
+    assert "a bug in play" in str(told)
 
 
 def test_faults_say_the_same_in_another_process():
@@ -238,7 +242,7 @@ def test_pools_are_policies_or_the_adapters_on_one_base(model):
 
 
 @pytest.mark.parametrize(
-    ("sets", "said"),
+    ("sets", "why"),
     [
         (["policies.x.device=cpu"], "policies.x.device = 'cpu', but runtime.name = 'ray' places policies itself"),
         (["runtime.name=local", "runtime.max_staleness=1"], "runtime.max_staleness has no effect"),
@@ -247,8 +251,8 @@ def test_pools_are_policies_or_the_adapters_on_one_base(model):
         (["runtime.nodes=2"], "unknown key 'runtime.nodes'"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused(model, sets, said):
-    with pytest.raises(ConfigError, match=said):
+def test_what_cannot_be_is_refused(model, sets, why):
+    with pytest.raises(ConfigError, match=why):
         config(model, *sets)
 
 

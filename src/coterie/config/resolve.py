@@ -267,6 +267,11 @@ def _runtime(source: Source, policies: Mapping[str, PolicyConfig]) -> RuntimeCon
                 f"{source.place(f'policies.{name}.device')}policies.{name}.device = '{policy.device}', but "
                 "runtime.name = 'ray' places policies itself; leave it out"
             )
+    if runtime.rank_gpus < 1 and dict(source.table("train")).get("ranks", 1) > 1:
+        raise ConfigError(
+            f"{source.place('runtime.rank_gpus')}runtime.rank_gpus = {runtime.rank_gpus:g} would put several of "
+            "train.ranks on one GPU, which cannot exchange gradients there; set one of the two to 1"
+        )
     return runtime
 
 

@@ -143,6 +143,8 @@ class RuntimeConfig(Settings):
     max_staleness: int = Field(default=0, ge=0, le=64)
     """Updates by which the weights that sample may be behind those that learn: so many rollouts are played ahead. 0:
     rollout and update take turns."""
+    cpus: int = Field(default=1, ge=1, le=1024)
+    """CPUs of each engine and rank, and threads that it computes with."""
     engine_gpus: float = Field(default=1.0, gt=0, le=1)
     """Share of a GPU that an engine has, where there are GPUs."""
     rank_gpus: float = Field(default=1.0, gt=0, le=1)

@@ -57,6 +57,8 @@ class VLLMConfig(EngineConfig):
     """eager: a question leaves at once, and is batched with whatever runs; waves: as the embedded engine has them."""
     memory_gib: float | None = Field(default=None, gt=0, le=1e6)
     """GiB of keys and values of each vLLM; none: on a CPU 1, on a GPU what an equal share of 0.9 of it leaves."""
+    memory_share: float = Field(default=0.9, gt=0, le=1)
+    """Of a GPU's memory, which all vLLMs on it take together, weights included; what else is there has the rest."""
     max_tokens_at_once: int = Field(default=8192, ge=1)
     """Tokens that one step of vLLM computes; at least a whole context."""
     server: bool = False
@@ -72,13 +74,14 @@ class VLLMConfig(EngineConfig):
         """What a server that runs has decided itself, and a key without one."""
         if not self.url:
             return {"key_variable": "there is no url of a server"}
-        theirs = ("memory_gib", "max_tokens_at_once", "server", "sleep")
+        theirs = ("memory_gib", "memory_share", "max_tokens_at_once", "server", "sleep")
         return dict.fromkeys(theirs, "the server at engine.url was started with its own")
 
 
 class VLLMEngine(Engine):
     """One vLLM for each network that policies are played by."""
 
+    apart: ClassVar[bool] = True
     options: ClassVar[type[EngineConfig]] = VLLMConfig
 
     def __init__(self, policies: Mapping[str, Policy], config: EngineConfig | None = None) -> None:
@@ -100,9 +103,10 @@ class VLLMEngine(Engine):
     async def start(self) -> None:
         """Brings up every vLLM that is not up, with the weights of the latest `sync`."""
         self._check_room()
+        assert isinstance(self.config, VLLMConfig)
         async with self._starting:  # whoever waited for what has ended asks for it
             for one in self.served:
-                await one.start(self.versions, 0.9 / len(self.served))
+                await one.start(self.versions, self.config.memory_share / len(self.served))
 
     def _check_room(self) -> None:
         """Raises ConfigError: this vLLM cannot play these policies."""
@@ -115,7 +119,7 @@ class VLLMEngine(Engine):
                 "base, or leave the url out and one is started for each"
             )
         for one in self.served:
-            on_cpu, behind = one.base.device.type == "cpu", self.config.server or self.config.url
+            on_cpu, behind = not _on_gpu(), self.config.server or self.config.url
             if one.whole and one.adapted and on_cpu and behind:
                 raise ConfigError(
                     f"policies.{one.whole[0]} is the base that {', '.join(one.adapted)} adapt: on a processor vLLM's "
@@ -182,6 +186,7 @@ class _Served:
         self._turn = dict.fromkeys(self.adapted, 0)
         try:
             self._engine = await self._begun(share)
+            assert isinstance(self.config, VLLMConfig)
             if self.config.url and self.whole:  # what it was started with may be another version
                 await self._put_whole()
             for name in self.adapted:
@@ -271,8 +276,9 @@ class _Served:
 
     async def rest(self) -> None:
         """Gives memory back, weights and all."""
-        if self._engine is not None:
-            await self._engine.rest()
+        with contextlib.suppress(Exception):  # it has ended, and the next update finds that out
+            if self._engine is not None:
+                await self._engine.rest()
 
     async def _asked(
         self, prompt: Sequence[int], sampling: Mapping[str, Any], policy: str
@@ -382,7 +388,7 @@ def _arguments(one: _Served, folder: Path, share: float) -> dict[str, Any]:
     config, model = one.config, one.base
     assert isinstance(config, VLLMConfig)
     settings: dict[str, Any] = {"gpu_memory_utilization": share}
-    if model.device.type == "cpu":
+    if not _on_gpu():
         settings = {"enforce_eager": True, "block_size": BLOCK}
         settings["kv_cache_memory_bytes"] = int((config.memory_gib or 1.0) * 2**30)
     elif config.memory_gib:
@@ -402,6 +408,13 @@ def _arguments(one: _Served, folder: Path, share: float) -> dict[str, Any]:
         "worker_extension_cls": "coterie.engines.vllm_worker.Weights",
         **settings,
     }
+
+
+def _on_gpu() -> bool:
+    """Whether vLLM computes on a GPU, wherever the policies' own weights are."""
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def _room(one: _Served) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""vLLM behind HTTP: a server that is started here, on loopback with a key of its own, or one that runs already.
+"""vLLM behind HTTP: a server that is started here, behind a door of its own, or one that runs already.
 
 What it answers is what vLLM in this process answers: ids in, ids and log-probabilities of the sampled distribution out.
 Adapters and weights go to it as files, so it has to be on a machine that sees them.
@@ -10,8 +10,7 @@ import asyncio
 import contextlib
 import importlib
 import os
-import secrets
-import socket
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
+from coterie.engines.remote import HERE
 from coterie.errors import ConfigError, EngineError, Unavailable, first_line
 
 T = TypeVar("T")
@@ -39,21 +40,29 @@ WANTED = {
     "VLLM_SERVER_DEV_MODE": "1",
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
 }
-"""Variables that a server needs to take over weights. Whoever reaches it may then do so: it is for loopback alone."""
+"""Variables that a server needs to take over weights. Whoever reaches it may then do so: nobody else should."""
+SILENT = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+"""It tells nobody that it runs."""
 
 
 class Server:
     """One vLLM behind HTTP. `started` makes it here; `joined` asks one that runs."""
 
-    def __init__(self, url: str, key: str, process: subprocess.Popen[bytes] | None = None, words: Any = None) -> None:
+    def __init__(
+        self, url: str, key: str = "", process: subprocess.Popen[bytes] | None = None, door: Path | None = None
+    ) -> None:
+        """process: where it was started here. door: a socket's file that it listens at, in a folder of its own."""
         self._process = process
-        self._words = words
+        self._door = door
         self._loaded: dict[str, str] = {}
         self._gone = False
         self._rests = False
+        here = urlsplit(url).hostname in HERE  # a proxy is for what is elsewhere
+        limits = _http().Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0)
         self._http: Any = _http().AsyncClient(
-            base_url=url, headers={"Authorization": f"Bearer {key}"} if key else {}, timeout=ANSWER_S
-        )
+            base_url=url, headers={"Authorization": f"Bearer {key}"} if key else {}, timeout=ANSWER_S, limits=limits,
+            trust_env=not here, transport=_http().AsyncHTTPTransport(uds=str(door), limits=limits) if door else None,
+        )  # fmt: skip
         self._name = ""
 
     @classmethod
@@ -66,24 +75,26 @@ class Server:
         Raises:
             EngineError: it ends, or does not answer.
         """
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        key = secrets.token_hex(16)
-        words = tempfile.TemporaryFile()  # noqa: SIM115 it is open as long as the server
-        process = subprocess.Popen(  # noqa: ASYNC220 it returns at once
-            [sys.executable, "-c", SERVE, str(os.getpid()), "--host", "127.0.0.1", "--port", str(port),
-             *_options(arguments)],
-            env=os.environ | WANTED | {"VLLM_API_KEY": key}, stdout=words, stderr=words, start_new_session=True,
-        )  # fmt: skip
-        server = cls(f"http://127.0.0.1:{port}", key, process, words)
+        folder = Path(tempfile.mkdtemp(prefix="coterie-vllm-"))
+        door = folder / "door"
+        with (folder / "words").open("wb") as words:
+            process = subprocess.Popen(  # noqa: ASYNC220 it returns at once
+                [sys.executable, "-c", SERVE, str(os.getpid()), "--uds", str(door), "--disable-uvicorn-access-log",
+                 *_options(arguments)],
+                env=os.environ | WANTED | SILENT, stdout=words, stderr=words, start_new_session=True,
+            )  # fmt: skip
+        server = cls("http://localhost", process=process, door=door)
         end = time.monotonic() + START_S
-        while process.poll() is None and time.monotonic() < end:
-            with contextlib.suppress(Unavailable):
-                await server.check()
-                return server
-            await asyncio.sleep(0.5)
-        said = server.last_words()
+        try:
+            while process.poll() is None and time.monotonic() < end:
+                with contextlib.suppress(Unavailable):
+                    await server.check()
+                    return server
+                await asyncio.sleep(0.5)
+            said = server.last_words()
+        except BaseException:
+            await server.close()
+            raise
         await server.close()
         raise EngineError(f"vLLM's server did not start: {said or f'it has not answered within {START_S:g} s'}")
 
@@ -121,7 +132,7 @@ class Server:
     @property
     def ended(self) -> bool:
         """Whether it has gone: started here, or not answering any more."""
-        return self._gone or (self._process is not None and self._process.poll() is not None)
+        return self._gone if self._process is None else self._process.poll() is not None
 
     async def ask(
         self, prompt: Sequence[int], sampling: Mapping[str, Any], adapter: str | None
@@ -170,12 +181,13 @@ class Server:
                 await asyncio.to_thread(self._process.wait, END_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
-            self._words.close()
+        if self._door is not None:
+            shutil.rmtree(self._door.parent, ignore_errors=True)
 
     def last_words(self) -> str:
         """The last line in which it speaks of an error."""
-        self._words.seek(0)
-        lines = self._words.read().decode(errors="replace").splitlines()
+        assert self._door is not None
+        lines = self._door.with_name("words").read_text(errors="replace").splitlines()
         errors = [line for line in lines if "Error" in line]
         return first_line(ValueError((errors or lines or [""])[-1].strip()))
 

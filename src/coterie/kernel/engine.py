@@ -74,6 +74,8 @@ class Engine:
     have tasks in the background.
     """
 
+    apart: ClassVar[bool] = False
+    """Whether it samples with weights of its own, not those of the policies it is given."""
     options: ClassVar[type[EngineConfig]] = EngineConfig
     """The settings of `[engine]`: a subclass of EngineConfig, where it has more."""
 

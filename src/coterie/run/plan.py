@@ -18,11 +18,13 @@ import torch
 from coterie.checks.machines import Machine, here
 from coterie.config.settings import Config
 from coterie.errors import ConfigError
+from coterie.kernel.engine import Engine
 from coterie.kernel.environment import STARTERS
 from coterie.learning.policy import Policy
 from coterie.models.adapters import Adapted
 from coterie.models.memory import GIB
 from coterie.models.shapes import Shapes
+from coterie.registry import find
 from coterie.run.asked import Asked, asked_by
 from coterie.run.measured import KEPT, Measured, Share
 from coterie.run.policies import Policies, pick_device
@@ -146,7 +148,8 @@ def _apart(config: Config, whole: Plan, policies: Mapping[str, Policy]) -> Itera
         return
     for pool in pools_of(config):
         title = ", ".join(pool.policies)
-        engine = tuple(_engine(by_name[name], runtime.engines) for name in pool.policies)
+        apart = find("engine", config.names["engine"], Engine).apart
+        engine = tuple(_engine(by_name[name], runtime.engines, policies[name], apart=apart) for name in pool.policies)
         room = replace(whole.machine, memory=int(whole.machine.memory * runtime.engine_gpus))
         yield replace(whole, machine=room, device=f"{runtime.engines} engines of {title}, each", shares=engine)
         if pool.trained:
@@ -155,10 +158,12 @@ def _apart(config: Config, whole: Plan, policies: Mapping[str, Policy]) -> Itera
             yield replace(whole, machine=room, device=f"{ranks} ranks of {title}, each", shares=rank)
 
 
-def _engine(share: Share, engines: int) -> Share:
-    """A policy's part of one of its pool's engines."""
-    kinds = ("weights", "copy", "cache")
-    memory = {kind: share.of(kind) for kind in kinds}
+def _engine(share: Share, engines: int, policy: Policy, *, apart: bool) -> Share:
+    """A policy's part of one of its pool's engines. apart: it has weights of its own, the policy's are elsewhere."""
+    memory = {kind: share.of(kind) for kind in ("weights", "copy", "cache")}
+    if apart:
+        memory |= {"weights": 0, "copy": share.of("weights") * policy.dtype.itemsize // 4 if share.kind == "full"
+                   else share.of("weights")}  # fmt: skip
     return replace(share, trained=0, memory=memory, rollout_s=share.rollout_s / engines, update_s=0.0)
 
 

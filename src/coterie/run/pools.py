@@ -35,4 +35,6 @@ def needed(config: Config) -> tuple[int, float]:
     pools, runtime, ranks = pools_of(config), config.runtime, config.train.ranks
     engines = len(pools) * runtime.engines
     learning = sum(bool(pool.trained) for pool in pools) * ranks
-    return engines + learning + runtime.workers, engines * runtime.engine_gpus + learning * runtime.rank_gpus
+    return (
+        engines + learning
+    ) * runtime.cpus + runtime.workers, engines * runtime.engine_gpus + learning * runtime.rank_gpus

@@ -90,6 +90,8 @@ def train(
             try:
                 return _trained(opened, config, interrupts, trackers)
             except LearnerLost as error:  # the run goes on by itself from its last checkpoint
+                if not (folder / "config.toml").exists():  # it had not begun
+                    raise
                 saved = max(Run(folder).checkpoints.steps(), default=0)
                 lost = lost + 1 if saved == there else 1
                 if lost == LOSSES:
@@ -163,10 +165,12 @@ def _learn(run: Run, models: TeamModels, progress: Progress, interrupts: Interru
     experience = route(config.team, groups, earned, tasks=count_tasks(all_groups))
     trained = _as_trained(collected, groups, earned)
     with interrupts.shielded():
+        models.engine.give_way()
         interrupts.whole = False
         try:
-            models.engine.give_way()
             learned = models.learner.update(experience, step)
+        except LearnerLost:
+            raise
         except UpdateError as error:  # the episodes that spoilt it stay saved; a resume would meet them again
             interrupts.whole = error.untouched
             run.save_episodes(step + 1, trained)

@@ -11,6 +11,7 @@ import os
 import pickle
 import socket
 import subprocess
+import threading
 import tomllib
 import traceback
 from collections.abc import Mapping, Sequence
@@ -71,26 +72,39 @@ class Replica:
         self._closed = False
         self._change = asyncio.Condition()
         self._turn = asyncio.Lock()
+        self._beginning = asyncio.Lock()
 
-    async def ready(self) -> tuple[int, bool]:
-        """Its process, and whether it holds the weights of every policy."""
-        return os.getpid(), self._held.keys() >= set(self._pool)
+    async def ready(self) -> tuple[int, dict[str, int]]:
+        """Its process, and which version of each policy's weights it holds."""
+        return os.getpid(), dict(self._held)
 
     async def begin(self) -> Said:
         """Loads its models and brings its engine up, unless it is."""
-        if self._engine is not None:
+        async with self._beginning:
+            if self._engine is not None:
+                return "done", None
+            try:
+                self._engine = await asyncio.to_thread(self._made)
+            except Exception as error:
+                return "raised", sendable(error)
             return "done", None
-        try:
-            self._engine = await asyncio.to_thread(self._made)
-        except Exception as error:
-            return "raised", sendable(error)
-        return "done", None
+
+    async def end(self) -> None:
+        """Brings its engine down, with what that has started and written."""
+        if self._engine is not None:
+            await asyncio.to_thread(self._engine.shut)
 
     def _made(self) -> Hosted:
         config = self._home.settle()
+        kind = find("engine", config.names["engine"], Engine)
+        if kind.apart:  # the policies' own weights are only compared with
+            config = replace(config, train=config.train.model_copy(update={"device": "cpu"}))
         make = Policies(config).make
         self._policies = {name: make(name, config.policies[name]) for name in self._pool}
-        engine = Hosted(find("engine", config.names["engine"], Engine)(self._policies, config.engine))
+        settings, share = config.engine, config.runtime.engine_gpus
+        if hasattr(settings, "memory_share"):  # of the part of a GPU that is this engine's
+            settings = settings.model_copy(update={"memory_share": share * getattr(settings, "memory_share", 1.0)})
+        engine = Hosted(kind(self._policies, settings))
         engine.open()
         return engine
 
@@ -101,10 +115,10 @@ class Replica:
             weights: None: those that it has, which are frozen.
         """
         assert self._engine is not None
-        if self._held.get(policy, -1) >= version:  # what was sent to bring it up may come late
-            return "done", None
         async with self._change:
             await self._change.wait_for(lambda: not self._closed)
+            if self._held.get(policy, -1) >= version:  # what was sent to bring it up may come late
+                return "done", None
             self._closed = True
             await self._change.wait_for(lambda: not self._running)
         self._held.pop(policy, None)
@@ -133,7 +147,7 @@ class Replica:
         """Who answers, and the answers: of one policy, as an engine gives them."""
         async with self._change:
             await self._change.wait_for(lambda: not self._closed)
-            if self._engine is None or not (await self.ready())[1]:
+            if self._engine is None or self._held.keys() < set(self._pool):
                 return "unavailable", "this engine does not hold the run's weights yet"
             self._running += 1
         try:
@@ -168,9 +182,10 @@ class Replica:
             by_policy.setdefault(requests[0].policy, []).append((requests, future))
         for parts in by_policy.values():
             try:
-                given = iter(await self._engine.generate([request for requests, _ in parts for request in requests]))
+                wave = [request for requests, _ in parts for request in requests]
+                given = iter(zip(wave, await self._engine.generate(wave), strict=True))
                 for requests, future in parts:
-                    future.set_result([next(given) for _ in requests])
+                    future.set_result([next(given)[1] for _ in requests])
             except Exception as error:  # each of those that wait is told
                 for _, future in parts:
                     if not future.done():
@@ -225,7 +240,7 @@ class Worker:
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._made: tuple[Config, dict[str, Policy]] | None = None
+        self._made = threading.local()
 
     def rollout(
         self, step: int, indices: Sequence[int], recall: Recall | None, pools: Mapping[str, Sequence[Any]]
@@ -247,13 +262,14 @@ class Worker:
         return os.getpid()
 
     def _settled(self) -> tuple[Config, dict[str, Policy]]:
-        if self._made is None:
+        """A thread's own: a tokenizer keeps what it is told for a moment, and threads would tell it at once."""
+        if not hasattr(self._made, "parts"):
             config = self._home.settle()
             check_exit_codes()
             config.environment.ready()
             load = Policies(config, Shapes().load).load  # tokenizers, and no numbers
-            self._made = config, {name: load(name, config.policies[name], "cpu") for name in config.team.policies}
-        return self._made
+            self._made.parts = config, {name: load(name, config.policies[name], "cpu") for name in config.team.policies}
+        return self._made.parts
 
 
 def check_exit_codes() -> None:

@@ -39,13 +39,18 @@ class Replicas(Engine):
         self._pools = {name: tuple(pools[name]) for name in policies}
         self._load: Counter[Any] = Counter()
         self._down: dict[Any, float] = {}
-        self.answered: list[Entry] = []
+        self._answered: dict[str, Entry] = {}
+
+    @property
+    def answered(self) -> list[Entry]:
+        """Every sample that was answered; one that was asked for again counts as it came last."""
+        return list(self._answered.values())
 
     async def start(self) -> None:
         """Waits until every pool has an engine that can answer. Raises Unavailable: it has not for minutes."""
         end = time.monotonic() + BACK_S
         for name, replicas in self._pools.items():
-            while not any(await asyncio.gather(*map(self._is_up, replicas))):
+            while not any(await asyncio.gather(*(self._is_up(replica, name) for replica in replicas))):
                 if time.monotonic() > end:
                     raise Unavailable("engine", f"no engine of policy '{name}' came back within {BACK_S:g} s")
                 await asyncio.sleep(LOOK_S)
@@ -68,7 +73,7 @@ class Replicas(Engine):
             for at, samples in zip(places, given, strict=True):
                 answers[at] = samples
                 if not isinstance(samples, Unavailable):
-                    self.answered += entries(requests[at], samples, who)
+                    self._answered.update((entry.id, entry) for entry in entries(requests[at], samples, who))
 
         await asyncio.gather(*(ask(replica, places) for replica, places in shares.items()))
         return [answers[at] for at in range(len(requests))]
@@ -96,9 +101,9 @@ class Replicas(Engine):
         now = time.monotonic()
         return [replica for replica in replicas if self._down.get(replica, 0.0) <= now] or replicas
 
-    async def _is_up(self, replica: Any) -> bool:
+    async def _is_up(self, replica: Any, policy: str) -> bool:
         with contextlib.suppress(_ray_error()):
-            return (await replica.ready.remote())[1]
+            return policy in (await replica.ready.remote())[1]
         return False
 
 
@@ -123,10 +128,16 @@ class Pools(Replicas):
         """Brings up every engine that is not, with the latest weights, and goes on looking after them."""
         for name in self.policies.keys() - self._current.keys():
             self._current[name] = self.versions[name], self._packed(name)
-        try:
-            await asyncio.gather(*map(self._brought_up, self._names))
-        except _ray_error() as error:
-            raise Unavailable("engine", f"an engine has ended ({type(error).__name__})") from error
+        end = time.monotonic() + BACK_S
+        waiting = set(self._names)
+        while waiting:
+            for replica in list(waiting):
+                with contextlib.suppress(_ray_error()):  # it is being started anew
+                    await self._brought_up(replica)
+                    waiting.discard(replica)
+            if waiting and time.monotonic() > end:
+                raise Unavailable("engine", f"{len(waiting)} engines have not come back within {BACK_S:g} s")
+            await asyncio.sleep(LOOK_S if waiting else 0)
         if self._tending is None:
             self._tending = asyncio.create_task(self._tend())
 
@@ -166,16 +177,17 @@ class Pools(Replicas):
                 raise Unavailable("engine", said)
 
     async def _brought_up(self, replica: Any) -> None:
-        pid, up = await replica.ready.remote()
+        pid, held = await replica.ready.remote()
         if self._pids.setdefault(replica, pid) != pid:
             self._pids[replica] = pid
             self._died()
-        if up:
+        behind = [name for name in self._names[replica] if held.get(name, -1) < self._current[name][0]]
+        if not behind:
             return
         kind, said = await replica.begin.remote()
         if kind == "raised":
             raise said
-        for name in self._names[replica]:
+        for name in behind:
             await self._given(replica, name)
 
     def _died(self) -> None:

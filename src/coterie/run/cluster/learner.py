@@ -12,14 +12,17 @@ import torch
 from ray.exceptions import RayError
 from safetensors.torch import load as unpacked
 
-from coterie.errors import CoterieError, LearnerLost, UpdateError
+from coterie.errors import CheckpointError, CoterieError, LearnerLost, UpdateError
 from coterie.kernel.team import Graded
 from coterie.learning.batch import Learned
+from coterie.learning.learner import OPTIMIZERS, POLICIES
 from coterie.learning.policy import Policy
 from coterie.run.ranks import Place
 
 WAIT_S = 0.5
 """How often one that waits looks whether there is a signal."""
+DEATH_S = 30.0
+"""How long it may take until one is told that a rank has ended, after others have noticed."""
 Settled = Callable[[int, Mapping[str, Sequence[Graded]], Mapping[str, Learned]], None]
 """Is told of a step, its experience, and what was learned of it."""
 
@@ -56,7 +59,7 @@ class PooledLearner:
         self._answers(calls)
         if place.checkpoint:
             for name, policy in self.policies.items():
-                policy.model.take(place.checkpoint / "policies" / name)
+                policy.model.take(place.checkpoint / POLICIES / name)
 
     def update(self, experience: Mapping[str, Sequence[Graded]], step: int) -> dict[str, Learned]:
         """One rollout's optimizer steps, for every policy that has rows: pools side by side.
@@ -87,6 +90,15 @@ class PooledLearner:
     def save(self, folder: Path) -> None:
         """Has the ranks write the state of every policy's optimizer, into a folder that all machines see."""
         self._asked("save", dict.fromkeys(self._pools, (folder.absolute(),)))
+        for names, ranks in self._pools.items():
+            for name in names:
+                there = folder / OPTIMIZERS / name
+                parts = there.glob("*.safetensors") if len(ranks) > 1 else there.parent.glob(f"{name}.pt")
+                if len(list(parts)) < len(ranks):
+                    raise CheckpointError(
+                        f"{there} is not whole: ranks on other machines wrote elsewhere; put the run's folder on a "
+                        "disk that all machines see"
+                    )
 
     def close(self) -> None:
         """The ranks end with the cluster's part of the run."""
@@ -132,7 +144,8 @@ class PooledLearner:
                 first[names] = value
                 refused += [value] if kind == "refused" else []
         if refused:
-            if isinstance(refused[0], UpdateError) and len(refused) < len(first):
+            moved = len(refused) < len(first) or not all(getattr(error, "untouched", True) for error in refused)
+            if isinstance(refused[0], UpdateError) and moved:
                 raise UpdateError(str(refused[0]), untouched=False) from refused[0]
             raise refused[0]
         return first
@@ -140,7 +153,7 @@ class PooledLearner:
     def _given_up(self, calls: Mapping[Any, Any], waiting: Sequence[Any], failed: Exception) -> None:
         """Raises LearnerLost: a rank has ended. Exception: what one failed by, where all are there still."""
         ended = isinstance(failed, RayError)
-        for ref in [] if ended else ray.wait(list(waiting), num_returns=len(waiting), timeout=10 * WAIT_S)[0]:
+        for ref in [] if ended else ray.wait(list(waiting), num_returns=len(waiting), timeout=DEATH_S)[0]:
             try:  # the others of its pool say at once that it has gone, and its own end is told later
                 ray.get(ref)
             except RayError:

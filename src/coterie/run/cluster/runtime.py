@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 import logging
 import os
 import shutil
+import signal
 import socket
 import tempfile
+import threading
 import time
 import uuid
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,10 +28,12 @@ from coterie.config.settings import Config, PolicyConfig
 from coterie.errors import ConfigError, RolloutError, UpdateError, first_line
 from coterie.kernel.engine import Engine, EngineConfig
 from coterie.kernel.team import Graded
+from coterie.kernel.watchdog import PATIENCE
 from coterie.learning.batch import Learned, trains
 from coterie.learning.learner import Learner
 from coterie.learning.policy import Policy
 from coterie.memory.recall import Recall
+from coterie.models.shapes import Shapes
 from coterie.run.ledger import Ledger, name_of
 from coterie.run.policies import Policies
 from coterie.run.pools import Pool, needed, pools_of
@@ -37,6 +42,9 @@ from coterie.run.rollout import Recalls, Rollout, step_tasks
 TESTED = "2.60."
 """Versions that this was tested with."""
 NOT_THERE = "no Ray cluster could be joined there"
+SHORT = "/tmp"  # noqa: S108 a folder of its own is made there
+END_S = 15.0
+"""How long engines may take to end."""
 REACH_S = 10.0
 """How long a cluster may take to be reached."""
 PLACE_S = 120.0
@@ -45,7 +53,11 @@ TRIES = 5
 """How often a share of a rollout is played whose worker ends."""
 WAIT_S = 0.5
 """How often one that waits looks whether there is a signal."""
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_OBJECT_STORE_ALLOW_SLOW_STORAGE": "1",
+}
 """Variables of the environment, where they are not set: nothing is sent anywhere, and nothing is announced."""
 STORE = 200 << 20
 """Bytes of the object store of a cluster that is started here, beside weights."""
@@ -53,7 +65,7 @@ STORE = 200 << 20
 
 @dataclass(slots=True)
 class _Share:
-    """A share of a step's tasks, under way. known: whether its answer is already here."""
+    """A share of a step's tasks, under way."""
 
     step: int
     indices: list[int]
@@ -78,9 +90,12 @@ class Cluster:
         self._ray = _library(config)
         self._temporary: Path | None = None
         self._placed: list[Any] = []
-        self._actors: list[Any] = []
+        self._workers: list[Any] = []
+        self._replicas: dict[str, list[Any]] = {}
+        self._ranks: dict[tuple[str, ...], list[Any]] = {}
         self._open: dict[int, list[_Share]] = {}
         self._drawn: dict[int, list[str]] = {}
+        self._asked: dict[int, tuple[Any, float]] = {}
         self._ledger: Ledger | None = None
         self._engine: Any = None
         self._joined = False
@@ -104,6 +119,11 @@ class Cluster:
             raise ConfigError(
                 f"engine.sleep has no effect with runtime.max_staleness = {ahead}: engines are asked while policies "
                 "learn; leave one of the two out"
+            )
+        if getattr(settings, "url", ""):
+            raise ConfigError(
+                "engine.url is of one server, and runtime.name = 'ray' gives each engine of a pool weights of its own; "
+                "leave it out"
             )
         self._engine = Pools(policies, settings, self._replicas)
         return self._engine
@@ -139,10 +159,8 @@ class Cluster:
     def about(self) -> str:
         """How many engines and workers there are, and how far they may be behind."""
         runtime = self.config.runtime
-        return (
-            f"{runtime.name} on {self._home.device}, {runtime.engines} engines, {runtime.workers} workers, max_staleness "
-            f"{runtime.max_staleness}"
-        )
+        parts = f"{runtime.engines} engines, {runtime.workers} workers"
+        return f"{runtime.name} on {self._home.device}, {parts}, max_staleness {runtime.max_staleness}"
 
     def close(self) -> None:
         """Ends what this run has placed; the cluster too, where it was started here."""
@@ -150,13 +168,16 @@ class Cluster:
         if self._ledger:
             self._ledger.close()
             self._ledger = None
-        for actor in self._actors:
-            with contextlib.suppress(Exception):  # it has ended
+        engines = {engine for engines in self._replicas.values() for engine in engines}
+        with contextlib.suppress(Exception):  # some have ended
+            ray.wait([engine.end.remote() for engine in engines], num_returns=len(engines), timeout=END_S)
+        for actor in (*engines, *self._workers, *itertools.chain(*self._ranks.values())):
+            with contextlib.suppress(Exception):
                 ray.kill(actor)
         for group in self._placed:
             with contextlib.suppress(Exception):
                 ray.util.remove_placement_group(group)
-        self._actors, self._placed, self._open = [], [], {}
+        self._replicas, self._ranks, self._workers, self._placed, self._open = {}, {}, [], [], {}
         if not self._joined:
             ray.shutdown()
         if self._temporary:
@@ -166,6 +187,11 @@ class Cluster:
         """Whether somebody else's connection was found; else it is this run's, and with no address its cluster too."""
         ray, runtime = self._ray, self.config.runtime
         if ray.is_initialized():
+            if runtime.address:
+                raise ConfigError(
+                    f"runtime.address = '{runtime.address}', but this process has joined a Ray cluster already; leave "
+                    "the address out, or call ray.shutdown()"
+                )
             return True
         for name, value in QUIET.items():
             os.environ.setdefault(name, value)
@@ -174,14 +200,15 @@ class Cluster:
         if runtime.address:
             _check_there(runtime.address)
         else:
-            self._temporary = Path(tempfile.mkdtemp(prefix="coterie-ray-"))
+            short = SHORT if Path(SHORT).is_dir() else None  # a socket's path has 107 letters at most
+            self._temporary = Path(tempfile.mkdtemp(prefix="coterie-ray-", dir=short))
             started = {
                 "address": "local", "include_dashboard": False, "_temp_dir": str(self._temporary),
                 "num_cpus": max(needed(self.config)[0], os.cpu_count() or 1),  # parts share what cores there are
-                "object_store_memory": STORE + 4 * self._weights(),
+                "object_store_memory": STORE + 3 * self._weights(),
             }  # fmt: skip
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), _own_signals():
                 warnings.simplefilter("ignore")
                 ray.init(**started, log_to_driver=False, configure_logging=False)
         except Exception as error:
@@ -191,16 +218,21 @@ class Cluster:
         return False
 
     def _weights(self) -> int:
-        """Bytes of the weights that go from ranks to engines, roughly: those of files that are here."""
-        folders = [Path(policy.model) for policy in self.config.policies.values()]
-        return sum(
-            file.stat().st_size for folder in folders if folder.is_dir() for file in folder.glob("*.safetensors")
-        )
+        """Bytes of what goes from ranks to engines after an update."""
+        load, total = Policies(self.config, Shapes().load).load, 0
+        for name in self.config.team.trained:
+            weights = load(name, self.config.policies[name], "cpu").model.weights()
+            total += sum(weight.numel() * weight.itemsize for weight in weights.values())
+        return total
 
     def _device(self, resources: Mapping[str, float]) -> str:
         """What models are on. Raises: ConfigError: the cluster has too little."""
         cpus, gpus = needed(self.config)
         wanted = self.config.train.device
+        if wanted not in ("auto", "cpu", "cuda"):
+            raise ConfigError(
+                f"train.device = '{wanted}', but runtime.name = 'ray' places parts itself: auto, cpu or cuda"
+            )
         device = "cuda" if wanted.startswith("cuda") or (wanted == "auto" and resources.get("GPU")) else "cpu"
         asked = {"CPU": float(cpus), **({"GPU": gpus} if device == "cuda" else {})}
         for kind, count in asked.items():
@@ -225,46 +257,53 @@ class Cluster:
         self._policies = Policies(here)
         self._home = Home(config.toml(), device, str(Path.cwd()))
         gpu = float(device == "cuda")
-        self._replicas: dict[str, list[Any]] = {}
-        self._ranks: dict[tuple[str, ...], list[Any]] = {}
-        groups: list[tuple[Pool, Any, list[dict[str, float]]]] = []
+        engine, rank = (
+            {"CPU": float(runtime.cpus), "GPU": gpu * share} for share in (runtime.engine_gpus, runtime.rank_gpus)
+        )
+        groups: list[tuple[Pool, Any, list[str]]] = []
         for pool in self.pools:
-            bundles = [{"CPU": 1.0, "GPU": gpu * runtime.engine_gpus} for _ in range(runtime.engines)]
-            bundles += [{"CPU": 1.0, "GPU": gpu * runtime.rank_gpus} for _ in range(config.train.ranks) if pool.trained]
-            group = ray.util.placement_group([_some(bundle) for bundle in bundles], strategy="PACK")
-            self._placed.append(group)
-            groups.append((pool, group, bundles))
-        for pool, group, bundles in groups:
-            self._wait_for(group, pool)
-            for number, bundle in enumerate(bundles):
-                engine = number < runtime.engines
-                options = {
-                    "num_cpus": 1, "num_gpus": bundle["GPU"],
-                    "scheduling_strategy": ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
-                        group, placement_group_bundle_index=number
-                    ),
-                }  # fmt: skip
-                if engine:
-                    made = ray.remote(Replica).options(max_restarts=-1, max_concurrency=1000, **options)
-                    made = made.remote(self._home, pool.policies, number)
+            count = config.train.ranks if pool.trained else 0
+            pairs = itertools.zip_longest(["engine"] * runtime.engines, ["rank"] * count)
+            kinds = [kind for pair in pairs for kind in pair if kind]  # those that share a GPU stand side by side
+            groups.append((pool, self._group([engine if kind == "engine" else rank for kind in kinds], "PACK"), kinds))
+        crowd = self._group([{"CPU": 1.0} for _ in range(runtime.workers)], "SPREAD")
+        for pool, group, kinds in groups:
+            self._wait_for(group, f"the pool of {', '.join(pool.policies)}")
+            for number, kind in enumerate(kinds):
+                if kind == "engine":
+                    options = {"max_restarts": -1, "max_concurrency": 1000, **self._in(group, number, engine)}
+                    made = ray.remote(Replica).options(**options).remote(self._home, pool.policies, number)
                     for name in pool.policies:
                         self._replicas.setdefault(name, []).append(made)
                 else:
-                    made = ray.remote(Rank).options(**options).remote(self._home)
+                    made = ray.remote(Rank).options(**self._in(group, number, rank)).remote(self._home)
                     self._ranks.setdefault(pool.trained, []).append(made)
-                self._actors.append(made)
-        threads = runtime.max_staleness + 2  # of rollouts, and of who asks after it
-        worker = ray.remote(Worker).options(num_cpus=1, max_restarts=-1, max_concurrency=threads)
-        self._workers = [worker.remote(self._home) for _ in range(runtime.workers)]
-        self._actors += self._workers
+        self._wait_for(crowd, "the workers")
+        # with one rollout at a time, a worker's is in its main thread, where the watchdog can end whatever it does
+        threads = runtime.max_staleness + 2 if runtime.max_staleness else 1
+        for number in range(runtime.workers):
+            options = {"max_restarts": -1, "max_concurrency": threads, **self._in(crowd, number, {"CPU": 1.0})}
+            self._workers.append(ray.remote(Worker).options(**options).remote(self._home))
 
-    def _wait_for(self, group: Any, pool: Pool) -> None:
+    def _group(self, bundles: Sequence[Mapping[str, float]], strategy: str) -> Any:
+        """Room for parts that are placed together."""
+        group = self._ray.util.placement_group([_some(bundle) for bundle in bundles], strategy=strategy)
+        self._placed.append(group)
+        return group
+
+    def _in(self, group: Any, number: int, bundle: Mapping[str, float]) -> dict[str, Any]:
+        """What places a part in a group."""
+        strategies = importlib.import_module("ray.util.scheduling_strategies")
+        where = strategies.PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=number)
+        return {"num_cpus": bundle["CPU"], "num_gpus": bundle.get("GPU", 0.0), "scheduling_strategy": where}
+
+    def _wait_for(self, group: Any, what: str) -> None:
         end = time.monotonic() + PLACE_S
         while not group.wait(timeout_seconds=WAIT_S):
             if time.monotonic() > end:
                 raise ConfigError(
-                    f"the pool of {', '.join(pool.policies)} could not be placed within {PLACE_S:g} s: no machine of "
-                    "the cluster has room for its parts just now; see `ray status`"
+                    f"{what} could not be placed within {PLACE_S:g} s: the cluster has no room for it just now; see "
+                    "`ray status`"
                 )
 
     def _sent(self, step: int, recall: Recall | None) -> Iterator[_Share]:
@@ -292,10 +331,15 @@ class Cluster:
             done, _ = ray.wait(list(waiting), timeout=WAIT_S)
             if self._engine.failed:
                 raise self._engine.failed
+            self._look_after(shares[at].worker for at in waiting.values())
             for ref in done:
                 share = shares[waiting[ref]]
                 try:
                     kind, said = ray.get(ref)
+                except ray.exceptions.RayTaskError as error:  # nobody has ended: what came back cannot be read
+                    raise RolloutError(
+                        f"step {share.step + 1}: a worker's answer was lost: {first_line(error)}"
+                    ) from error
                 except ray.exceptions.RayError as error:
                     self._lost(share, type(error).__name__)
                     continue
@@ -315,8 +359,28 @@ class Cluster:
             )
         share.tries += 1
         share.worker = (share.worker + 1) % len(self._workers)
-        time.sleep(WAIT_S)  # a worker is being started anew
+        self._wait_until_up(self._workers[share.worker])
         self._send(share)
+
+    def _wait_until_up(self, worker: Any) -> None:
+        """What is sent to one that is being started anew is lost."""
+        end = time.monotonic() + PLACE_S
+        while time.monotonic() < end:
+            with contextlib.suppress(self._ray.exceptions.RayError):
+                self._ray.get(worker.pid.remote(), timeout=max(1.0, end - time.monotonic()))
+                return
+            time.sleep(WAIT_S)
+
+    def _look_after(self, workers: Iterable[int]) -> None:
+        """Ends a worker that has not said a word for long: something in it lets no other thread run."""
+        limit, now = PATIENCE * self.config.engine.play_timeout_s, time.monotonic()
+        for number in set(workers) if self.config.runtime.max_staleness else ():
+            said, since = self._asked.get(number, (None, now))
+            if said is None or self._ray.wait([said], timeout=0)[0]:
+                self._asked[number] = self._workers[number].pid.remote(), now
+            elif now - since > limit:
+                del self._asked[number]
+                self._ray.kill(self._workers[number], no_restart=False)
 
     def _noted(self, share: _Share, answered: Sequence[Any]) -> None:
         assert self._ledger is not None
@@ -349,6 +413,18 @@ class Cluster:
                 why = "no advantage" if each in compared else "played on, or not chosen"
                 dropped.setdefault(why, []).append(each)
         self._ledger.write("settled", step=step, trained=trained, dropped=dropped)
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Ray takes SIGTERM for itself, and would end a run that is saving."""
+    mine = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGTERM) if mine else None
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
 
 
 def _some(bundle: Mapping[str, float]) -> dict[str, float]:
