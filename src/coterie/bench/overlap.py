@@ -83,9 +83,14 @@ def seeds_of(way: str) -> range:
     return SEEDS if way[0] in "01" else FAR
 
 
+def folder_of(way: str, seed: int) -> Path:
+    """Where a way's training with a seed is."""
+    return FOLDER / f"{way.replace(' ', '-')}-{seed}"
+
+
 def trained(way: str, seed: int) -> dict[str, float]:
     """One training: its seconds from the first step to the last, success, and what its steps were like."""
-    folder = FOLDER / f"{way.replace(' ', '-')}-{seed}"
+    folder = folder_of(way, seed)
     file = folder / "told.json"
     if not file.exists():
         from coterie.run.train import train
@@ -156,4 +161,19 @@ def page() -> list[str]:
             f"{cost:+.3f} ({least:+.3f} to {most:+.3f}) | {fmean(one['staleness'] for one in mine):.2f} | "
             f"{fmean(one['mismatch'] for one in mine):.3f} | {fmean(one['cut'] for one in mine):.4f} |"
         )
-    return [*lines, ""]
+    return [
+        *lines,
+        "",
+        "Two cores of which each did nothing for half of a step do something all the time with one step ahead, and "
+        "there is nothing more to gain with two: rollout and update take about as long. Where one takes ten times the "
+        "other, a tenth is all that can be gained. A row is as fast as its team is good: one that finds its way later "
+        "plays and trains longer replies and more turns.",
+        "",
+        "What is trained with one update a step is at its own weights, so with `loss.correction` the ratio that `clip` "
+        "clips is 1, and nothing holds a step back but the weights of the correction. Without it the ratio is taken "
+        "against the weights that sampled, and clipped: here that is better however far rollouts run ahead, and at "
+        "four steps ahead the corrected runs come apart. The correction is for an engine whose numbers differ from "
+        "the learner's, and for several updates a step; where the engine is exact and there is one, set "
+        '`loss.correction = "none"`.',
+        "",
+    ]

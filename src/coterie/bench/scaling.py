@@ -130,16 +130,24 @@ class Simulated:
             self._next(pool)
 
 
-def two_cores(seed: int) -> Stages:
-    """Stages of a measured run that took turns."""
+def two_cores(way: str, seed: int) -> Stages:
+    """Stages of the run that took turns, by as much as there was to do in the run of that seed and way."""
     told = measured.trained("0", seed)
-    lines = [line for line in Run(measured.FOLDER / f"0-{seed}").metrics() if line["step"]]
-    calls = [
-        later["budget/engine_calls"] - earlier["budget/engine_calls"] for earlier, later in itertools.pairwise(lines)
-    ]
-    waves = max(1, round(median(calls)))
+    waves, sampled, learned = (mine / turns for mine, turns in zip(work(way, seed), work("0", seed), strict=True))
+    count = max(1, round(work("0", seed)[0] * waves))
     drive = told["step"] - told["rollout"] - told["update"]
-    return Stages([(0, told["rollout"] / waves)] * waves, told["update"], drive, 0.0)
+    return Stages([(0, told["rollout"] * sampled / count)] * count, told["update"] * learned, drive, 0.0)
+
+
+def work(way: str, seed: int) -> tuple[float, float, float]:
+    """What there was to do in a step of a run: waves, tokens sampled, tokens trained; medians."""
+    lines = [line for line in Run(measured.folder_of(way, seed)).metrics() if line["step"]]
+    steps = list(itertools.pairwise(lines))
+    waves, sampled = (
+        median(later[f"budget/{name}"] - earlier[f"budget/{name}"] for earlier, later in steps)
+        for name in ("engine_calls", "sampled_tokens")
+    )
+    return waves, sampled, median(line.get("policy/team/trained_tokens", 0.0) for line in lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +228,7 @@ def compared(way: str) -> tuple[float, float]:
     """Seconds of a step, simulated and measured, means over seeds."""
     ahead = int(way[0])
     seeds = measured.seeds_of(way)
-    simulated = fmean(Simulated(two_cores(seed), ahead).step_s for seed in seeds)
+    simulated = fmean(Simulated(two_cores(way, seed), ahead).step_s for seed in seeds)
     return simulated, fmean(measured.trained(way, seed)["step"] for seed in seeds)
 
 
@@ -244,7 +252,8 @@ def page(checked: Sequence[tuple[float, float]]) -> list[str]:
         "## Held to what was measured",
         "",
         "The stages of [the runs that took turns](results/overlap.md), put into the simulation with rollouts ahead, "
-        "against what those took; seconds of a step, means over their seeds.",
+        "against what those took; seconds of a step, means over their seeds. What a stage takes is scaled by how many "
+        "tokens a run sampled and trained: a team that learned worse plays longer.",
         "",
         "| | simulated | measured | difference |",
         "|---|---|---|---|",

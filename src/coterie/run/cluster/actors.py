@@ -241,6 +241,7 @@ class Worker:
     def __init__(self, home: Home) -> None:
         self._home = home
         self._made = threading.local()
+        self._loading = threading.Lock()  # a file of somebody's own is half loaded while another thread would read it
 
     def rollout(
         self, step: int, indices: Sequence[int], recall: Recall | None, pools: Mapping[str, Sequence[Any]]
@@ -264,12 +265,16 @@ class Worker:
     def _settled(self) -> tuple[Config, dict[str, Policy]]:
         """A thread's own: a tokenizer keeps what it is told for a moment, and threads would tell it at once."""
         if not hasattr(self._made, "parts"):
-            config = self._home.settle()
-            check_exit_codes()
-            config.environment.ready()
-            load = Policies(config, Shapes().load).load  # tokenizers, and no numbers
-            self._made.parts = config, {name: load(name, config.policies[name], "cpu") for name in config.team.policies}
+            with self._loading:
+                self._made.parts = self._loaded()
         return self._made.parts
+
+    def _loaded(self) -> tuple[Config, dict[str, Policy]]:
+        config = self._home.settle()
+        check_exit_codes()
+        config.environment.ready()
+        load = Policies(config, Shapes().load).load  # tokenizers, and no numbers
+        return config, {name: load(name, config.policies[name], "cpu") for name in config.team.policies}
 
 
 def check_exit_codes() -> None:
