@@ -169,7 +169,7 @@ def test_what_is_given_up_is_not_left_behind(whole):
     done = drive(on(whole, give_up()))
     assert any(isinstance(one, asyncio.CancelledError) for one in done)
     (served,) = whole.engine.served
-    assert served._engine.get_num_unfinished_requests() == 0
+    assert served._engine._engine.get_num_unfinished_requests() == 0
     assert apart(whole.engine, drive(whole.generate([asked("p", 3, 1)]))[0]) < RIGHT
 
 
@@ -187,9 +187,9 @@ def test_killed_in_mid_generation_it_comes_back_and_every_request_is_counted_onc
 
     async def play():
         answers = asyncio.gather(*(front.ask((one,)) for one in wave))
-        while not whole.engine.served[0]._engine.get_num_unfinished_requests():  # noqa: ASYNC110
+        while not whole.engine.served[0]._engine._engine.get_num_unfinished_requests():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        core = psutil.Process(whole.engine.served[0]._engine.engine_core.resources.engine_manager.processes[0].pid)
+        core = psutil.Process(whole.engine.served[0]._engine._engine.engine_core.resources.engine_manager.processes[0].pid)
         (core if which == "EngineCore" else core.children()[-1]).send_signal(signal.SIGKILL)
         return await answers
 
