@@ -19,6 +19,7 @@ BENCHES = {
     "code": "the results of the programming tasks: teams, baselines, cooperation",
     "cooperation": "whom the cooperation reward of code_pair pays: cheats and honest pairs",
     "demo": "what `make demo` shows: a team before and after minutes of training",
+    "engines": "plan_path learned with the embedded engine, with vLLM and on a cluster, three seeds",
     "fronts": "what the eager front changes: logs, tokens that differ, time",
     "joyagents": "the results of assistants: node-wise training, its neighbours, one agent",
     "lora": "the results of an adapter a role beside a whole model a role, short trainings of plan_path",

@@ -1,0 +1,80 @@
+"""Whether a team learns alike whatever samples for it: the embedded engine, vLLM, and two pools of a cluster.
+
+Writes docs/results/engines.md. vLLM wants another transformers: where it is not installed its rows are as they were
+trained before, in an environment that has it; both share the folder of runs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from coterie.bench import Say
+from coterie.bench.intervals import over_seeds
+from coterie.config.resolve import load_config
+from coterie.kernel.safe import plain
+from coterie.run.folder import Run
+
+PAGE = Path("docs/results/engines.md")
+FOLDER = Path("runs/bench-engines")
+SEEDS = range(3)
+STEPS = 40
+SETTINGS = (
+    f"train.steps={STEPS}", "train.tasks_per_step=24", f"train.eval_every={STEPS}", "train.eval_tasks=1000",
+    "train.mute_every=0", f"train.checkpoint_every={STEPS}", "train.device=cpu",
+)  # fmt: skip
+WAYS = {
+    "embedded": ("the embedded engine, one process", ""),
+    "ray": ("two pools of a cluster, the embedded engine in each", "ray", "runtime.name=ray"),
+    "vllm": ("vLLM, a network a role", "vllm", "engine.name=vllm", "engine.memory_gib=0.5"),
+}
+"""By name: what it is called, what it needs, and what differs."""
+
+
+def run(say: Say) -> dict[str, Any]:
+    """Trains what is missing and can be here, writes the page, and returns success by way."""
+    for seed in SEEDS:
+        for way in WAYS:
+            if (told := trained(way, seed)) is not None:
+                say(f"{WAYS[way][0]}, seed {seed}: {told[0]:.3f} to {told[1]:.3f}, {told[2]:.1g} nats apart")
+    there = {way: [told for seed in SEEDS if (told := trained(way, seed))] for way in WAYS}
+    if all(len(told) == len(SEEDS) for told in there.values()):
+        PAGE.write_text(plain("\n".join(page(there))))
+    return {way: round(fmean(end for _, end, _ in told), 4) for way, told in there.items() if told}
+
+
+def trained(way: str, seed: int) -> tuple[float, float, float] | None:
+    """Success at the start and at the end, and how far engine and learner were apart at most; None: it cannot be here."""
+    folder = FOLDER / f"{way}-{seed}"
+    _, needs, *changes = WAYS[way]
+    if not (folder / "done").exists():
+        if needs and importlib.util.find_spec(needs) is None:
+            return None
+        from coterie.run.train import train
+
+        train(load_config("configs/plan_path.toml", [*SETTINGS, f"train.seed={seed}", *changes]), folder)
+        (folder / "done").touch()
+    lines = Run(folder).metrics()
+    apart = max(value for line in lines for name, value in line.items() if name.endswith("/mismatch_max"))
+    return lines[0]["validation/success"], lines[-1]["validation/success"], apart
+
+
+def page(there: dict[str, list[tuple[float, float, float]]]) -> list[str]:
+    """The results page."""
+    lines = [
+        "# Results: one team, three ways to sample for it",
+        "",
+        f"Written by `coterie bench engines`. `plan_path` as in configs/plan_path.toml, a policy of 0.85 million parameters "
+        f"a role, {STEPS} steps of 24 tasks, {len(SEEDS)} seeds, two cores. Success on 1,000 validation tasks, mean over "
+        "seeds and 95 % interval over them (Student's t); nats by which engine and learner differed at one token, at most.",
+        "",
+        "| | before | after | nats apart, at most |",
+        "|---|---|---|---|",
+    ]
+    for way, (title, *_) in WAYS.items():
+        mean, low, high = over_seeds([end for _, end, _ in there[way]])
+        start, apart = fmean(start for start, *_ in there[way]), max(apart for *_, apart in there[way])
+        lines.append(f"| {title} | {start:.3f} | {mean:.3f} ({low:.3f} to {min(1.0, high):.3f}) | {apart:.1g} |")
+    return [*lines, ""]
