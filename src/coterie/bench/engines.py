@@ -46,7 +46,7 @@ def run(say: Say) -> dict[str, Any]:
 
 
 def trained(way: str, seed: int) -> tuple[float, float, float] | None:
-    """Success at the start and at the end, and how far engine and learner were apart at most; None: it cannot be here."""
+    """Success at start and end, and how far engine and learner were apart at most; None: it cannot be here."""
     folder = FOLDER / f"{way}-{seed}"
     _, needs, *changes = WAYS[way]
     if not (folder / "done").exists():
@@ -66,9 +66,10 @@ def page(there: dict[str, list[tuple[float, float, float]]]) -> list[str]:
     lines = [
         "# Results: one team, three ways to sample for it",
         "",
-        f"Written by `coterie bench engines`. `plan_path` as in configs/plan_path.toml, a policy of 0.85 million parameters "
-        f"a role, {STEPS} steps of 24 tasks, {len(SEEDS)} seeds, two cores. Success on 1,000 validation tasks, mean over "
-        "seeds and 95 % interval over them (Student's t); nats by which engine and learner differed at one token, at most.",
+        "Written by `coterie bench engines`. `plan_path` as in configs/plan_path.toml, a policy of 0.85 million "
+        f"parameters a role, {STEPS} steps of 24 tasks, {len(SEEDS)} seeds, two cores. Success on 1,000 validation "
+        "tasks, mean over seeds and 95 % interval over them (Student's t); nats by which engine and learner differed "
+        "at one token, at most.",
         "",
         "| | before | after | nats apart, at most |",
         "|---|---|---|---|",
