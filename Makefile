@@ -57,6 +57,9 @@ test-oldest: .venv-oldest/ready ## the tests with the oldest versions admitted: 
 test-vllm: .venv-vllm/ready ## vLLM as an engine, on this processor: installs 3.5 GB of it
 	.venv-vllm/bin/pytest -m vllm
 
+test-cluster: setup ## parts and machines of a Ray cluster that are killed: three minutes, as root
+	$(BIN)/pytest -m cluster --durations=3
+
 test-gpu: setup ## what needs a CUDA device
 	$(BIN)/pytest -m gpu
 
@@ -143,4 +146,4 @@ docs: setup ## regenerate docs/config.md
 clean: ## remove what was built
 	rm -rf .venv .venv-oldest .venv-vllm build dist mutants .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo fmt lint types test test-slow test-oldest test-gpu test-vllm check mutants smoke bench starter starter-code starter-assistants starter-assistants-solo starter-desks starter-maths starter-sokoban starter-sudoku starter-tally starter-writing screenshots docs clean
+.PHONY: help setup demo fmt lint types test test-slow test-oldest test-gpu test-vllm test-cluster check mutants smoke bench starter starter-code starter-assistants starter-assistants-solo starter-desks starter-maths starter-sokoban starter-sudoku starter-tally starter-writing screenshots docs clean

@@ -189,7 +189,9 @@ def test_killed_in_mid_generation_it_comes_back_and_every_request_is_counted_onc
         answers = asyncio.gather(*(front.ask((one,)) for one in wave))
         while not whole.engine.served[0]._engine._engine.get_num_unfinished_requests():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        core = psutil.Process(whole.engine.served[0]._engine._engine.engine_core.resources.engine_manager.processes[0].pid)
+        core = psutil.Process(
+            whole.engine.served[0]._engine._engine.engine_core.resources.engine_manager.processes[0].pid
+        )
         (core if which == "EngineCore" else core.children()[-1]).send_signal(signal.SIGKILL)
         return await answers
 

@@ -22,7 +22,6 @@ from tests.runs import untimed
 from tests.toys import Hears
 
 ray = pytest.importorskip("ray")
-pytestmark = pytest.mark.slow
 SETS = [*TINY, "runtime.name=ray", "train.eval_every=4"]
 
 
@@ -73,6 +72,7 @@ def same(run: Path, other: Path) -> None:
                 assert mine[name] == pytest.approx(theirs[name], abs=1e-5), name
 
 
+@pytest.mark.slow
 def test_two_pools_taking_turns_learn_as_one_process_does(whole, model, tmp_path):  # noqa: F811
     folder, before, during = tmp_path / "run", handlers(), []
     train(config(model), folder, trackers=[Hears(lambda line: during.append(handlers()))])
@@ -95,6 +95,7 @@ def test_two_pools_taking_turns_learn_as_one_process_does(whole, model, tmp_path
     assert not ray.is_initialized()
 
 
+@pytest.mark.cluster
 def test_it_learns_on_whatever_is_killed(whole, model, tmp_path):  # noqa: F811
     """An engine, a worker, and a rank of two, each in the middle of things."""
     folder, killed = tmp_path / "run", []
@@ -123,6 +124,7 @@ def test_it_learns_on_whatever_is_killed(whole, model, tmp_path):  # noqa: F811
         assert mine.get(loss) == pytest.approx(theirs.get(loss), abs=1e-5)
 
 
+@pytest.mark.cluster
 def test_rollouts_run_ahead_within_their_bound_and_a_killed_run_goes_on(model, tmp_path):  # noqa: F811
     folder = tmp_path / "run"
     sets = ["runtime.max_staleness=2", "runtime.workers=2", "runtime.engines=2", "train.steps=8"]
@@ -169,6 +171,7 @@ class Ends(Agree):
 """
 
 
+@pytest.mark.slow
 def test_what_goes_wrong_elsewhere_is_told_here(model, tmp_path):  # noqa: F811
     (tmp_path / "buggy.py").write_text(BUGGY)
     ray.init(address="local", num_cpus=8, include_dashboard=False, object_store_memory=200 << 20)
@@ -190,6 +193,7 @@ def test_what_goes_wrong_elsewhere_is_told_here(model, tmp_path):  # noqa: F811
         ray.shutdown()
 
 
+@pytest.mark.slow
 def test_a_cluster_that_hides_exit_codes_is_refused():
     """Ray can be told to: then whatever a program of a model's ends with, it would have ended well."""
     script = (
@@ -204,6 +208,7 @@ def test_a_cluster_that_hides_exit_codes_is_refused():
     assert "line 5, in <module>" in done.stderr, "only where it does"
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_not_there_is_one_line(model, tmp_path):  # noqa: F811
     wrong = config(model, 'runtime.address="127.0.0.1:1"')
     with pytest.raises(ConfigError, match=r"runtime.address = '127.0.0.1:1': no Ray cluster could be joined there"):
@@ -270,6 +275,7 @@ if __name__ == '__main__':
     subprocess.run(["unshare", "-nm", "ip", "link"], check=False, capture_output=True).returncode != 0,
     reason="needs to make network namespaces",
 )
+@pytest.mark.cluster
 def test_two_machines_are_joined_by_address_and_one_may_be_lost(model, tmp_path):  # noqa: F811
     """Each in a network namespace of its own, with a cable between them."""
     (tmp_path / "two.py").write_text(TWO)

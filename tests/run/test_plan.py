@@ -146,7 +146,7 @@ def test_every_config_for_a_gpu_fits_the_one_that_it_names(file, monkeypatch):
 
 
 def test_engines_and_ranks_of_a_cluster_are_planned_apart(folder):
-    sets = ["runtime.name=ray", "runtime.engines=3", "train.ranks=2", "train.device=cuda", "runtime.rank_gpus=0.5"]
+    sets = ["runtime.name=ray", "runtime.engines=3", "train.ranks=2", "train.device=cuda", "runtime.engine_gpus=0.5"]
     card = Machine("card", "cuda", 2 * GIB, 1e13, 1e13, 1e12)
     plans = plan(config(folder, *sets), card)
     one = shares(config(folder))["x"]
@@ -165,7 +165,7 @@ def test_engines_and_ranks_of_a_cluster_are_planned_apart(folder):
         for at in range(model.config.num_hidden_layers)
     ]
     assert rank["gathered"] == 4 * model.size - sum(layers) + 2 * layers[0]
-    assert plans[1].machine.memory == GIB
+    assert (plans[0].machine.memory, plans[1].machine.memory) == (GIB, 2 * GIB)
     (alone,) = plan(config(folder, "train.device=cuda"), card)
     assert plans[0].shares[0].rollout_s == pytest.approx(alone.shares[0].rollout_s / 3)
     assert plans[1].shares[0].update_s == pytest.approx(alone.shares[0].update_s / 2)
