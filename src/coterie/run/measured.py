@@ -29,6 +29,8 @@ BUSY = 0.4
 """Of a machine's best speed: what networks of this kind reach."""
 LAYER_S = 1e-3
 """What a layer takes at least for a token of a whole batch, however little there is to compute."""
+KNOWN: dict[str, object] = {}
+"""What this process has measured, by shape: what would fit is looked for in plans that differ by little."""
 KEPT = ("weights", "copy", "reference", "averages")
 """Kinds of memory that are taken all the time."""
 KINDS = {
@@ -89,7 +91,6 @@ class Measured:
         self.asked = asked
         self.remarks: list[str] = []
         self._seen = set[int]()
-        self._known: dict[str, object] = {}
         trained = {name: policy for name, policy in policies.items() if name in config.team.trained}
         with shapes.mode:
             self.learner = LocalLearner(trained, config.loss, config.train.steps)
@@ -135,15 +136,16 @@ class Measured:
         return self.learner.microbatches(name, rows_of(graded(like), self.config.loss))
 
     def _shape(self, name: str) -> tuple[object, ...]:
-        """What policies that take the same have in common."""
+        """What policies that take the same have in common, in this plan or another."""
         policy, settings = self.policies[name], self.config.policies[name]
-        return settings.model, settings.kind, settings.lora, policy.dtype, policy.optimizer, self.config.loss.kl > 0
+        network = policy.model.net.config.to_json_string()
+        return network, settings.kind, settings.lora, policy.dtype, policy.optimizer, self.config.loss
 
     def _once(self, key: tuple[object, ...], measure: Callable[[], T]) -> T:
         written = repr(key)
-        if written not in self._known:
-            self._known[written] = measure()
-        return self._known[written]  # pyright: ignore[reportReturnType]
+        if written not in KNOWN:
+            KNOWN[written] = measure()
+        return KNOWN[written]  # pyright: ignore[reportReturnType]
 
     def _fixed(self, name: str) -> dict[str, int]:
         """What is there all the time, and gradients: counted where its storage is first met."""
