@@ -16,10 +16,10 @@ from coterie.run.pools import needed, pools_of
 from tests.toys import policies, tiny
 
 ray = pytest.importorskip("ray")
-from coterie.run.cluster import actors, engine  # noqa: E402 they need it
+from coterie.run.cluster import engine  # noqa: E402 they need it
 from coterie.run.cluster.actors import Home, Replica, Worker  # noqa: E402
 from coterie.run.cluster.engine import Pools, Replicas  # noqa: E402
-from coterie.run.ranks import packed  # noqa: E402
+from coterie.run.ranks import packed, sendable  # noqa: E402
 
 ONE = ["team.a=x", "team.b=x", "policies.x.model=TINY", "train.steps=2", "train.tasks_per_step=2", "runtime.name=ray"]
 
@@ -227,7 +227,7 @@ def test_faults_say_the_same_in_another_process():
     class Own(Exception):
         """What cannot be sent."""
 
-    assert "Own: hello" in str(actors.sendable(Own("hello")))
+    assert "Own: hello" in str(sendable(Own("hello")))
 
 
 def test_pools_are_policies_or_the_adapters_on_one_base(model):

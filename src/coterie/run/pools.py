@@ -32,9 +32,8 @@ def pools_of(config: Config) -> list[Pool]:
 
 def needed(config: Config) -> tuple[int, float]:
     """CPUs that a run asks a cluster for, and GPUs, where it computes on them."""
-    pools, runtime, ranks = pools_of(config), config.runtime, config.train.ranks
+    pools, runtime = pools_of(config), config.runtime
     engines = len(pools) * runtime.engines
-    learning = sum(bool(pool.trained) for pool in pools) * ranks
-    return (
-        engines + learning
-    ) * runtime.cpus + runtime.workers, engines * runtime.engine_gpus + learning * runtime.rank_gpus
+    ranks = sum(bool(pool.trained) for pool in pools) * config.train.ranks
+    cpus = (engines + ranks) * runtime.cpus + runtime.workers
+    return cpus, engines * runtime.engine_gpus + ranks * runtime.rank_gpus

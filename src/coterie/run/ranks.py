@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import socket
 import subprocess
 import sys
@@ -212,7 +213,7 @@ def serve(handle: int) -> None:
         except Exception as error:
             if isinstance(error, EOFError):
                 raise
-            connection.send(("failed", _sendable(error)))
+            connection.send(("failed", sendable(error)))
     os._exit(0)  # gloo's threads abort a process that waits for them
 
 
@@ -251,8 +252,9 @@ def packed(weights: Mapping[str, torch.Tensor]) -> bytes:
     return save({name: weight.detach().cpu().clone().contiguous() for name, weight in weights.items()})
 
 
-def _sendable(error: Exception) -> Exception:
-    """An exception that says the same where it is raised again."""
-    if isinstance(error, CoterieError):
-        return error
+def sendable(error: BaseException) -> BaseException:
+    """An exception that says the same in another process."""
+    with contextlib.suppress(Exception):
+        if isinstance(error, CoterieError) or type(pickle.loads(pickle.dumps(error))) is type(error):  # noqa: S301 our own
+            return error
     return RuntimeError("".join(traceback.format_exception(error)))

@@ -8,12 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import pickle
 import socket
 import subprocess
 import threading
 import tomllib
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -22,7 +20,7 @@ from safetensors.torch import load as unpacked
 
 from coterie.config.resolve import load_config
 from coterie.config.settings import Config
-from coterie.errors import ConfigError, CoterieError, Unavailable
+from coterie.errors import ConfigError, Unavailable
 from coterie.kernel.engine import Engine, Request
 from coterie.kernel.episode import Sample
 from coterie.kernel.loops import Hosted
@@ -34,7 +32,7 @@ from coterie.models.shapes import Shapes
 from coterie.registry import find
 from coterie.run.cluster.engine import Replicas
 from coterie.run.policies import Policies
-from coterie.run.ranks import TIMEOUT_S, Answer, Place, answer, learner_of
+from coterie.run.ranks import TIMEOUT_S, Answer, Place, answer, learner_of, sendable
 from coterie.run.rollout import play_tasks
 
 Said = tuple[Literal["done", "unavailable", "raised"], Any]
@@ -284,11 +282,3 @@ def check_exit_codes() -> None:
             "this cluster hides how programs end: it was started with "
             "RAY_kill_child_processes_on_worker_exit_with_raylet_subreaper; start it without"
         )
-
-
-def sendable(error: BaseException) -> BaseException:
-    """An exception that says the same in another process."""
-    with contextlib.suppress(Exception):
-        if isinstance(error, CoterieError) or type(pickle.loads(pickle.dumps(error))) is type(error):  # noqa: S301 our own
-            return error
-    return RuntimeError("".join(traceback.format_exception(error)))
