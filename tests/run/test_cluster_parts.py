@@ -3,6 +3,7 @@
 import asyncio
 import pickle
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -183,6 +184,27 @@ def test_where_none_can_answer_the_question_waits_for_an_engine_that_is_back(mon
     monkeypatch.setattr(engine, "BACK_S", 0.05)
     with pytest.raises(Unavailable, match=r"no engine of policy 'x' came back within 0.05 s"):
         asyncio.run(team.start())
+
+
+def test_an_engine_that_missed_an_update_is_given_it_and_only_that():
+    handle: Any = Handle("x")
+    given = []
+
+    async def began():
+        return "done", None
+
+    async def taken(name, version, weights):
+        given.append((name, version, weights))
+        return "done", None
+
+    handle.begin, handle.take = SimpleNamespace(remote=began), SimpleNamespace(remote=taken)
+    pools = Pools(policies({"x": tiny()}), engine.EngineConfig(), {"x": [handle]})
+    pools._current["x"] = 0, "as it began"
+    asyncio.run(pools._brought_up(handle))
+    assert not given
+    pools._current["x"] = 3, "as it is now"
+    asyncio.run(pools._brought_up(handle))
+    assert given == [("x", 3, "as it is now")]
 
 
 def test_three_deaths_within_minutes_are_no_accident():
