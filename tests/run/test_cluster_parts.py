@@ -270,7 +270,8 @@ def test_pools_are_policies_or_the_adapters_on_one_base(model):
         (["runtime.name=local", "runtime.max_staleness=1"], "runtime.max_staleness has no effect"),
         (["runtime.max_staleness=1", "loss.name=policy_gradient"], "max_staleness = 1 trains on samples of older"),
         (["runtime.engines=0"], "runtime.engines = 0"),
-        (["runtime.rank_gpus=0.5", "train.ranks=2"], "would put several of train.ranks on one GPU"),
+        (["runtime.rank_gpus=0.5", "train.ranks=2"], "would put several of train.ranks = 2 on one GPU"),
+        (["train.ranks=two", "runtime.rank_gpus=0.5"], "train.ranks = 'two'"),
         (["runtime.nodes=2"], "unknown key 'runtime.nodes'"),
     ],
 )  # fmt: skip

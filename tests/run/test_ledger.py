@@ -61,7 +61,7 @@ def test_every_sample_ends_once(tmp_path):
     assert not told.odd
     done = CliRunner().invoke(app, ["ledger", str(tmp_path)])
     assert done.exit_code == 0
-    assert done.output.splitlines()[0] == "4 samples were drawn in 2 steps, 8 tokens, by 1 engines"
+    assert done.output.splitlines()[0] == "4 samples were drawn in 2 steps: 8 tokens; engines: 1"
     assert done.output.splitlines()[-1] == "every sample has ended, and once"
 
 

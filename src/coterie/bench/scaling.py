@@ -133,21 +133,27 @@ class Simulated:
 def two_cores(way: str, seed: int) -> Stages:
     """Stages of the run that took turns, by as much as there was to do in the run of that seed and way."""
     told = measured.trained("0", seed)
-    waves, sampled, learned = (mine / turns for mine, turns in zip(work(way, seed), work("0", seed), strict=True))
+    waves, sampled, learned, _ = (mine / turns for mine, turns in zip(work(way, seed), work("0", seed), strict=True))
     count = max(1, round(work("0", seed)[0] * waves))
     drive = told["step"] - told["rollout"] - told["update"]
     return Stages([(0, told["rollout"] * sampled / count)] * count, told["update"] * learned, drive, 0.0)
 
 
-def work(way: str, seed: int) -> tuple[float, float, float]:
-    """What there was to do in a step of a run: waves, tokens sampled, tokens trained; medians."""
+def driven() -> float:
+    """Seconds of the run's process for a sample, outside of rollout and update, in the runs that took turns."""
+    each = [two_cores("0", seed).drive / work("0", seed)[3] for seed in measured.SEEDS]
+    return fmean(each)
+
+
+def work(way: str, seed: int) -> tuple[float, float, float, float]:
+    """What there was to do in a step of a run: waves, tokens sampled, tokens trained, replies; medians."""
     lines = [line for line in Run(measured.folder_of(way, seed)).metrics() if line["step"]]
     steps = list(itertools.pairwise(lines))
-    waves, sampled = (
+    waves, sampled, replies = (
         median(later[f"budget/{name}"] - earlier[f"budget/{name}"] for earlier, later in steps)
-        for name in ("engine_calls", "sampled_tokens")
+        for name in ("engine_calls", "sampled_tokens", "replies")
     )
-    return waves, sampled, median(line.get("policy/team/trained_tokens", 0.0) for line in lines)
+    return waves, sampled, median(line.get("policy/team/trained_tokens", 0.0) for line in lines), replies
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +177,7 @@ class Team:
 NVLINK, NETWORK, COPY = 400e9, 40e9, 2e9
 """Bytes a second: between GPUs of a machine, between machines, and through a process that packs weights."""
 SAMPLE_S = 150e-6
-"""What the run's process takes for a sample: credit, ledger, experience. On two cores it was about 70 microseconds."""
+"""What the run's process is taken to need for a sample: credit, ledger, experience."""
 GRAPH = 0.1
 """Of what `coterie plan` has for a layer of a token: without Python in between."""
 DOLLARS = 2.5
@@ -271,8 +277,10 @@ def page(checked: Sequence[tuple[float, float]]) -> list[str]:
         f"policies of 1.7 billion parameters; questions of {whole.prompt} tokens, {whole.samples} replies of "
         f"{whole.reply} to each, {whole.turns} turns in which the roles speak one after another; "
         f"{NVLINK / 1e9:.0f} GB/s within a machine and {NETWORK / 1e9:.0f} between; weights packed at "
-        f"{COPY / 1e9:.0f} GB/s; {SAMPLE_S * 1e6:.0f} microseconds of the run's process a sample; {DOLLARS} dollars a "
-        "GPU's hour. The share of GPUs that sample is the best of five; rollouts run one step ahead.",
+        f"{COPY / 1e9:.0f} GB/s; {1e3 * GRAPH * LAYER_S:.1f} ms a layer for a token at least; "
+        f"{SAMPLE_S * 1e6:.0f} microseconds of the run's process a sample (on two cores it took "
+        f"{driven() * 1e6:.0f}); {DOLLARS} dollars a GPU's hour. The share of GPUs that sample is the best of five; "
+        "rollouts run one step ahead.",
         "",
         "**A step of 256 tasks, on more and more GPUs**, two roles:",
         "",

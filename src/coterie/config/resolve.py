@@ -244,7 +244,7 @@ def resolve(source: Source) -> Config:
         for key, reason in reasons.items():
             if source.person_wrote(table, key) and source.table(table)[key]:
                 raise ConfigError(f"{source.place(f'{table}.{key}')}{table}.{key} has no effect: {reason}")
-    _check_corrects(config, source)
+    _check_learner(config, source)
     config = _sized(config, source)
     try:
         Watch(config.engine.play_timeout_s).task(partial(task_of, environment), "train", 0)
@@ -267,18 +267,19 @@ def _runtime(source: Source, policies: Mapping[str, PolicyConfig]) -> RuntimeCon
                 f"{source.place(f'policies.{name}.device')}policies.{name}.device = '{policy.device}', but "
                 "runtime.name = 'ray' places policies itself; leave it out"
             )
-    if runtime.rank_gpus < 1 and dict(source.table("train")).get("ranks", 1) > 1:
-        raise ConfigError(
-            f"{source.place('runtime.rank_gpus')}runtime.rank_gpus = {runtime.rank_gpus:g} would put several of "
-            "train.ranks on one GPU, which cannot exchange gradients there; set one of the two to 1"
-        )
     return runtime
 
 
-def _check_corrects(config: Config, source: Source) -> None:
-    """Raises ConfigError: samples are of older weights, and the loss takes them for its own."""
+def _check_learner(config: Config, source: Source) -> None:
+    """Raises ConfigError: samples are of weights that the loss does not correct for, or ranks cannot work together."""
+    runtime, ranks = config.runtime, config.train.ranks
+    if runtime.rank_gpus < 1 and ranks > 1:
+        raise ConfigError(
+            f"{source.place('runtime.rank_gpus')}runtime.rank_gpus = {runtime.rank_gpus:g} would put several of "
+            f"train.ranks = {ranks} on one GPU, which cannot exchange gradients there; set one of the two to 1"
+        )
     updates = max(config.optimizer_of(name).updates_per_step for name in config.policies)
-    older = {"optimizer.updates_per_step": (updates, 1), "runtime.max_staleness": (config.runtime.max_staleness, 0)}
+    older = {"optimizer.updates_per_step": (updates, 1), "runtime.max_staleness": (runtime.max_staleness, 0)}
     for key, (value, none) in older.items():
         if not config.loss.corrects and value > none:
             raise ConfigError(

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from coterie.engines.vllm_server import Server
+from coterie.engines.vllm_server import SILENT, Server
 from coterie.errors import ConfigError, EngineError, Unavailable, first_line
 from coterie.kernel.engine import Engine, EngineConfig, FrontName, Request
 from coterie.kernel.episode import Sample, SampleFinish
@@ -44,7 +44,7 @@ APART = {"float32": 1e-3, "bfloat16": 0.25}
 """Nats by which they may differ, at most, by what the network computes in."""
 BLOCK = 32
 """Tokens of a block of vLLM's cache on a processor: what prompts share is shared by whole blocks."""
-QUIET = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_LOGGING_LEVEL": "CRITICAL"}
+QUIET = SILENT | {"VLLM_LOGGING_LEVEL": "CRITICAL"}
 """Variables of the environment, where they are not set."""
 NEVER = -100.0
 """What is added to the logits of ids that are no tokens, the least that vLLM takes."""

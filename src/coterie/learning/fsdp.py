@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from coterie.learning.batch import Pack
 from coterie.learning.ranks import RATE, Ranks
-from coterie.models.load import Model
+from coterie.models.load import Model, layers_of
 
 T = TypeVar("T")
 
@@ -52,10 +52,8 @@ class Sharded(Ranks):
         """Leaves this rank its part of a model's weights: layer by layer, and of what is outside the layers."""
         if isinstance(model.net, FSDPModule):  # the base of several adapters, as their reference
             return
-        kinds = set(getattr(model.net, "_no_split_modules", None) or ())
-        layers = [part for part in model.net.modules() if type(part).__name__ in kinds]
         after = None if model.trained else True  # what has no backward pass would stay together after a forward
-        for part in (*layers, model.net):
+        for part in (*layers_of(model.net), model.net):
             sharded: Any = fully_shard(part, mesh=self._mesh, reshard_after_forward=after)
             assert isinstance(sharded, FSDPModule)
             sharded.set_gradient_divide_factor(1.0)  # gradients are sums: rows have their weights already

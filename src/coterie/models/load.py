@@ -325,6 +325,12 @@ def fingerprint(model: Model) -> str:
     return digest.hexdigest()[:12]
 
 
+def layers_of(net: torch.nn.Module) -> list[torch.nn.Module]:
+    """The layers that a network may be cut into, as its family names them."""
+    kinds = set(getattr(net, "_no_split_modules", None) or ())
+    return [part for part in net.modules() if type(part).__name__ in kinds]
+
+
 def checkpoint_activations(net: PreTrainedModel) -> None:
     """Has a network compute its layers again in the backward pass, in training mode."""
     enable = (

@@ -119,8 +119,8 @@ class Audit:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.drawn:,} samples were drawn in {self.steps} steps, {self.tokens:,} tokens, by "
-            f"{len(self.engines)} engines",
+            f"{self.drawn:,} samples were drawn in {self.steps} steps: {self.tokens:,} tokens; engines: "
+            f"{len(self.engines)}",
             *(f"  {count:,} trained policy {name}" for name, count in sorted(self.trained.items())),
             *(f"  {count:,} were dropped: {reason}" for reason, count in sorted(self.dropped.items())),
             *(f"{count} shares of a rollout were lost and played again: {why}" for why, count in self.lost.items()),

@@ -22,6 +22,7 @@ from coterie.kernel.engine import Engine
 from coterie.kernel.environment import STARTERS
 from coterie.learning.policy import Policy
 from coterie.models.adapters import Adapted
+from coterie.models.load import layers_of
 from coterie.models.memory import GIB
 from coterie.models.shapes import Shapes
 from coterie.registry import find
@@ -143,8 +144,8 @@ def _apart(config: Config, whole: Plan, policies: Mapping[str, Policy]) -> Itera
     by_name = {share.policy: share for share in whole.shares}
     if not _on_gpus(config, whole):
         both = tuple(_rank(share, ranks, policies, beside=True) for share in whole.shares)
-        yield replace(whole, shares=both, remarks=(*whole.remarks, f"so for one of {ranks} ranks beside the run; "
-                      "the others have no copy, nothing that is decoded, and a part of the weights"))  # fmt: skip
+        said = f"the run's process and one of its {ranks} ranks; another rank has no more than its part of the weights"
+        yield replace(whole, shares=both, remarks=(*whole.remarks, said))
         return
     for pool in pools_of(config):
         title = ", ".join(pool.policies)
@@ -183,10 +184,9 @@ def _rank(share: Share, ranks: int, policies: Mapping[str, Policy], *, beside: b
     return replace(share, memory=memory, rollout_s=share.rollout_s if beside else 0.0, update_s=share.update_s / ranks)
 
 
-def gathered(net: Any) -> int:
+def gathered(net: torch.nn.Module) -> int:
     """Bytes of weights that are whole for a moment on every rank: two layers, and what is outside of layers."""
-    kinds = set(getattr(net, "_no_split_modules", None) or ())
-    layers = [sum(map(nbytes, part.parameters())) for part in net.modules() if type(part).__name__ in kinds]
+    layers = [sum(map(nbytes, part.parameters())) for part in layers_of(net)]
     whole = sum(map(nbytes, net.parameters()))
     return whole - sum(layers) + 2 * max(layers, default=0)
 

@@ -85,9 +85,10 @@ class Cluster:
         Raises:
             ConfigError: Ray is not here, the cluster cannot be reached, or it has too little.
         """
+        _check(config)
         self.config = config
         self._folder = folder
-        self._ray = _library(config)
+        self._ray = _library()
         self._temporary: Path | None = None
         self._placed: list[Any] = []
         self._workers: list[Any] = []
@@ -114,17 +115,6 @@ class Cluster:
     def engine(self, policies: Mapping[str, Policy], settings: EngineConfig) -> Engine:
         from coterie.run.cluster.engine import Pools
 
-        ahead = self.config.runtime.max_staleness
-        if ahead and getattr(settings, "sleep", False):
-            raise ConfigError(
-                f"engine.sleep has no effect with runtime.max_staleness = {ahead}: engines are asked while policies "
-                "learn; leave one of the two out"
-            )
-        if getattr(settings, "url", ""):
-            raise ConfigError(
-                "engine.url is of one server, and runtime.name = 'ray' gives each engine of a pool weights of its own; "
-                "leave it out"
-            )
         self._engine = Pools(policies, settings, self._replicas)
         return self._engine
 
@@ -202,8 +192,8 @@ class Cluster:
         else:
             short = SHORT if Path(SHORT).is_dir() else None  # a socket's path has 107 letters at most
             self._temporary = Path(tempfile.mkdtemp(prefix="coterie-ray-", dir=short))
-            started = {
-                "address": "local", "include_dashboard": False, "_temp_dir": str(self._temporary),
+            started = {  # Ray lets anybody into its folder, so it stands in one that nobody else may enter
+                "address": "local", "include_dashboard": False, "_temp_dir": str(self._temporary / "r"),
                 "num_cpus": max(needed(self.config)[0], os.cpu_count() or 1),  # parts share what cores there are
                 "object_store_memory": STORE + 3 * self._weights(),
             }  # fmt: skip
@@ -229,11 +219,7 @@ class Cluster:
         """What models are on. Raises: ConfigError: the cluster has too little."""
         cpus, gpus = needed(self.config)
         wanted = self.config.train.device
-        if wanted not in ("auto", "cpu", "cuda"):
-            raise ConfigError(
-                f"train.device = '{wanted}', but runtime.name = 'ray' places parts itself: auto, cpu or cuda"
-            )
-        device = "cuda" if wanted.startswith("cuda") or (wanted == "auto" and resources.get("GPU")) else "cpu"
+        device = "cuda" if wanted == "cuda" or (wanted == "auto" and resources.get("GPU")) else "cpu"
         asked = {"CPU": float(cpus), **({"GPU": gpus} if device == "cuda" else {})}
         for kind, count in asked.items():
             if resources.get(kind, 0.0) < count:
@@ -433,19 +419,36 @@ def _some(bundle: Mapping[str, float]) -> dict[str, float]:
 
 def _check_there(address: str) -> None:
     """Raises ConfigError: nothing listens at an address; Ray would try for minutes."""
-    host, _, port = address.rpartition(":")
     if address == "auto":
         return
+    host, _, port = address.rpartition(":")
+    form = "it is HOST:PORT, as `ray start --head` prints it"
+    if not (host and port.isdecimal() and int(port) < 1 << 16):
+        raise ConfigError(f"runtime.address = '{address}' is no address: {form}")
     try:
         socket.create_connection((host, int(port)), timeout=REACH_S).close()
-    except (OSError, ValueError, OverflowError) as error:
+    except OSError as error:
+        raise ConfigError(f"runtime.address = '{address}': {NOT_THERE} ({first_line(error)}); {form}") from error
+
+
+def _check(config: Config) -> None:
+    """Raises ConfigError: an engine's setting, or a device, cannot be on a cluster."""
+    wanted, ahead = config.train.device, config.runtime.max_staleness
+    if wanted not in ("auto", "cpu", "cuda"):
+        raise ConfigError(f"train.device = '{wanted}', but runtime.name = 'ray' places parts itself: auto, cpu or cuda")
+    if ahead and getattr(config.engine, "sleep", False):
         raise ConfigError(
-            f"runtime.address = '{address}': {NOT_THERE} ({first_line(error)}); it is HOST:PORT, as `ray start --head` "
-            "prints it"
-        ) from error
+            f"engine.sleep has no effect with runtime.max_staleness = {ahead}: engines are asked while policies learn; "
+            "leave one of the two out"
+        )
+    if getattr(config.engine, "url", ""):
+        raise ConfigError(
+            "engine.url is of one server, and runtime.name = 'ray' gives each engine of a pool weights of its own; "
+            "leave it out"
+        )
 
 
-def _library(config: Config) -> Any:
+def _library() -> Any:
     """Ray. Raises ConfigError: it is not here, or of a version that was not tested."""
     try:
         ray = importlib.import_module("ray")
