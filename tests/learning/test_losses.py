@@ -117,3 +117,15 @@ def test_every_loss_keeps_the_contract(loss: Loss):
     assert all(share.shape == (5,) for share in loss.shares(tokens(new, old, advantages, 2, 3)).values())
     still = loss.tokens(tokens(new, new.detach(), 0 * advantages, 2, 3))
     assert torch.autograd.grad(still.sum(), new)[0].tolist() == exact([0.0] * 5)  # no advantage, no pull
+
+
+@pytest.mark.parametrize("correction", ["token_mask", "sequence_mask"])
+def test_a_mask_leaves_out_what_is_beyond_all_numbers(correction):
+    """exp(100) is infinite in float32, and infinity times 0 would be no number."""
+    loss, apart = Clip(correction=correction), torch.tensor([100.0, 0.1])
+    rollout = torch.full((2,), -3.0)
+    batch = Tokens(
+        logprobs=(rollout + apart).requires_grad_(), old=rollout + apart, rollout=rollout, advantages=torch.ones(2),
+        rows=torch.tensor([0, 1]), lengths=torch.ones(2, dtype=torch.long),
+    )  # fmt: skip
+    assert loss(batch).tolist() == pytest.approx([0.0, -math.exp(0.1)], rel=1e-5)

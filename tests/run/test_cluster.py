@@ -16,6 +16,7 @@ from coterie import load_config, train
 from coterie.errors import ConfigError, RolloutError
 from coterie.run.folder import Run
 from coterie.run.ledger import audit, read
+from coterie.run.rollout import step_tasks
 from tests.run.test_ranks import near
 from tests.run.test_runs import TINY, model, whole  # noqa: F401
 from tests.runs import untimed
@@ -37,12 +38,13 @@ def config(model, *more, world="tests/toys.py:Agree"):  # noqa: F811
     return load_config(world, [one.replace("TINY", str(model)) for one in (*SETS, *more)])
 
 
-def parts(name: str) -> list[psutil.Process]:
-    """Processes of a kind: Ray calls them by the class that they are."""
+def parts(name: str, mark: str = "") -> list[psutil.Process]:
+    """This one's processes of a kind, or those that have a mark: Ray calls them by the class that they are."""
     there = []
-    for each in psutil.process_iter():
+    for each in psutil.process_iter() if mark else psutil.Process().children(recursive=True):
         try:
-            if each.cmdline() and each.cmdline()[0].startswith(f"ray::{name}"):
+            ours = not mark or each.environ().get("MARK") == mark
+            if ours and each.cmdline() and each.cmdline()[0].startswith(f"ray::{name}"):
                 there.append(each)
         except psutil.Error:
             continue
@@ -74,8 +76,11 @@ def same(run: Path, other: Path) -> None:
 
 @pytest.mark.slow
 def test_two_pools_taking_turns_learn_as_one_process_does(whole, model, tmp_path):  # noqa: F811
-    folder, before, during = tmp_path / "run", handlers(), []
-    train(config(model), folder, trackers=[Hears(lambda line: during.append(handlers()))])
+    folder, before, during, begun, init = tmp_path / "run", handlers(), [], [], ray.init
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ray, "init", lambda *args, **kwargs: begun.append(kwargs) or init(*args, **kwargs))
+        train(config(model), folder, trackers=[Hears(lambda line: during.append(handlers()))])
+    assert len(begun) == 1, "and no other cluster, at the end"
     assert [[each.__name__ for each in pair] for pair in during] == 5 * [["_arrived", "_arrived"]], (
         "signals are the run's"
     )
@@ -141,11 +146,15 @@ def test_rollouts_run_ahead_within_their_bound_and_a_killed_run_goes_on(model, t
     (tmp_path / "killed.py").write_text(script)
     overrides = [one.replace("TINY", str(model)) for one in (*SETS, *sets)]
     command = [sys.executable, str(tmp_path / "killed.py"), str(folder), *overrides]
+    mark = str(folder)
     done = subprocess.run(
-        command, check=False, env=os.environ | {"PYTHONPATH": str(Path.cwd())}, capture_output=True, text=True
-    )
+        command, check=False, env=os.environ | {"PYTHONPATH": str(Path.cwd()), "MARK": mark}, capture_output=True,
+        text=True,
+    )  # fmt: skip
     assert done.returncode == -signal.SIGKILL, done.stderr
-    until(lambda: not (parts("Replica") or parts("Rank") or parts("Worker")))
+    left = list(Path("/tmp").glob("coterie-ray-[0-9]*-*"))
+    assert left, "what was killed has cleared nothing up"
+    until(lambda: not any(parts(name, mark) for name in ("Replica", "Rank", "Worker")))
     with (folder / "ledger.jsonl").open("a") as file:
         file.write('{"at":"done","step":3,"att')  # a line that was cut
     train(config(model, *sets), resume=folder)
@@ -157,6 +166,27 @@ def test_rollouts_run_ahead_within_their_bound_and_a_killed_run_goes_on(model, t
     lines = Run(folder).metrics()
     assert max(line.get("rollout/staleness_max", 0) for line in lines) == 2
     assert any("policy/x/correction" in line for line in lines), "the correction is on where rollouts run ahead"
+    assert all(line.get("time/tokens_per_s", 0) < 20_000 for line in lines), "a wait for nothing is no speed"
+    assert not [path for path in left if path.exists()], "the next run clears up"
+    for step in range(8):
+        done_of = [line["attempt"] for line in read(folder) if line["at"] == "done" and line["step"] == step]
+        tasks = [line["tasks"] for line in read(folder) if line["at"] == "sent" and line["attempt"] in done_of]
+        assert {task for share in tasks for task in share} == set(step_tasks(config(model, *sets), step))
+
+
+@pytest.mark.cluster
+def test_a_signal_to_the_runs_whole_group_lets_it_save(model, tmp_path):  # noqa: F811
+    """As schedulers, `timeout` and shells send it: the cluster is no part of the group."""
+    folder = tmp_path / "run"
+    overrides = [f"--set={one.replace('TINY', str(model))}" for one in (*SETS, "train.steps=500")]
+    command = [sys.executable, "-m", "coterie.cli", "train", "tests/toys.py:Agree", "--out", str(folder), *overrides]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as run:
+        until(lambda: (folder / "metrics.jsonl").exists() and Run(folder).metrics()[-1]["step"] > 2)
+        os.killpg(run.pid, signal.SIGTERM)
+        _, told = run.communicate(timeout=60)
+    assert run.returncode == 128 + signal.SIGTERM, told
+    assert "saved as of step" in told
+    assert Run(folder).checkpoints.steps()[-1] > 2
 
 
 BUGGY = """

@@ -1,17 +1,23 @@
 """The parts of a cluster, each alone and in this process: what they answer, whom they ask, what they refuse."""
 
 import asyncio
+import http.server
 import pickle
+import socketserver
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from coterie import load_config
-from coterie.errors import ConfigError, EngineError, Unavailable
+from coterie.errors import CheckpointError, ConfigError, EngineError, Unavailable, UpdateError
 from coterie.kernel.cursor import PlayBug
 from coterie.kernel.engine import Request
 from coterie.kernel.episode import Sample
+from coterie.kernel.team import Graded
+from coterie.learning.batch import Learned
+from coterie.learning.loss import Clip
 from coterie.models.load import save_model
 from coterie.run.pools import needed, pools_of
 from tests.toys import policies, tiny
@@ -20,7 +26,8 @@ ray = pytest.importorskip("ray")
 from coterie.run.cluster import engine  # noqa: E402 they need it
 from coterie.run.cluster.actors import Home, Replica, Worker  # noqa: E402
 from coterie.run.cluster.engine import Pools, Replicas  # noqa: E402
-from coterie.run.ranks import packed, sendable  # noqa: E402
+from coterie.run.cluster.runtime import Cluster, _check_there  # noqa: E402
+from coterie.run.ranks import Place, packed, sendable  # noqa: E402
 
 ONE = ["team.a=x", "team.b=x", "policies.x.model=TINY", "train.steps=2", "train.tasks_per_step=2", "runtime.name=ray"]
 
@@ -229,6 +236,112 @@ class Bug(Agree):
 """
 
 
+class Ref:
+    """What stands for an answer that comes."""
+
+    def __init__(self, value):
+        self.value = value
+
+
+class Said:
+    """What a method of a part on a cluster answers."""
+
+    def __init__(self, answer):
+        self.remote = lambda *args: Ref(answer(*args))
+
+
+class Learns:
+    """A rank that notes what it is told, and answers so."""
+
+    def __init__(self, *said):
+        self.places, self.asks, answers = [], [], iter(said)
+        self.meeting = Said(lambda: "here")
+        self.begin = Said(lambda place: self.places.append(place) or ("done", None))
+        self.asked = Said(lambda method, *_: self.asks.append(method) or next(answers))
+
+
+class Refs:
+    """What a learner asks of Ray."""
+
+    put = staticmethod(lambda value: value)
+    get = staticmethod(lambda ref: ref.value)
+    wait = staticmethod(lambda refs, **_: (refs, []))
+
+
+def pooled(monkeypatch, **ranks):
+    from coterie.run.cluster import learner
+
+    monkeypatch.setattr(learner, "ray", Refs)
+    pools = {tuple(name): each for name, each in ranks.items()}
+    place = Place("", (), 0, 1, "", "cpu", None)
+    return learner.PooledLearner({}, pools, place, lambda *_: None)
+
+
+def test_each_pool_learns_its_own_policies(monkeypatch):
+    one, two, other = Learns(), Learns(), Learns()
+    pooled(monkeypatch, xy=[one, two], z=[other])
+    told = [(each.policies, each.rank, each.size, each.meet) for rank in (one, two, other) for each in rank.places]
+    assert told == [(("x", "y"), 0, 2, "here"), (("x", "y"), 1, 2, "here"), (("z",), 0, 1, "")]
+
+
+def test_where_one_pool_refuses_and_another_has_learned_weights_have_moved(monkeypatch):
+    refused = "refused", UpdateError("not finite", untouched=True)
+    for other, untouched in ((("done", {}), False), (refused, True)):
+        learner = pooled(monkeypatch, x=[Learns(refused)], z=[Learns(other)])
+        with pytest.raises(UpdateError, match="not finite") as told:
+            learner.update({"x": [None], "z": [None]}, 0)
+        assert told.value.untouched == untouched
+
+
+def test_a_checkpoint_that_ranks_wrote_elsewhere_is_not_whole(monkeypatch, tmp_path):
+    learner = pooled(monkeypatch, x=[Learns(("done", None))])
+    with pytest.raises(CheckpointError, match=r"optimizers/x is not whole: ranks on other machines wrote elsewhere"):
+        learner.save(tmp_path)
+    (tmp_path / "optimizers").mkdir()
+    (tmp_path / "optimizers/x.pt").touch()
+    pooled(monkeypatch, x=[Learns(("done", None))]).save(tmp_path)
+
+
+def test_a_learner_that_trained_fewer_than_it_was_given_is_refused():
+    cluster: Any = Cluster.__new__(Cluster)
+    told: list[Any] = []
+    cluster.config = SimpleNamespace(loss=Clip())
+    cluster._ledger = SimpleNamespace(write=lambda *args, **event: told.append(event))
+    cluster._drawn = {0: []}
+    given = {"x": [Graded(Sample("a", "x", 0, (5,), (6,), (-1.0,), "stop", "", seed=7), 1.0, 1.0, "g")]}
+    cluster._settle(0, given, {"x": Learned({"trained_sequences": 1.0}, {})})
+    assert told[0]["trained"] == {"x": ["0000000000000007"]}
+    with pytest.raises(UpdateError, match="policy 'x' was given 1 samples to learn from, and has learned from 0"):
+        cluster._settle(0, given, {"x": Learned({"trained_sequences": 0.0}, {})})
+
+
+def test_an_engine_that_lacks_one_of_its_policies_answers_nothing(model):
+    replica: Any = Replica(home(model), ("x", "y"), 0)
+    replica._engine, replica._held = SimpleNamespace(), {"x": 3}
+    assert asyncio.run(replica.generate([request(0, 1)])) == (
+        "unavailable",
+        "this engine does not hold the run's weights yet",
+    )
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("ray://127.0.0.1:1", "is no address: it is HOST:PORT, as `ray start --head` prints it, with nothing before"),
+        ("here", "is no address"),
+        ("127.0.0.1:PORT", r"no Ray cluster could be joined there \(what listens there is not Ray"),
+    ],
+)
+def test_what_is_no_address_of_a_cluster_is_told_at_once(address, why):
+    with socketserver.TCPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            with pytest.raises(ConfigError, match=why):
+                _check_there(address.replace("PORT", str(server.server_address[1])))
+        finally:
+            server.shutdown()
+
+
 def test_a_worker_tells_what_the_environment_did_in_another_process(model, tmp_path):
     (tmp_path / "buggy.py").write_text(BUG)
     worker = Worker(home(model, world=f"{tmp_path}/buggy.py:Bug"))
@@ -252,12 +365,16 @@ def test_faults_say_the_same_in_another_process():
     assert "Own: hello" in str(sendable(Own("hello")))
 
 
-def test_pools_are_policies_or_the_adapters_on_one_base(model):
+def test_pools_are_policies_or_the_adapters_on_one_base(model, tmp_path):
     whole = config(model, "team.b=y", f"policies.y.model={model}", "runtime.engines=2", "train.ranks=3")
     assert [pool.policies for pool in pools_of(whole)] == [("x",), ("y",)]
     assert needed(whole) == (2 * 2 + 2 * 3 + 1, 10.0)
     adapters = config(model, "team.b=y", f"policies.y.model={model}", "policies.x.kind=lora", "policies.y.kind=lora")
     assert [pool.policies for pool in pools_of(adapters)] == [("x", "y")]
+    other = tmp_path / "other"
+    save_model(tiny(1), other)
+    apart = config(model, "team.b=y", f"policies.y.model={other}", "policies.x.kind=lora", "policies.y.kind=lora")
+    assert [pool.policies for pool in pools_of(apart)] == [("x",), ("y",)]
     opponent = config(model, "team.b=y", f"policies.y.model={model}", "policies.y.kind=frozen", "runtime.rank_gpus=0.5")
     assert [(pool.policies, pool.trained) for pool in pools_of(opponent)] == [(("x",), ("x",)), (("y",), ())]
     assert needed(opponent) == (4, 2.5)

@@ -255,6 +255,14 @@ def test_signals_that_are_ignored_stay_ignored_and_ctrl_c_answers_at_once(monkey
         assert not caught.value.save
 
 
+def test_before_there_is_a_step_a_signal_stops_at_once():
+    with Interrupts(60) as interrupts:
+        interrupts.beginning = True
+        with pytest.raises(Stop, match="stopped before its first step") as caught:
+            os.kill(os.getpid(), signal.SIGINT)
+        assert not caught.value.save
+
+
 def test_what_is_begun_behind_a_shield_is_finished_before_the_run_gives_up():
     finished: list[bool] = []
 

@@ -176,6 +176,8 @@ class Team:
 
 NVLINK, NETWORK, COPY = 400e9, 40e9, 2e9
 """Bytes a second: between GPUs of a machine, between machines, and through a process that packs weights."""
+PASSES = 4
+"""Of new weights, a policy after another: a rank packs, the run's process unpacks and packs, an engine unpacks."""
 SAMPLE_S = 150e-6
 """What the run's process is taken to need for a sample: credit, ledger, experience."""
 GRAPH = 0.1
@@ -212,7 +214,8 @@ def stages_of(team: Team, gpus: int, tasks: int, engines_share: float = 0.5) -> 
     update = 8 * team.size * tokens / ranks / speed + together
     machines = max(1, math.ceil(gpus / 8))
     weights = 4 * trained * pools
-    sync = weights / COPY * 2 / pools + weights * math.ceil(math.log2(machines) if machines > 1 else 0) / NETWORK
+    hops = math.ceil(math.log2(machines)) if machines > 1 else 0
+    sync = weights / COPY * PASSES + weights * hops / NETWORK
     return Stages([(pool, wave * colocated) for pool in order], update * colocated, samples * SAMPLE_S, sync)
 
 
@@ -296,13 +299,15 @@ def page(checked: Sequence[tuple[float, float]]) -> list[str]:
         *_why(),
         "",
         "- **A fixed step** cannot be shorter than its longest story: tokens of a reply come one after another, turns "
-        "and roles as well, however many GPUs there are. From 16 GPUs on it is mostly that and the way of the weights.",
-        "- **New weights** go through one process that packs them and one that unpacks them. Sent from GPU to GPU they "
-        "would come as fast as a network carries them; adapters are small enough already.",
+        "and roles as well, however many GPUs there are. The more of them, the more is that and the way of the weights.",
+        f"- **New weights** go one policy after another, and each {PASSES} times through a process: a rank packs "
+        "them, the run's own unpacks and packs them, an engine unpacks them. Sent from GPU to GPU they would come as "
+        "fast as a network carries them; adapters are small enough already.",
         "- **The run's process** credits, routes and writes down every sample alone. With 4,096 tasks a step it is a "
-        "third of the time: beyond, several processes would have to share a step.",
-        "- **Roles** cost little by themselves: pools learn side by side. But a pool waits while another role speaks, "
-        "so with a policy a role the engines of most roles would be idle, if rollouts did not run ahead.",
+        "fifth of the time: beyond, several processes would have to share a step.",
+        "- **Roles** learn side by side, a pool each, and what they cost is the way of their weights: with sixteen "
+        "whole policies most of a step, with adapters on one base next to nothing. And a pool waits while another role "
+        "speaks, so that with a policy a role the engines of most roles would be idle, if rollouts did not run ahead.",
         "",
     ]
     return lines

@@ -66,9 +66,11 @@ def show_data(
 
 def ledger(run: RunFolder) -> None:
     """Prove of a run on a cluster that every sample was trained or dropped, once: coterie ledger RUN"""
+    from coterie.run.folder import Run
     from coterie.run.ledger import audit
 
-    told = audit(run)
+    lines = Run(run).metrics() if (run / "metrics.jsonl").exists() else []
+    told = audit(run, int(max((line["step"] for line in lines), default=0)))
     say(str(told))
     raise typer.Exit(1 if told.odd else 0)
 

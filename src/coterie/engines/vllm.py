@@ -21,8 +21,9 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from coterie.engines.vllm_server import SILENT, Server
 from coterie.errors import ConfigError, EngineError, Unavailable, first_line
@@ -69,6 +70,13 @@ class VLLMConfig(EngineConfig):
     """The environment variable that holds that server's key; none: it wants none."""
     sleep: bool = False
     """Whether vLLM gives a GPU's memory back while policies learn, its weights to the processor's."""
+
+    @field_validator("url")
+    @classmethod
+    def _whole_url(cls, url: str) -> str:
+        if url and not (urlsplit(url).scheme in ("http", "https") and urlsplit(url).hostname):
+            raise ValueError("it is not of the form http://HOST:PORT")
+        return url
 
     def inert(self) -> dict[str, str]:
         """What a server that runs has decided itself, and a key without one."""
@@ -332,7 +340,7 @@ class _Inside:
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         made = _library("vllm").AsyncEngineArgs(**arguments, disable_log_stats=True)
-        self._engine = _library("vllm.v1.engine.async_llm").AsyncLLM.from_engine_args(made)
+        self._engine: Any = _library("vllm.v1.engine.async_llm").AsyncLLM.from_engine_args(made)
         self._sleeps = bool(arguments.get("enable_sleep_mode"))
 
     @property
@@ -380,7 +388,8 @@ class _Inside:
 
     async def close(self) -> None:
         """Ends its processes."""
-        await asyncio.to_thread(self._engine.shutdown)  # it waits for them
+        engine, self._engine = self._engine, None  # it complains where it is collected as Python ends
+        await asyncio.to_thread(engine.shutdown)  # it waits for them
 
 
 def _arguments(one: _Served, folder: Path, share: float) -> dict[str, Any]:

@@ -146,7 +146,8 @@ class Loss(Settings):
         """
         if self.correction.endswith("truncate"):
             return importance.clamp(max=self.correction_max)
-        return importance * ((importance >= self.correction_min) & (importance <= self.correction_max))
+        inside = (importance >= self.correction_min) & (importance <= self.correction_max)
+        return importance.masked_fill(~inside, 0.0)  # a long reply's may be infinite
 
     def __call__(self, batch: Tokens, reference: Tensor | None = None) -> Tensor:
         """The loss of each token: its policy term, weighed by the correction, plus `kl` times its KL term.

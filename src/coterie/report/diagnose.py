@@ -179,7 +179,8 @@ def _policies(steps: Sequence[Line], at_ceiling: bool) -> Iterator[Concern]:
             yield Concern(
                 "mismatch", name,
                 f"policy '{name}' is trained on other probabilities than it sampled: they differ by {apart:.2f} nats",
-                "look at train.dtype, the chat template and optimizer.updates_per_step; lower optimizer.lr if it grew",
+                "look at train.dtype, the chat template and optimizer.updates_per_step; lower optimizer.lr if it grew; "
+                "rollouts that run ahead are of other weights too: see runtime.max_staleness",
             )  # fmt: skip
         cut = steps[-1].get(f"policy/{name}/correction_cut", 0.0)
         if cut > CORRECTED:

@@ -91,6 +91,9 @@ def check_free(folder: Path) -> None:
     if there:
         go_on = f", or go on with: {resuming(folder)}" if (folder / "config.toml").exists() else ""
         raise CheckpointError(f"{folder} exists; choose another folder with --out{go_on}")
+    above = next(parent for parent in folder.absolute().parents if parent.exists())
+    if not (above.is_dir() and os.access(above, os.W_OK)):
+        raise CheckpointError(f"{folder} cannot be made: {above} is no folder that may be written to; choose another")
 
 
 def steps_in(folder: Path, ending: str = "") -> dict[int, Path]:

@@ -248,7 +248,9 @@ class Run:
     def check_goes_on(self, config: Config) -> None:
         """Raises CheckpointError: the run was made with other settings, or has made more steps than are asked for."""
         theirs, ours = (dict(_leaves(each.tables())) for each in (self.config, config))
-        for key in {**theirs, **ours}:
+        for key in sorted(
+            {**theirs, **ours}, key=lambda key: not key.startswith("runtime.")
+        ):  # others follow from these
             was, now = theirs.get(key), ours.get(key)
             if was != now and not MAY_CHANGE.fullmatch(key):
                 raise CheckpointError(

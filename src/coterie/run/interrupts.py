@@ -29,12 +29,13 @@ class Stop(KeyboardInterrupt):
 class Interrupts:
     """Takes the signals while it is entered; outside the main thread they are not ours, and nothing is taken.
 
-    number: the signal that asked to stop, 0 if none did. busy: what the run does now, for the message. whole: whether
-    the weights are those of a step.
+    number: the signal that asked to stop, 0 if none did. beginning: there is no step to finish yet, and the first
+    signal stops at once. busy: what the run does now, for the message. whole: whether the weights are those of a step.
     """
 
     def __init__(self, grace_s: float) -> None:
         self.number = 0
+        self.beginning = False
         self.busy = "what it does"
         self.whole = True
         self._grace_s = grace_s
@@ -70,6 +71,8 @@ class Interrupts:
 
     def _arrived(self, number: int, _: FrameType | None) -> None:
         name = signal.Signals(number).name
+        if self.beginning and not self._shields:
+            raise Stop("stopped before its first step", number, save=False)
         if not self.number:
             self.number = number
             if number == signal.SIGINT:

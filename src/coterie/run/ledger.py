@@ -3,7 +3,8 @@
 `ledger.jsonl` is written by the run's process alone, a line an event, and never changed. `sent`: a share of a step's
 tasks went to a worker, as an attempt. `done`: it came back, with every sample that engines gave it. `lost`: it did not.
 `settled`: a step's samples were trained by a policy, or dropped, by reason. `began`: a process has taken the run up
-after so many steps; what stands above of later steps is undone, and whatever was under way is lost.
+after so many steps, and plays so many ahead; what stands above of later steps is undone, and whatever was under way is
+lost.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ def name_of(sample: Sample) -> str:
 class Ledger:
     """Writes a run's ledger. incarnation: how many processes have had the run before."""
 
-    def __init__(self, folder: Path, step: int) -> None:
-        """Takes the run up after `step` steps."""
+    def __init__(self, folder: Path, step: int, ahead: int) -> None:
+        """Takes the run up after `step` steps; it plays `ahead` of them ahead."""
         file = folder / FILE
         before = list(read(folder)) if file.exists() else []
         self.incarnation = sum(line["at"] == "began" for line in before)
@@ -68,7 +69,7 @@ class Ledger:
             whole = file.read_bytes()
             os.truncate(file, whole.rfind(b"\n") + 1)
         self._file = file.open("a", encoding="utf-8")
-        self.write("began", step=step, incarnation=self.incarnation)
+        self.write("began", step=step, incarnation=self.incarnation, ahead=ahead)
 
     def write(self, at: str, **event: Any) -> None:
         """Adds an event; it is on the disk when this returns."""
@@ -103,7 +104,10 @@ def read(folder: Path) -> Iterator[dict[str, Any]]:
 
 @dataclass(slots=True)
 class Audit:
-    """What a ledger proves. odd: what should not be, in words; empty: every sample drawn has ended, and once."""
+    """What a ledger proves. odd: what should not be, in words; empty: every sample drawn has ended, and once.
+
+    open: samples of steps that the run has not learned. ahead: how many steps may be played ahead.
+    """
 
     steps: int = 0
     drawn: int = 0
@@ -115,12 +119,14 @@ class Audit:
     lost: Counter[str] = field(default_factory=Counter[str])
     incarnations: int = 0
     undone: int = 0
+    open: int = 0
+    ahead: int = 0
     odd: list[str] = field(default_factory=list[str])
 
     def __str__(self) -> str:
         lines = [
             f"{self.drawn:,} samples were drawn in {self.steps} steps: {self.tokens:,} tokens; engines: "
-            f"{len(self.engines)}",
+            f"{len({engine.partition(' ')[0] for engine in self.engines})}",
             *(f"  {count:,} trained policy {name}" for name, count in sorted(self.trained.items())),
             *(f"  {count:,} were dropped: {reason}" for reason, count in sorted(self.dropped.items())),
             *(f"{count} shares of a rollout were lost and played again: {why}" for why, count in self.lost.items()),
@@ -130,44 +136,64 @@ class Audit:
             lines.append(f"updates by which the weights that sampled were behind: {told}")
         if self.incarnations > 1:
             lines.append(f"{self.incarnations} processes have had the run; {self.undone} steps were undone")
+        if self.open:
+            lines.append(f"{self.open:,} more are of a step that the run has not learned")
         lines += self.odd or ["every sample has ended, and once"]
         return "\n".join(lines)
 
 
-def audit(folder: Path) -> Audit:
+def audit(folder: Path, learned: int = 0) -> Audit:
     """Folds a run's ledger.
+
+    Args:
+        learned: steps that the run has learned, by what else it has written.
 
     Raises:
         CheckpointError: there is none, or it is damaged.
     """
-    told, steps = Audit(), dict[int, _Step]()
+    told, steps, first = Audit(), dict[int, _Step](), learned
     for line in read(folder):
-        match line["at"]:
-            case "began":
-                told.incarnations += 1
-                told.undone += sum(one.settled and step >= line["step"] for step, one in steps.items())
-                steps = {step: one for step, one in steps.items() if step < line["step"] and one.settled}
-            case "sent":
-                step = steps.setdefault(line["step"], _Step())
-                step.under_way[line["attempt"]] = line["tasks"]
-            case "done":
-                step = steps[line["step"]]
-                if step.under_way.pop(line["attempt"], None) is None:
-                    told.odd.append(
-                        f"step {line['step'] + 1}: attempt {line['attempt']} came back and was not under way"
-                    )
-                    continue
-                step.come([Entry(*entry) for entry in line["samples"]], line["step"], told)
-            case "lost":
-                steps[line["step"]].under_way.pop(line["attempt"], None)
-                told.lost[line["reason"]] += 1
-            case "settled":
-                steps.setdefault(line["step"], _Step()).settle(line, told)
-            case other:
-                told.odd.append(f"an event that is none: {other!r:.40}")
+        try:
+            if line["at"] == "began":
+                first = min(first, line["step"])
+            steps = _folded(line, steps, told)
+        except (KeyError, TypeError) as error:
+            raise CheckpointError(f"{folder / FILE}: an event lacks {error}; put the file back from a copy") from error
+    there = {number for number, step in steps.items() if step.settled}
+    for number in sorted(set(range(first, max({learned, *(number + 1 for number in there)}))) - there):
+        told.odd.append(f"step {number + 1} was learned, and what became of its samples is missing")
+    if not told.incarnations:
+        told.odd.append("nothing in it says that a run began")
     for number, step in sorted(steps.items()):
         step.count(number, told)
     return told
+
+
+def _folded(line: Mapping[str, Any], steps: dict[int, _Step], told: Audit) -> dict[int, _Step]:
+    """Steps after another event."""
+    if line["at"] == "began":
+        told.incarnations += 1
+        told.undone += sum(one.settled and step >= line["step"] for step, one in steps.items())
+        told.ahead = line["ahead"]
+        return {step: one for step, one in steps.items() if step < line["step"] and one.settled}
+    if line["at"] not in ("sent", "done", "lost", "settled"):
+        told.odd.append(f"an event that is none: {line['at']!r:.40}")
+        return steps
+    step = steps.setdefault(line["step"], _Step())
+    if line["at"] == "settled":
+        step.settle(line, told)
+    elif line["at"] == "sent":
+        step.under_way[line["attempt"]] = line["tasks"]
+    else:
+        there = step.under_way.pop(line["attempt"], None) is not None
+        if not there:
+            what = "came back" if line["at"] == "done" else "was lost"
+            told.odd.append(f"step {line['step'] + 1}: attempt {line['attempt']} {what} and was not under way")
+        if line["at"] == "lost":
+            told.lost[line["reason"]] += 1
+        elif there:
+            step.come([Entry(*entry) for entry in line["samples"]], line["step"], told)
+    return steps
 
 
 @dataclass(slots=True)
@@ -179,6 +205,7 @@ class _Step:
     trained: dict[str, str] = field(default_factory=dict[str, str])
     dropped: dict[str, str] = field(default_factory=dict[str, str])
     settled: bool = False
+    ahead: int = 0
 
     def come(self, samples: list[Entry], step: int, told: Audit) -> None:
         """An attempt's samples."""
@@ -191,19 +218,24 @@ class _Step:
         """What became of them."""
         if self.settled:
             told.odd.append(f"step {line['step'] + 1} was settled twice")
-        self.settled = True
+        for attempt in self.under_way:
+            told.odd.append(f"step {line['step'] + 1} was settled without what attempt {attempt} has drawn")
+        self.settled, self.ahead = True, told.ahead
         for policy, ids in line["trained"].items():
             for each in ids:
                 if each in self.trained:
                     told.odd.append(f"step {line['step'] + 1}: sample {each} was trained twice")
                 self.trained[each] = policy
-        self.dropped = {each: reason for reason, ids in line["dropped"].items() for each in ids}
+        for reason, ids in line["dropped"].items():
+            for each in ids:
+                if each in self.dropped:
+                    told.odd.append(f"step {line['step'] + 1}: sample {each} was dropped twice")
+                self.dropped[each] = reason
 
     def count(self, number: int, told: Audit) -> None:
         """Adds a step to the audit."""
         if not self.settled:  # of a run that goes on, or was killed
-            told.dropped["the run has not come so far"] += len(self.drawn)
-            told.drawn += len(self.drawn)
+            told.open += len(self.drawn)
             return
         told.steps += 1
         told.drawn += len(self.drawn)
@@ -212,6 +244,11 @@ class _Step:
         told.trained.update(self.trained.values())
         told.dropped.update(self.dropped.values())
         told.staleness.update(number - self.drawn[each].version for each in self.trained if each in self.drawn)
+        for each in self.trained:
+            if each in self.drawn and not 0 <= number - self.drawn[each].version <= self.ahead:
+                told.odd.append(
+                    f"step {number + 1}: sample {each} is of the weights after step {self.drawn[each].version}"
+                )
         for each in self.trained.keys() & self.dropped.keys():
             told.odd.append(f"step {number + 1}: sample {each} was trained and dropped")
         for each in (self.trained.keys() | self.dropped.keys()) - self.drawn.keys():

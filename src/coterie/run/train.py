@@ -85,6 +85,7 @@ def train(
     config = config if isinstance(config, Config) else load_config(config)
     folder, lost, there = Path(resume or out or new_folder(config.names["environment"])), 0, -1
     with Interrupts(config.train.grace_s) as interrupts:
+        interrupts.beginning = True
         while True:
             opened = _continue(folder, config, anyway) if resume or lost else _begin(folder, config)
             try:
@@ -137,6 +138,7 @@ def _how_to_go_on(run: Run) -> str:
 
 def _steps(run: Run, models: TeamModels, progress: Progress, interrupts: Interrupts, told: Trackers) -> None:
     """Steps until the last, or until a signal asks to stop; where one was left before its validation, that first."""
+    interrupts.beginning = False
     while progress.pending is not None or progress.step < models.config.train.steps:
         if interrupts.number:
             if run.checkpoints.steps()[-1:] != [progress.step]:
@@ -191,7 +193,10 @@ def _learn(run: Run, models: TeamModels, progress: Progress, interrupts: Interru
         if step == 0 or step + 1 == settings.steps or (step + 1) % settings.episodes_every == 0:
             run.save_episodes(step + 1, trained)
         progress.credit = state
-        progress.step, progress.pending = step + 1, line | _times(began, sampled, updated, rollout.budget)
+        progress.step, progress.pending = (
+            step + 1,
+            line | _times(began, sampled, updated, rollout.budget, ahead=config.runtime.max_staleness > 0),
+        )
         interrupts.whole = True
         if fault:
             raise fault
@@ -384,13 +389,13 @@ def _save(run: Run, models: TeamModels, progress: Progress) -> None:
     run.checkpoints.save(progress, models.write, models.config.train.keep_checkpoints)
 
 
-def _times(began: float, sampled: float, updated: float, budget: Budget) -> dict[str, float]:
-    """Seconds of this step, and tokens sampled a second of rollout."""
+def _times(began: float, sampled: float, updated: float, budget: Budget, *, ahead: bool) -> dict[str, float]:
+    """Seconds of this step, and tokens sampled a second of rollout; where those run ahead, a second of the step."""
     rollout = sampled - began
     return {
         "time/rollout": rollout,
         "time/engine": budget.engine_s,
         "time/update": updated - sampled,
         "time/step": time.perf_counter() - began,
-        "time/tokens_per_s": budget.sampled_tokens / rollout,
+        "time/tokens_per_s": budget.sampled_tokens / (updated - began if ahead else rollout),
     }

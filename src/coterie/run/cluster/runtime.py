@@ -7,6 +7,7 @@ runs elsewhere owns nothing. `max_staleness` rollouts are played ahead while ran
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import itertools
 import logging
@@ -24,6 +25,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from coterie.config.settings import Config, PolicyConfig
 from coterie.errors import ConfigError, RolloutError, UpdateError, first_line
 from coterie.kernel.engine import Engine, EngineConfig
@@ -34,6 +37,7 @@ from coterie.learning.learner import Learner
 from coterie.learning.policy import Policy
 from coterie.memory.recall import Recall
 from coterie.models.shapes import Shapes
+from coterie.run.interrupts import tell
 from coterie.run.ledger import Ledger, name_of
 from coterie.run.policies import Policies
 from coterie.run.pools import Pool, needed, pools_of
@@ -47,12 +51,20 @@ END_S = 15.0
 """How long engines may take to end."""
 REACH_S = 10.0
 """How long a cluster may take to be reached."""
+PATIENT_S = 5.0
+"""How long parts may wait for their place before it is said."""
 PLACE_S = 120.0
 """How long parts may take to be placed."""
 TRIES = 5
 """How often a share of a rollout is played whose worker ends."""
 WAIT_S = 0.5
 """How often one that waits looks whether there is a signal."""
+TOKEN = ".ray/auth_token"  # noqa: S105 no token, but its file
+"""Where Ray keeps a cluster's token, beneath a user's home."""
+FOLDER = "coterie-ray-"
+"""What folders of clusters that are started here are called, before the process that has them."""
+GREETING, SETTINGS = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4" + bytes(5), b"\4"
+"""How whoever speaks HTTP/2, as Ray does, is greeted, and the kind of frame that it answers with."""
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -133,7 +145,7 @@ class Cluster:
             RolloutError: workers end whatever is done.
         """
         if self._ledger is None:
-            self._ledger = Ledger(self._folder, step)
+            self._ledger = Ledger(self._folder, step, self.config.runtime.max_staleness)
         last = min(step + self.config.runtime.max_staleness, self.config.train.steps - 1)
         for ahead in range(step, last + 1):
             if ahead not in self._open:
@@ -158,6 +170,14 @@ class Cluster:
         if self._ledger:
             self._ledger.close()
             self._ledger = None
+        if ray.is_initialized():  # whoever asks it otherwise has it start a cluster
+            self._cleared()
+        if self._temporary:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _cleared(self) -> None:
+        """Ends what was placed, and the cluster that was started."""
+        ray = self._ray
         engines = {engine for engines in self._replicas.values() for engine in engines}
         with contextlib.suppress(Exception):  # some have ended
             ray.wait([engine.end.remote() for engine in engines], num_returns=len(engines), timeout=END_S)
@@ -170,8 +190,6 @@ class Cluster:
         self._replicas, self._ranks, self._workers, self._placed, self._open = {}, {}, [], [], {}
         if not self._joined:
             ray.shutdown()
-        if self._temporary:
-            shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _connected(self) -> bool:
         """Whether somebody else's connection was found; else it is this run's, and with no address its cluster too."""
@@ -185,26 +203,33 @@ class Cluster:
             return True
         for name, value in QUIET.items():
             os.environ.setdefault(name, value)
+        if runtime.address and (Path.home() / TOKEN).exists():  # Ray looks for it itself where it finds the address
+            os.environ.setdefault("RAY_AUTH_MODE", "token")
         logging.getLogger("ray").setLevel(logging.ERROR)  # it announces its tokens
         started: dict[str, Any] = {"address": runtime.address}
         if runtime.address:
             _check_there(runtime.address)
         else:
             short = SHORT if Path(SHORT).is_dir() else None  # a socket's path has 107 letters at most
-            self._temporary = Path(tempfile.mkdtemp(prefix="coterie-ray-", dir=short))
+            _swept(Path(short or tempfile.gettempdir()))
+            self._temporary = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-", dir=short))
             started = {  # Ray lets anybody into its folder, so it stands in one that nobody else may enter
                 "address": "local", "include_dashboard": False, "_temp_dir": str(self._temporary / "r"),
                 "num_cpus": max(needed(self.config)[0], os.cpu_count() or 1),  # parts share what cores there are
                 "object_store_memory": STORE + 3 * self._weights(),
             }  # fmt: skip
         try:
-            with warnings.catch_warnings(), _own_signals():
+            with warnings.catch_warnings(), _own_signals(), _own_group():
                 warnings.simplefilter("ignore")
                 ray.init(**started, log_to_driver=False, configure_logging=False)
         except Exception as error:
             self.close()
-            what = f"runtime.address = '{runtime.address}': {NOT_THERE}" if runtime.address else "Ray did not start"
-            raise ConfigError(f"{what} ({first_line(error)})") from error
+            if not runtime.address:
+                raise ConfigError(f"Ray did not start ({first_line(error)})") from error
+            raise ConfigError(
+                f"runtime.address = '{runtime.address}': {NOT_THERE} ({first_line(error)}); where it asks for a token, "
+                f"put the head's ~/{TOKEN} into the same place here"
+            ) from error
         return False
 
     def _weights(self) -> int:
@@ -225,10 +250,14 @@ class Cluster:
             if resources.get(kind, 0.0) < count:
                 raise ConfigError(
                     f"the cluster has {resources.get(kind, 0.0):g} {kind}s, and this run asks for {count:g}: "
-                    f"{len(self.pools)} pools of {self.config.runtime.engines} engines and {self.config.train.ranks} "
-                    f"ranks, and {self.config.runtime.workers} workers; lower runtime.engines, train.ranks or "
-                    "runtime.workers, share GPUs by runtime.engine_gpus and runtime.rank_gpus, or let adapters share "
-                    "a base"
+                    f"{_many(len(self.pools), 'pool')} of {_many(self.config.runtime.engines, 'engine')} and "
+                    f"{_many(self.config.train.ranks, 'rank')}, and {_many(self.config.runtime.workers, 'worker')}; "
+                    + (
+                        "lower runtime.engines, train.ranks or runtime.workers, share GPUs by runtime.engine_gpus and "
+                        "runtime.rank_gpus, or let adapters share a base"
+                        if resources.get(kind)
+                        else "train.device = 'cpu' asks for none"
+                    )
                 )
         return device
 
@@ -266,7 +295,9 @@ class Cluster:
                     self._ranks.setdefault(pool.trained, []).append(made)
         self._wait_for(crowd, "the workers")
         # with one rollout at a time, a worker's is in its main thread, where the watchdog can end whatever it does
-        threads = runtime.max_staleness + 2 if runtime.max_staleness else 1
+        # otherwise it has one for every share that it may be given, should all others end, and one to say that it lives
+        shares = (runtime.max_staleness + 1) * runtime.workers
+        threads = shares + 1 if runtime.max_staleness else 1
         for number in range(runtime.workers):
             options = {"max_restarts": -1, "max_concurrency": threads, **self._in(crowd, number, {"CPU": 1.0})}
             self._workers.append(ray.remote(Worker).options(**options).remote(self._home))
@@ -284,8 +315,12 @@ class Cluster:
         return {"num_cpus": bundle["CPU"], "num_gpus": bundle.get("GPU", 0.0), "scheduling_strategy": where}
 
     def _wait_for(self, group: Any, what: str) -> None:
-        end = time.monotonic() + PLACE_S
+        began = time.monotonic()
+        end, told = began + PLACE_S, False
         while not group.wait(timeout_seconds=WAIT_S):
+            if not told and time.monotonic() > began + PATIENT_S:
+                told = True
+                tell(f"{what} waits for room in the cluster, {PLACE_S:g} s at most; `ray status` says who has it")
             if time.monotonic() > end:
                 raise ConfigError(
                     f"{what} could not be placed within {PLACE_S:g} s: the cluster has no room for it just now; see "
@@ -401,6 +436,10 @@ class Cluster:
         self._ledger.write("settled", step=step, trained=trained, dropped=dropped)
 
 
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'s' if count > 1 else ''}"
+
+
 @contextlib.contextmanager
 def _own_signals() -> Iterator[None]:
     """Ray takes SIGTERM for itself, and would end a run that is saving."""
@@ -413,6 +452,27 @@ def _own_signals() -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
+@contextlib.contextmanager
+def _own_group() -> Iterator[None]:
+    """What Ray starts is a group of its own: a signal to the run's, as schedulers send it, would end it at once."""
+    services: Any = importlib.import_module("ray._private.services")
+    before = services.ConsolePopen
+    services.ConsolePopen = functools.partial(before, process_group=0)
+    try:
+        yield
+    finally:
+        services.ConsolePopen = before
+
+
+def _swept(parent: Path) -> None:
+    """Removes what clusters of processes that were killed have left."""
+    for folder in parent.glob(f"{FOLDER}*-*"):
+        pid = folder.name.removeprefix(FOLDER).partition("-")[0]
+        with contextlib.suppress(OSError):
+            if pid.isdecimal() and folder.stat().st_uid == os.getuid() and not psutil.pid_exists(int(pid)):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
 def _some(bundle: Mapping[str, float]) -> dict[str, float]:
     return {kind: count for kind, count in bundle.items() if count}
 
@@ -422,11 +482,17 @@ def _check_there(address: str) -> None:
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
-    form = "it is HOST:PORT, as `ray start --head` prints it"
+    form = "it is HOST:PORT, as `ray start --head` prints it, with nothing before"
     if not (host and port.isdecimal() and int(port) < 1 << 16):
         raise ConfigError(f"runtime.address = '{address}' is no address: {form}")
+    if "/" in host:
+        raise ConfigError(f"runtime.address = '{address}' is no address: {form}")
     try:
-        socket.create_connection((host, int(port)), timeout=REACH_S).close()
+        with socket.create_connection((host, int(port)), timeout=REACH_S) as there:
+            there.settimeout(REACH_S)
+            there.sendall(GREETING)
+            if there.recv(9)[3:4] != SETTINGS:
+                raise OSError("what listens there is not Ray")
     except OSError as error:
         raise ConfigError(f"runtime.address = '{address}': {NOT_THERE} ({first_line(error)}); {form}") from error
 
