@@ -299,7 +299,7 @@ def page(checked: Sequence[tuple[float, float]]) -> list[str]:
         *_why(),
         "",
         "- **A fixed step** cannot be shorter than its longest story: tokens of a reply come one after another, turns "
-        "and roles as well, however many GPUs there are. The more of them, the more is that and the way of the weights.",
+        "and roles as well, however many GPUs there are. The more of them, the more is that and the way of weights.",
         f"- **New weights** go one policy after another, and each {PASSES} times through a process: a rank packs "
         "them, the run's own unpacks and packs them, an engine unpacks them. Sent from GPU to GPU they would come as "
         "fast as a network carries them; adapters are small enough already.",
