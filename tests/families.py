@@ -12,6 +12,7 @@ import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from coterie.checks.families import check_family
+from coterie.engines.decoding import Decoder
 from coterie.errors import ConfigError
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.learning.policy import Policy
@@ -96,13 +97,14 @@ def found(name: str) -> str:
         check_family(policy)
     except ConfigError as error:
         reason = str(error).partition(f"'{name}' ")[2]
-        return f"| `{name}` | refused | {reason} |"
+        return f"| `{name}` | refused | | | {reason} |"
     how = "exact, packed" if policy.model.packs else "exact, row by row"
     window = next((limit for limit in ("sliding_window", "attention_chunk_size") if _has(policy.model, limit)), "")
     remark = {"sliding_window": "longer than its window", "attention_chunk_size": "longer than its chunk", "": ""}[
         window
     ]
-    return f"| `{name}` | {how} | {remark} |"
+    long = ("by parts" if policy.model.splits else "masked") if policy.model.packs else ""
+    return f"| `{name}` | {how} | {long} | {'lean' if Decoder(policy).lean else 'modules'} | {remark} |"
 
 
 def _has(model: Model, limit: str) -> bool:

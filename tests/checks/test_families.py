@@ -15,6 +15,7 @@ from coterie.checks import families
 from coterie.checks.families import check_family
 from coterie.engines import decoding
 from coterie.engines.decoding import Decoder
+from coterie.engines.steps import Modules
 from coterie.errors import ConfigError
 from coterie.learning import forward, learner, masks
 from coterie.learning.batch import Row
@@ -22,6 +23,7 @@ from coterie.learning.learner import LocalLearner
 from coterie.learning.loss import PolicyGradient
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.learning.policy import Policy
+from coterie.models.lean import Lean
 from tests.families import FAMILIES, family, found
 from tests.toys import policies, tiny
 
@@ -94,16 +96,18 @@ def test_masks_that_forget_the_window_are_found_out_and_the_family_is_trained_ro
 
 
 def test_positions_that_are_wrong_side_by_side_are_decoded_apart(monkeypatch):
-    prefill = Decoder._prefill
+    for kind in (Lean, Modules):
+        start = kind.start
 
-    def unmasked(self, rows):
-        logits, cache, mask = prefill(self, rows)
-        return logits + (0 if mask is None else 1) * torch.arange(logits.shape[-1]), cache, mask
+        def unmasked(self, ids, mask, *others, start=start):
+            logits = start(self, ids, mask, *others)
+            return logits + (0 if mask is None else 1) * torch.arange(logits.shape[-1])
 
-    monkeypatch.setattr(Decoder, "_prefill", unmasked)
-    policy = Policy("p", tiny())
+        monkeypatch.setattr(kind, "start", unmasked)
+    policy = Policy("p", copy.copy(tiny()))
     check_family(policy)
     assert not policy.model.pads
+    assert not policy.model.lean
     made = families._sample(policy)
     assert all(
         {len(row.request.prompt_ids) for row in batch} in ({11}, {14})

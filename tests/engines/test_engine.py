@@ -7,12 +7,14 @@ import pytest
 import torch
 
 from coterie.engines.decoding import Decoder, Row
+from coterie.engines.steps import Modules
 from coterie.engines.transformers import TransformersConfig, TransformersEngine
 from coterie.kernel.engine import Request
 from coterie.kernel.episode import ChatMessage
 from coterie.kernel.scene import Reply
 from coterie.learning.distribution import inverse_cdf, log_distribution, nucleus
 from coterie.learning.policy import Policy
+from coterie.models.lean import Lean
 from tests.toys import policies, run, tiny
 
 
@@ -96,13 +98,13 @@ def test_each_distinct_prompt_is_prefilled_once_and_ended_rows_leave(monkeypatch
     engine = engine_of(model)
     assert engine._decoders["p"].costs  # found once, by forwards of its own
     shapes: list[tuple[int, ...]] = []
-    forward = model.net.forward
+    through = Lean._through
 
-    def counted(*args, **kwargs):
-        shapes.append(tuple(kwargs["input_ids"].shape))
-        return forward(*args, **kwargs)
+    def counted(self, ids, *others):
+        shapes.append(tuple(ids.shape))
+        return through(self, ids, *others)
 
-    monkeypatch.setattr(model.net, "forward", counted)
+    monkeypatch.setattr(Lean, "_through", counted)
     same = prompts(1)[0]
     wave = [request(same, range(5), key=0), request(same, range(5, 9), key=1), request(prompts(2)[1], [3], key=2)]
     answers = run(engine.generate(wave))
@@ -159,7 +161,8 @@ def test_the_distribution_is_where_the_logits_are():
     engine = engine_of(model)
     model.net.to("meta")
     rows = [Row(request(prompt, [1]), 1, Random(1)) for prompt in prompts(3, ragged=False)]
-    assert engine._decoders["p"]._prefill(rows)[0].device.type == "meta"
+    decoder = engine._decoders["p"]
+    assert decoder._start(Modules(decoder.net), rows).device.type == "meta"
 
 
 # probabilities 0.5 0.3 0.15 0.05; 0.8 keeps two: 5/8, 3/8; 0.81 keeps three

@@ -16,13 +16,15 @@ from coterie.errors import EngineError, UpdateError
 from coterie.kernel.episode import Sample
 from coterie.kernel.team import Graded
 from coterie.learning import forward
-from coterie.learning.batch import Row, microbatches, pack, rows_of
-from coterie.learning.forward import lay_out, score
+from coterie.learning import learner as learner_module
+from coterie.learning.batch import Row, merged, microbatches, pack, rows_of
+from coterie.learning.forward import lay_out, merges, score
 from coterie.learning.learner import LocalLearner, Totals
-from coterie.learning.loss import Clip, Loss, PolicyGradient
+from coterie.learning.loss import GSPO, Clip, Loss, PolicyGradient
 from coterie.learning.masks import attention_masks
 from coterie.learning.optimizer import OptimizerConfig, learning_rate
 from coterie.learning.policy import Policy
+from coterie.models import attention
 from coterie.models.meter import Meter
 from coterie.run.metrics import update_metrics
 from tests.toys import policies, tiny
@@ -128,7 +130,7 @@ def test_prompts_that_begin_alike_share_their_beginning():
     rows = rows_of(graded, Clip(denominator="tokens"))
     packs = pack(rows, 1000)
     assert [(one.shared, len(one.rows)) for one in packs] == [(12, 5)]
-    assert packs[0].tokens == 12 + 5 * (4 + 3)
+    assert packs[0].tokens == 12 + 5 * (4 + 3 - 1)  # the last token of a reply predicts nothing
     trainer = learner(tiny(scale=3.0))
     expected = reference_gradient(trainer.trainees["p"].model, rows, trainer.loss)
     assert relative(gradient(trainer, rows), expected) < 1e-5
@@ -413,6 +415,8 @@ def test_a_later_optimizer_step_is_compared_with_the_weights_before_the_first(mo
     assert metrics["correction"] == pytest.approx(1.25, abs=1e-4)
     assert metrics["correction_max"] == pytest.approx(1.25, abs=1e-4)
     assert metrics["correction_cut"] == 0
+    first, *later = learner(model, loss, updates_per_step=3)._rows("p", graded, 0)
+    assert [bool(row.old_logprobs) for part in (first, *later) for row in part] == [False] * 8 + [True] * 8
     assert metrics["mismatch"] == pytest.approx(-math.log(0.8), abs=1e-4)
 
 
@@ -629,7 +633,7 @@ def test_logits_that_are_taken_in_parts_are_not_kept(monkeypatch):
             scores = score(model, layout, torch.float32)
             live.append(taken.live)
             scores.logprobs.sum().backward()
-    assert live[0] - live[1] > len(layout.targets) * 320 * 4  # logits of 320 tokens, for each that is trained
+    assert live[0] - live[1] > len(layout.targets) * model.vocabulary * 4 - 999  # logits of each token that is trained
 
 
 def test_a_mask_is_of_the_type_that_the_network_computes_in():
@@ -643,9 +647,10 @@ def test_a_mask_is_of_the_type_that_the_network_computes_in():
     assert torch.allclose(found, exact, atol=0.1)
 
 
-def test_a_pack_is_at_most_four_tokens_for_each_hidden_unit_long():
-    packs = [one for batch in learner(tiny()).microbatches("p", [row(range(30))] * 150) for one in batch]
-    assert sorted(one.tokens for one in packs) == [29 + 2 * 3, *[29 + 2 * 49] * 3]  # 127, at most 4 x 32
+def test_a_pack_is_as_long_as_a_micro_batch_may_be():
+    rows = [row([*range(29), 5 + number]) for number in range(150)]
+    packs = [one for batch in learner(tiny(), tokens_per_microbatch=100).microbatches("p", rows) for one in batch]
+    assert sorted(one.tokens for one in packs) == [29 + 8, *[29 + 71] * 2]
 
 
 def test_an_update_that_no_single_group_spoils_says_so(monkeypatch):
@@ -715,7 +720,7 @@ def row(prompt, completion: int = 1) -> Row:
 
 
 def test_a_pack_shares_what_its_prompts_begin_with_but_the_last_token():
-    assert [(one.shared, one.tokens) for one in pack([row([1, 2, 3, 4])], 99)] == [(3, 5)]
+    assert [(one.shared, one.tokens) for one in pack([row([1, 2, 3, 4])], 99)] == [(3, 4)]
     assert [one.shared for one in pack([row([1, 2, 3, 4]), row([1, 2, 3, 4], 2)], 99)] == [3]
     assert [one.shared for one in pack([row([1, 2, 3, 4]), row([1, 2, 3, 4, 5, 6])], 99)] == [3]
     assert [one.shared for one in pack([row([1, 2, 3, 4, 5]), row([1, 2, 3, 9, 5, 6])], 99)] == [3]
@@ -726,23 +731,23 @@ def test_a_row_joins_when_half_of_its_prompt_is_shared():
     assert len(pack([row([1, 2, 3, 4, 5]), row([1, 2, 9, 9, 9])], 99)) == 2
 
 
-# shared 3, rests of 1 + 1 tokens each: 3 + 2 + 2 = 7
+# shared 3, rests of 1 token each, for replies of one are not computed: 3 + 1 + 1 = 5
 def test_a_row_joins_as_long_as_the_layout_stays_within_its_limit():
     rows = [row([1, 2, 3, 4]), row([1, 2, 3, 5])]
-    assert [one.tokens for one in pack(rows, 7)] == [7]
-    assert len(pack(rows, 6)) == 2
+    assert [one.tokens for one in pack(rows, 5)] == [5]
+    assert len(pack(rows, 4)) == 2
 
 
-# three rows share 9 of 10 (9 + 3 x 2 = 15 tokens); a fourth (11) that shares s makes s + 4 (11 - s) = 44 - 3 s
+# three rows share 9 of 10 (9 + 3 = 12 tokens); a fourth (10) that shares s makes s + 4 (10 - s) = 40 - 3 s
 def test_a_row_does_not_join_where_the_pack_would_grow_by_more_than_the_row():
     rows = [row([*range(9), 90 + number]) for number in range(3)]
-    assert len(pack([*rows, row([0, 1, 2, 3, 4, 5, 90, 90, 90, 90])], 99)) == 1  # s = 6: 26, as much as apart
-    assert len(pack([*rows, row([0, 1, 2, 3, 4, 90, 90, 90, 90, 90])], 99)) == 2  # s = 5: 29
+    assert len(pack([*rows, row([0, 1, 2, 3, 4, 5, 90, 90, 90, 90])], 99)) == 1  # s = 6: 22, as much as apart
+    assert len(pack([*rows, row([0, 1, 2, 3, 4, 90, 90, 90, 90, 90])], 99)) == 2  # s = 5: 25
 
 
 def test_micro_batches_stay_within_their_budget_and_hold_packs_of_like_length():
     def lengths(budget: int, *tokens: int) -> list[list[int]]:
-        packs = [pack([row([9] * (count - 1))], 99)[0] for count in tokens]
+        packs = [pack([row([9] * count)], 99)[0] for count in tokens]
         return [[one.tokens for one in batch] for batch in microbatches(packs, budget)]
 
     assert lengths(20, 10, 10) == [[10, 10]]
@@ -801,3 +806,96 @@ def test_each_policys_gradient_is_cut_at_its_own_norm():
     trainer.update(graded, 0)
     assert seen["x"] > 1e-3
     assert seen["y"] < 1e-11
+
+
+def equal_replies(*advantages: float, apart: float = 0.0) -> list[Graded]:
+    """Replies to one prompt that say the same, one an advantage, and another that does not; likely and less likely."""
+    same = [sample([5, 6, 7], [9, 11, END], [-5.0 + apart * number, -6.0, -4.0]) for number in range(len(advantages))]
+    given = [Graded(one, advantage, 0.5 + number, f"g{number % 2}") for number, (one, advantage) in
+             enumerate(zip(same, advantages, strict=True))]  # fmt: skip
+    return [*given, Graded(sample([5, 6, 7], [9, 12, END], [-5.0, -7.0, -4.0]), 0.7, 1.0, "g2")]
+
+
+# weights 0.5, 1.5, 2.5 of N = 12 tokens; above: (0.5 x 1 + 2.5 x 3) / 3 = 2.667; below: -2
+def test_equal_replies_are_a_row_for_each_sign_by_hand():
+    rows = merged(rows_of(equal_replies(1.0, -2.0, 3.0), Clip()))
+    assert [(row.copies, row.advantage, row.token_weight * 12) for row in rows] == [
+        (2, pytest.approx(8 / 3), pytest.approx(3.0)), (1, -2.0, pytest.approx(1.5)), (1, 0.7, pytest.approx(1.0)),
+    ]  # fmt: skip
+    near = merged(rows_of(equal_replies(1.0, 2.0, apart=5e-5), Clip()))
+    assert [row.copies for row in near] == [2, 1]
+    assert near[0].rollout_logprobs == pytest.approx((-4.999975, -6.0, -4.0), abs=1e-9)
+    assert [row.copies for row in merged(rows_of(equal_replies(1.0, 2.0, apart=0.01), Clip()))] == [1, 1, 1]
+    roles = [replace(one, sample=replace(one.sample, role=role)) for role, one in
+             zip("aba", equal_replies(1.0, 2.0), strict=True)]  # fmt: skip
+    assert [row.copies for row in merged(rows_of(roles, Clip()))] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("updates", [1, 2])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        Clip(kl=0.3), Clip(epsilon=0.05, epsilon_high=0.1), GSPO(epsilon=0.05, epsilon_high=0.1),
+        PolicyGradient(denominator="tasks"), Clip(correction="token_truncate"),
+        Clip(correction="sequence_mask", kl=0.1),
+    ],
+)  # fmt: skip
+def test_equal_replies_trained_once_move_weights_as_if_each_were(loss, updates, monkeypatch):
+    assert merges(loss)
+    graded = equal_replies(1.0, -2.0, 3.0, -0.5, 0.0)
+    graded += [replace(one, group=f"h{one.group}", advantage=-0.3 * one.advantage) for one in graded]
+    found = []
+    for once in (True, False):
+        monkeypatch.setattr(learner_module, "merges", lambda _, once=once: once)
+        model = copy.deepcopy(tiny(scale=3.0))
+        trainer = learner(model, loss, updates_per_step=updates, lr=1e-2)
+        with torch.no_grad():
+            for weight in model.net.parameters():
+                weight.add_(0.02 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(5)))
+        learned = trainer.update({"p": graded}, 0)["p"]
+        found.append((torch.cat([weight.detach().flatten() for weight in model.net.parameters()]), learned))
+    (mine, ours), (theirs, each) = found
+    start = torch.cat([weight.detach().flatten() for weight in tiny(scale=3.0).net.parameters()])
+    assert float((mine - theirs).norm() / (theirs - start).norm()) < 1e-3  # Adam divides what is nearly nothing
+    assert ours.metrics["grad_norm"] == pytest.approx(each.metrics["grad_norm"], rel=1e-5)
+    assert ours.metrics.keys() == each.metrics.keys()
+    for name, value in each.metrics.items():
+        assert ours.metrics[name] == pytest.approx(value, rel=1e-4, abs=1e-5), name
+    assert ours.roles["a"].entropy == pytest.approx(each.roles["a"].entropy, rel=1e-5)
+    if not loss.kl:
+        assert ours.roles["a"].gradient == pytest.approx(each.roles["a"].gradient, rel=1e-4)
+
+
+def test_a_loss_that_does_not_add_up_trains_each_reply_alone():
+    class Squares(Clip):
+        def tokens(self, batch):
+            return super().tokens(batch) * batch.advantages.abs()
+
+    class Scaled(Clip):
+        def tokens(self, batch):
+            return super().tokens(batch) / batch.advantages.std()
+
+    class Broken(Clip):
+        def tokens(self, batch):
+            raise RuntimeError
+
+    assert [merges(kind()) for kind in (Clip, Squares, Scaled, Broken)] == [True, False, False, False]
+    graded = equal_replies(1.0, 3.0)
+    for kind, rows in ((Clip, 2), (Squares, 3)):
+        assert len(learner(loss=kind())._rows("p", graded, 0)[0]) == rows
+
+
+def test_rows_without_a_mask_and_packs_by_parts_have_the_gradient_of_plain_forwards(monkeypatch):
+    """All ways of attention, chosen by what they would cost; a network that was told otherwise takes none of them."""
+    rows = rows_of(experience(groups=2, size=5, prompt=40), Clip())
+    alone_rows = rows_of(experience(groups=4, size=1, prompt=40), Clip())
+    for some in (rows, alone_rows):
+        for worth in (0.0, 1e18):
+            monkeypatch.setattr(attention, "WORTH", worth)
+            trainer = learner(tiny(scale=3.0))
+            expected = reference_gradient(trainer.trainees["p"].model, some, trainer.loss)
+            assert relative(gradient(trainer, some), expected) < 1e-5
+    model = tiny(scale=3.0)
+    expected = reference_gradient(model, alone_rows, Clip())
+    model.net.set_attn_implementation("eager")
+    assert relative(gradient(learner(model), alone_rows), expected) < 1e-5

@@ -59,16 +59,19 @@ def test_tensors_without_numbers_count_as_those_with():
 
 def test_the_cache_of_a_token_by_hand():
     costs = Decoder(Policy("p", tiny())).costs
-    assert costs.token == 2 * 2 * 16 * 4  # two layers, one head of 16 for keys and one for values, float32
+    cache = 2 * 2 * 16 * 4  # two layers, one head of 16 for keys and one for values, float32
+    assert costs.token == cache + 16 // 2 * 8 // 2 + 4  # RoPE's angles, complex, for two rows; what padding adds
     assert 0 <= costs.row - 320 * 4 < 64  # logits of 320 tokens; old versions of Transformers keep a few bytes beside
     assert costs.choice == 24 * 320
     assert costs.prompt > 0
     assert 1 <= costs.attention < 100  # a byte a pair of tokens for the mask, at least
     reading = 2 * (9 * costs.prompt + int(81 * costs.attention))
-    whole = 3 * (costs.row + 21 * 256) + max(reading, 3 * 24 * 320)  # prompts are read first, tokens are chosen then
+    whole = 3 * (costs.row + 21 * costs.token) + max(
+        reading, 3 * 24 * 320
+    )  # prompts are read first, tokens are chosen then
     assert costs.of(rows=3, prompts=2, longest=9, max_tokens=12) == whole
     many = costs.of(rows=10**6, prompts=1, longest=9, max_tokens=12)
-    assert many == 10**6 * (costs.row + 21 * 256) + (1 << 30)  # in parts
+    assert many == 10**6 * (costs.row + 21 * costs.token) + (1 << 30)  # in parts
 
 
 @pytest.mark.parametrize("name", ["qwen3", "gemma2", "gpt_oss", "bamba"])
@@ -85,9 +88,9 @@ def test_what_long_prompts_take_is_foreseen_from_short_ones(name):
 def test_choosing_tokens_takes_what_is_foreseen_at_most():
     decoder = Decoder(Policy("p", tiny()))
     rows = [Row(request([5] * 9, [seed], max_tokens=4), seed, Random(seed)) for seed in range(64)]
-    logits = torch.zeros(64, 320)
-    with Meter([logits]) as taken:
-        decoder._choose(logits, rows)
+    logits, uniform, temperatures = torch.zeros(64, 320), torch.rand(64, dtype=torch.float64), torch.ones(64)
+    with Meter([logits, uniform, temperatures]) as taken:
+        decoder._choose(logits, uniform, temperatures, rows[0])
     assert 0.7 * 64 * decoder.costs.choice < taken.peak <= 64 * decoder.costs.choice
 
 

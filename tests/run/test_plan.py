@@ -66,7 +66,11 @@ def test_a_whole_policy_by_hand(folder):
     share = shares(config(folder))["x"]
     assert (share.parameters, share.trained) == (size, size)
     kinds = {kind: share.memory.get(kind, 0) for kind in ("copy", "reference", "gradients", "averages")}
-    assert kinds == {"copy": 0, "reference": 0, "gradients": 4 * size, "averages": 8 * size}
+    copied = sum(
+        weight.numel() for weight in tiny().net.parameters() if weight.ndim > 1
+    )  # small ones are laid out anew
+    assert 4 * copied <= kinds.pop("copy") <= 4 * size
+    assert kinds == {"reference": 0, "gradients": 4 * size, "averages": 8 * size}
     assert share.memory["weights"] == 4 * size
 
 
@@ -93,7 +97,9 @@ def test_two_adapters_count_their_base_once(dtype, folder):
         assert share.trained == adapter
         assert share.memory["weights"] == 4 * adapter + (width * tiny().size if name == "x" else 0)
         assert share.memory["averages"] == 8 * adapter
-        assert share.memory["copy"] == 0
+        assert (
+            share.memory["copy"] <= 4 * tiny().size
+        )  # small networks are decoded from a copy, merged with the adapter
 
 
 def test_what_is_frozen_has_weights_alone(folder):

@@ -18,6 +18,7 @@ BENCHES = {
     "border": "20,000 programs that end and write in every way: none may be more than its own outcome",
     "code": "the results of the programming tasks: teams, baselines, cooperation",
     "cooperation": "whom the cooperation reward of code_pair pays: cheats and honest pairs",
+    "decode": "tokens a second of the embedded engine, without a network's modules and with them",
     "demo": "what `make demo` shows: a team before and after minutes of training",
     "engines": "plan_path learned with the embedded engine, with vLLM and on a cluster, three seeds",
     "fronts": "what the eager front changes: logs, tokens that differ, time",

@@ -14,7 +14,15 @@ def medium() -> Model:
 
 
 def random_qwen3(
-    vocabulary: int, width: int, inner: int, *, layers: int, heads: int, kv_heads: int = 4, head_dim: int = 64
+    vocabulary: int,
+    width: int,
+    inner: int,
+    *,
+    layers: int,
+    heads: int,
+    kv_heads: int = 4,
+    head_dim: int = 64,
+    context: int = 1024,
 ) -> Model:
     """A network of Qwen3's shape with random weights, and the starter's tokenizer."""
     torch.manual_seed(0)
@@ -28,7 +36,7 @@ def random_qwen3(
             num_attention_heads=heads,
             num_key_value_heads=kv_heads,
             head_dim=head_dim,
-            max_position_embeddings=1024,
+            max_position_embeddings=context,
             tie_word_embeddings=True,
             pad_token_id=tokenizer.pad_token_id,
             bos_token_id=None,

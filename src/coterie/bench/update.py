@@ -1,10 +1,13 @@
-"""The shared-prefix update against padded rows: the same gradient, in how much of the time.
+"""The update of a pack against rows: the same gradient, in how much of the time, at what share of the machine.
 
-Rows are tried in micro-batches of several sizes, and the best is taken. 3.3 million parameters, one thread.
+A group of 8 replies of 50 tokens to one prompt, of 100 to 4,000 tokens, and the better of micro-batches of 1 and 8
+rows. Useful are the products of matrices that a forward and a backward of the pack's tokens need, and of attention's
+pairs that are seen; the machine's best is that of a product of large matrices in float32, measured beside.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from random import Random
@@ -14,57 +17,112 @@ from typing import Any
 import torch
 
 from coterie.bench import Say
-from coterie.bench.models import medium
+from coterie.bench.models import random_qwen3
 from coterie.kernel.episode import Sample
 from coterie.kernel.team import Graded
-from coterie.learning.batch import Row, rows_of
+from coterie.learning.batch import Row, pack, rows_of
 from coterie.learning.learner import LocalLearner
 from coterie.learning.loss import Clip, Tokens
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.learning.policy import Policy
+from coterie.models.attention import pairs
 from coterie.models.load import Model
 
-SHAPES = ((4, 4, 200, 50), (4, 8, 300, 50))
-"""Groups, samples a group, prompt tokens, completion tokens."""
-ROW_BATCHES = (1, 2, 4, 8, 16)
-REPEATS = 5
+SIZES = {
+    "0.85M": {"width": 128, "inner": 384, "layers": 4, "heads": 4, "kv_heads": 2, "head_dim": 32},
+    "4.85M": {"width": 256, "inner": 768, "layers": 6, "heads": 8, "kv_heads": 4, "head_dim": 32},
+    "33M": {"width": 512, "inner": 1536, "layers": 10, "heads": 8, "kv_heads": 4, "head_dim": 64},
+}
+"""Networks of Qwen3's shape, and what they are called."""
+PROMPTS = {"0.85M": (100, 300, 1000, 4000), "4.85M": (100, 300, 1000), "33M": ()}
+"""Tokens of prompts that are compared with rows."""
+SHARE_PROMPT = 200
+"""Tokens of the prompt whose update is held against the machine's best."""
+SAMPLES, REPLY = 8, 50
+ROWS = (1, 8)
+"""Rows of a micro-batch."""
+REPEATS = 3
 
 
 def run(say: Say) -> dict[str, Any]:
-    """For each shape: relative gradient difference, with checkpointing too, and the ratio of times."""
-    torch.set_num_threads(1)
-    model = medium()
+    """For each size and prompt: relative gradient difference, and the ratio of times; and the share of the best."""
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     figures: dict[str, Any] = {}
-    for shape in SHAPES:
-        name = "x".join(map(str, shape))
-        rows = _rows(*shape)
-        plain = _learner(model, checkpointing=False)
-        exact = _gradient(model, lambda rows=rows: _by_rows(model, rows, 1))
-        packed = _gradient(model, lambda rows=rows, plain=plain: plain.accumulate("p", rows))
-        figures[f"{name}_difference"] = _relative(packed, exact)
-        ways: dict[str, Callable[[], object]] = {"packed": lambda rows=rows, plain=plain: plain.accumulate("p", rows)}
-        ways |= {f"rows of {size}": lambda rows=rows, size=size: _by_rows(model, rows, size) for size in ROW_BATCHES}
-        times = {way: [] for way in ways}
-        for repeat in range(REPEATS + 1):
-            for way, work in ways.items():
-                began = time.perf_counter()
-                _gradient(model, work)
-                if repeat:
-                    times[way].append(time.perf_counter() - began)
-            say(f"{name}: round {repeat} of {REPEATS}")
-        medians = {way: median(values) for way, values in times.items()}
-        rows_best = min((value, way) for way, value in medians.items() if way != "packed")
-        figures[f"{name}_ratio"] = round(rows_best[0] / medians["packed"], 2)
-        figures[f"{name}_against"] = rows_best[1]
-        checkpointed = _learner(model, checkpointing=True)
-        again = _gradient(model, lambda rows=rows, learner=checkpointed: learner.accumulate("p", rows))
-        figures[f"{name}_difference_checkpointing"] = _relative(again, exact)
-        model.net.gradient_checkpointing_disable()
+    for size, shape in SIZES.items():
+        model = random_qwen3(448, context=8192, **shape)
+        for prompt in PROMPTS[size]:
+            figures |= _compared(f"{size}, {prompt}", model, _rows(1, SAMPLES, prompt, REPLY), say)
+        figures[f"{size}, {SHARE_PROMPT}: share of the best"] = _share(model, _rows(1, SAMPLES, SHARE_PROMPT, REPLY))
+        say(f"{size}: {figures[f'{size}, {SHARE_PROMPT}: share of the best']:.0%} of the machine's best")
     return figures
 
 
+def _compared(name: str, model: Model, rows: list[Row], say: Say) -> dict[str, Any]:
+    plain, again = _learner(model, checkpointing=False), _learner(model, checkpointing=True)
+    exact = _gradient(model, lambda: _by_rows(model, rows, 1))
+    figures: dict[str, Any] = {}
+    for learner, what in ((again, "gradient, with checkpointing"), (plain, "gradient")):
+        found = _gradient(model, lambda learner=learner: learner.accumulate("p", rows))
+        figures[f"{name}: {what}"] = _relative(found, exact)
+        model.net.gradient_checkpointing_disable()
+    ways: dict[str, Callable[[], object]] = {"packed": lambda: plain.accumulate("p", rows)}
+    ways |= {f"rows of {size}": lambda size=size: _by_rows(model, rows, size) for size in ROWS}
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    for repeat in range(REPEATS + 1):
+        for way, work in ways.items():
+            took = _seconds(model, work)
+            if repeat:  # the first warms up
+                times[way].append(took)
+    medians = {way: median(values) for way, values in times.items()}
+    best, way = min((value, way) for way, value in medians.items() if way != "packed")
+    tokens = sum(one.tokens for one in pack(rows, 1 << 20))
+    figures[f"{name}: times as fast"] = round(best / medians["packed"], 2)
+    figures[f"{name}: tokens alone"] = round(sum(row.tokens for row in rows) / tokens, 2)
+    figures[f"{name}: ms a sampled token"] = round(
+        1000 * medians["packed"] / sum(len(row.completion_ids) for row in rows), 3
+    )
+    say(f"{name}: {best / medians['packed']:.2f} times as fast as {way}")
+    return figures
+
+
+def _share(model: Model, rows: list[Row]) -> float:
+    """What of the machine's best the update reaches, measured in turns with it."""
+    learner = _learner(model, checkpointing=False)
+    matrix, shares = torch.randn(1024, 1024), list[float]()
+    for repeat in range(2 * REPEATS + 1):
+        began = time.perf_counter()
+        for _ in range(8):
+            torch.mm(matrix, matrix)
+        best = 8 * 2 * 1024**3 / (time.perf_counter() - began)
+        took = _seconds(model, lambda: learner.accumulate("p", rows))
+        if repeat:
+            shares.append(_useful(model, rows) / took / best)
+    return round(median(shares), 3)
+
+
+def _useful(model: Model, rows: list[Row]) -> float:
+    """Operations of the products that a forward and a backward need: three of each pair of numbers, two each."""
+    config, total = model.config, 0.0
+    inside = sum(
+        weight.numel() for name, weight in model.net.named_parameters() if weight.ndim > 1 and "embed" not in name
+    )
+    for one in pack(rows, 1 << 20):
+        replies = sum(len(row.completion_ids) for row in one.rows)
+        seen = pairs(one.shared, [row.tokens - one.shared for row in one.rows])
+        attention = config.num_hidden_layers * 2 * config.num_attention_heads * config.head_dim * seen
+        total += 6 * (inside * one.tokens + config.hidden_size * config.vocab_size * replies + attention)
+    return total
+
+
+def _seconds(model: Model, work: Callable[[], object]) -> float:
+    model.net.zero_grad(set_to_none=True)
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
 def _learner(model: Model, *, checkpointing: bool) -> LocalLearner:
-    optimizer = OptimizerConfig.model_validate({"checkpointing": checkpointing})
+    optimizer = OptimizerConfig(checkpointing=checkpointing, tokens_per_microbatch=8192)
     return LocalLearner({"p": Policy("p", model, optimizer=optimizer)}, Clip(), 1)
 
 

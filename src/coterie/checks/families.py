@@ -27,6 +27,7 @@ from coterie.learning.distribution import log_distribution
 from coterie.learning.forward import lay_out, score
 from coterie.learning.masks import can_mask
 from coterie.learning.policy import Policy
+from coterie.models.lean import usual
 from coterie.models.load import Model, checkpoint_activations
 
 TOLERANCE = 1e-3
@@ -48,7 +49,7 @@ LARGE = 50_000_000
 
 
 def check_family(policy: Policy, *, trained: bool = True) -> None:
-    """Finds out how a policy's network can be run, and says so in its model: `packs`, `pads`.
+    """Finds out how a policy's network can be run, and says so in its model: `lean`, `pads`, `packs`, `splits`.
 
     Args:
         trained: whether it is to be trained, too.
@@ -57,6 +58,11 @@ def check_family(policy: Policy, *, trained: bool = True) -> None:
         ConfigError: no way of running it gives what it gives plainly.
     """
     model = policy.model
+    model.lean = model.lean and usual(model.net)
+    if model.lean:
+        with _short(model, windows=False), torch.random.fork_rng(devices=[]):
+            model.pads = True
+            model.lean = _sampled(policy)[1] is None
     with _short(model), torch.random.fork_rng(devices=[]):
         sampled = _decoded(policy)
         if not trained:
@@ -76,6 +82,12 @@ def check_family(policy: Policy, *, trained: bool = True) -> None:
                 raise _refused(policy, f"{first_line(error)}; set optimizer.checkpointing=false") from error
             if not _agrees(model, rows, weights, expected, checkpointing=True):
                 raise _refused(policy, "with checkpointing its gradients are others; set optimizer.checkpointing=false")
+    model.splits = model.splits and model.packs
+    if model.splits:
+        with _short(model, windows=False), torch.random.fork_rng(devices=[]):
+            weights, again = _probed(model), policy.optimizer.checkpointing
+            expected = _plainly(model, rows, weights)
+            model.splits = _agrees(model, rows, weights, expected, checkpointing=again, parts=True)
 
 
 def _decoded(policy: Policy) -> list[Sampled]:
@@ -84,20 +96,26 @@ def _decoded(policy: Policy) -> list[Sampled]:
     Raises:
         ConfigError: they are not, however they are decoded.
     """
-    model = policy.model
-    reasons: list[str] = []
+    reason: str | None = None
     for pads in (True, False):
-        model.pads = pads
-        try:
-            rows = _sample(policy)
-        except Exception as error:  # whatever a family's own code raises, it cannot be run so
-            reasons.append(first_line(error))
-            continue
-        worst = max(_distance(_of_reply(model, row.request.prompt_ids, row.ids), row.logprobs) for row in rows)
-        if worst <= _tolerance(model):
+        policy.model.pads = pads
+        rows, reason = _sampled(policy)
+        if reason is None:
             return rows
-        reasons.append(f"the engine's log-probabilities differ by {worst:.2g} from those of a plain forward")
-    raise _refused(policy, reasons[-1])
+    raise _refused(policy, reason or "")
+
+
+def _sampled(policy: Policy) -> tuple[list[Sampled], str | None]:
+    """Replies of the engine, and why they cannot be right, if they cannot."""
+    model = policy.model
+    try:
+        rows = _sample(policy)
+    except Exception as error:  # whatever a family's own code raises, it cannot be run so
+        return [], first_line(error)
+    worst = max(_distance(_of_reply(model, row.request.prompt_ids, row.ids), row.logprobs) for row in rows)
+    if worst <= _tolerance(model):
+        return rows, None
+    return rows, f"the engine's log-probabilities differ by {worst:.2g} from those of a plain forward"
 
 
 def _sample(policy: Policy) -> list[Sampled]:
@@ -162,12 +180,13 @@ def _agrees(
     expected: Sequence[torch.Tensor],
     *,
     checkpointing: bool = False,
+    parts: bool = False,
 ) -> bool:
     """Whether the learner's own way gives the same log-probabilities and gradients."""
     batches = [[one] for one in pack(rows, 1 << 20)] if model.packs else alone(rows)
     model.net.train(checkpointing)
     try:
-        logprobs = torch.cat([score(model, lay_out(batch), _dtype(model)).logprobs for batch in batches])
+        logprobs = torch.cat([score(model, lay_out(one), _dtype(model), parts=parts).logprobs for one in batches])
         found = [logprobs.detach(), *_gradients(logprobs, weights)]
     except Exception:  # whatever a family's own code raises, it cannot be run so
         return False
@@ -195,13 +214,17 @@ def _refused(policy: Policy, reason: str) -> ConfigError:
 
 
 @contextmanager
-def _short(model: Model) -> Iterator[None]:
-    """The model with windows and chunks that a few tokens outgrow and, where it is large, with few layers."""
+def _short(model: Model, *, windows: bool = True) -> Iterator[None]:
+    """The model with windows and chunks that a few tokens outgrow and, where it is large, with few layers.
+
+    Args:
+        windows: whether they are made so small; otherwise they are what they are.
+    """
     config, before = model.config, dict[str, Any]()
     layers = _layers(model) if model.size > LARGE else None
     try:
         for name in ("sliding_window", "attention_chunk_size"):
-            if (getattr(config, name, None) or 0) > WINDOW:
+            if windows and (getattr(config, name, None) or 0) > WINDOW:
                 before[name] = getattr(config, name)
                 setattr(config, name, WINDOW)
         if layers is not None:

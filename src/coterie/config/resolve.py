@@ -382,7 +382,7 @@ def _validated(
             "are annotated fields, and need no __init__"
         ) from error
     for key, reason in settings.inert().items():
-        if key in settings.model_fields_set and getattr(settings, key) != kind.model_fields[key].default:
+        if key in settings.model_fields_set:
             raise ConfigError(
                 f"{source.place(f'{path}.{key}')}{path}.{key} has no effect: {reason}; remove one of the two"
             )

@@ -151,10 +151,12 @@ class RuntimeConfig(Settings):
     """Share of a GPU that a rank of a learner has, where there are GPUs."""
 
     def inert(self) -> dict[str, str]:
-        """What one process has no use for."""
+        """What one process has no use for; what is said of it anyway is as it is."""
         if self.name == "ray":
             return {}
-        return {key: "runtime.name = 'local' has one process" for key in type(self).model_fields if key != "name"}
+        known = type(self).model_fields
+        asked = (key for key in known if key != "name" and getattr(self, key) != known[key].default)
+        return dict.fromkeys(asked, "runtime.name = 'local' has one process")
 
 
 class EvalConfig(Settings):

@@ -1,6 +1,6 @@
 """How the embedded engine decodes: rows of one policy, token by token.
 
-Each distinct prompt is prefilled once and its cache repeated for its samples; rows that have
+Each distinct prompt is read once and its cache repeated for its samples; rows that have
 ended leave the batch. Log-probabilities are those of the distribution sampled.
 """
 
@@ -15,19 +15,24 @@ from random import Random
 from typing import Any
 
 import torch
-from transformers import DynamicCache, PreTrainedModel
+from transformers import PreTrainedModel
 
+from coterie.engines.steps import Modules, Steps
 from coterie.kernel.engine import Request
 from coterie.kernel.episode import Sample, SampleFinish
 from coterie.kernel.stopping import cut
 from coterie.learning.distribution import inverse_cdf, log_distribution, nucleus
+from coterie.learning.masks import sees_all
 from coterie.learning.policy import Policy
+from coterie.models.lean import Lean, usual
 from coterie.models.load import copied
 from coterie.models.memory import GIB, free_bytes
 from coterie.models.meter import LOGIT_BYTES, LOGITS_MEMORY, Meter, at_once
 
 TRAINED_BYTES = 12
 """Of a trained weight beside itself: its gradient and AdamW's two averages, in float32."""
+DRAWN = 32
+"""Tokens whose random numbers are drawn at once."""
 PROBES = 16, 32, 48
 """Tokens of prompts whose differences say what a token takes, and what grows with the square of a prompt's."""
 
@@ -70,6 +75,10 @@ class Row:
     logprobs: list[float] = field(default_factory=list[float])
     finish: SampleFinish | None = None
 
+    def drawn(self) -> list[float]:
+        """The numbers of its next DRAWN tokens: it has its own, whoever is beside it."""
+        return [self.chance.random() for _ in range(DRAWN)]
+
 
 class Decoder:
     """Samples from one policy.
@@ -83,6 +92,8 @@ class Decoder:
         self.net: PreTrainedModel = policy.model.net
         if next(self.net.parameters()).dtype != policy.dtype:
             self.net = copied(self.net, lambda weight: weight.to(policy.dtype))
+        self.lean = self.model.lean and usual(self.net) and sees_all(self.model.config, self.model.context)
+        self._copy: Lean | None = None
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -95,7 +106,7 @@ class Decoder:
     @cached_property
     def costs(self) -> Costs:
         """What decoding takes, found on short prompts."""
-        return costs_of(self.net, pads=self.model.pads)
+        return costs_of(self.net, self.steps(), pads=self.model.pads)
 
     def batches(self, rows: Sequence[Row], memory: float) -> Iterator[list[Row]]:
         """Rows that are decoded side by side: short prompts first, of one length where it must be.
@@ -118,75 +129,98 @@ class Decoder:
             yield batch
 
     @torch.no_grad()
-    def fill(self, rows: list[Row]) -> Iterator[None]:
-        """Fills rows to their end, a token of each at a time."""
-        logits, cache, mask = self._prefill(rows)
-        while rows:
+    def fill(self, rows: Sequence[Row]) -> Iterator[None]:
+        """Fills rows to their end, a token of each at a time; they have their tokens once they have ended."""
+        device, limits = self.model.device, [row.request.max_tokens for row in rows]
+        stop = torch.tensor(sorted(self.model.stop_ids), device=device, dtype=torch.int64)
+        limit = torch.tensor(limits, device=device)
+        temperatures = torch.tensor([row.request.temperature for row in rows], device=device)
+        ids = torch.zeros(len(rows), max(limits), dtype=torch.int64, device=device)
+        logprobs = torch.zeros(ids.shape, device=device)
+        uniform = torch.zeros(len(rows), DRAWN, dtype=torch.float64)
+        steps = self.steps()
+        logits = self._start(steps, rows)
+        numbers = list(range(len(rows)))
+        alive = torch.tensor(numbers, device=device)
+        for at in range(max(limits)):
             yield
-            ids = self._choose(logits, rows)
-            for row, token in zip(rows, ids.tolist(), strict=True):
-                self._note(row, token)
-            alive = [at for at, row in enumerate(rows) if row.finish is None]
-            if not alive:
+            if at % DRAWN == 0:
+                uniform[numbers] = torch.tensor([rows[number].drawn() for number in numbers], dtype=torch.float64)
+            chosen, logprob = self._choose(logits, uniform[numbers, at % DRAWN], temperatures[alive], rows[0])
+            ids[alive, at], logprobs[alive, at] = chosen, logprob
+            ended = (chosen[:, None] == stop).any(dim=1) | (limit[alive] == at + 1)
+            over = set(ended.nonzero()[:, 0].tolist())
+            for place, number in enumerate(numbers):
+                if (asked := rows[number].request.stop) and cut(self._text(ids[number, : at + 1].tolist()), asked)[1]:
+                    over.add(place)
+            for place in over:
+                row, number = rows[numbers[place]], numbers[place]
+                row.ids, row.logprobs = ids[number, : at + 1].tolist(), logprobs[number, : at + 1].tolist()
+                row.finish = self._finish(row)
+            if len(over) == len(numbers):
+                steps.clear()
                 return
-            if len(alive) < len(rows):
-                rows = [rows[at] for at in alive]
-                kept = torch.tensor(alive, device=self.model.device)
-                _select(cache, kept)
-                ids = ids[kept]
-                mask = mask if mask is None else mask[kept]
-            inputs: dict[str, Any] = {}
-            if mask is not None:
-                mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
-                inputs = {"attention_mask": mask, "position_ids": mask.sum(dim=1, keepdim=True) - 1}
-            logits = self.net(input_ids=ids[:, None], past_key_values=cache, **inputs).logits[:, -1]
+            if over:
+                places = [place for place in range(len(numbers)) if place not in over]
+                numbers = [numbers[place] for place in places]
+                kept = torch.tensor(places, device=device)
+                alive, chosen = alive[kept], chosen[kept]
+                steps.keep(kept)
+            logits = steps.step(chosen)
 
-    def _prefill(self, rows: list[Row]) -> tuple[torch.Tensor, DynamicCache, torch.Tensor | None]:
-        """Logits (R, V) after each row's prompt, the cache of R rows, and a mask where prompts are padded."""
-        net, device = self.net, self.model.device
+    def steps(self) -> Steps:
+        """What takes the network from token to token, with the weights as they are."""
+        if not self.lean:
+            return Modules(self.net)
+        self._copy = self._copy or Lean(self.net, self.model.finish)
+        self._copy.refresh()
+        return self._copy
+
+    def _start(self, steps: Steps, rows: Sequence[Row]) -> torch.Tensor:
+        """Logits (R, V) after each row's prompt; each distinct prompt is read once, padded where it must be."""
+        device = self.model.device
         prompts = list(dict.fromkeys(row.request.prompt_ids for row in rows))
         longest = max(map(len, prompts))
         ids = torch.tensor([(0,) * (longest - len(prompt)) + prompt for prompt in prompts], device=device)
-        cache = DynamicCache(config=net.config)
-        inputs: dict[str, Any] = {}
         mask = None
         if any(len(prompt) < longest for prompt in prompts):
             lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
             mask = (torch.arange(longest, device=device) >= longest - lengths[:, None]).long()
-            inputs = {"attention_mask": mask, "position_ids": (mask.cumsum(dim=1) - 1).clamp(min=0)}
-        logits = net(input_ids=ids, past_key_values=cache, logits_to_keep=1, **inputs).logits[:, -1]
         index = {prompt: at for at, prompt in enumerate(prompts)}
         repeat = torch.tensor([index[row.request.prompt_ids] for row in rows], device=device)
-        _select(cache, repeat)
-        return logits[repeat], cache, mask if mask is None else mask[repeat]
+        return steps.start(ids, mask, repeat, max(row.request.max_tokens for row in rows))
 
-    def _choose(self, logits: torch.Tensor, rows: list[Row]) -> torch.Tensor:
-        """The next token of each row, noted with its log-probability. Returns (R,)."""
+    def _choose(
+        self, logits: torch.Tensor, uniform: torch.Tensor, temperatures: torch.Tensor, row: Row
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The next token of each row, and its log-probability, (R,) each.
+
+        Args:
+            row: one of them; all have its top_p.
+        """
         size = at_once(logits.shape[-1])
-        parts = [self._chosen(logits[at : at + size], rows[at : at + size]) for at in range(0, len(rows), size)]
-        return torch.cat(parts)
+        each = zip(logits.split(size), uniform.split(size), temperatures.split(size), strict=True)
+        parts = [self._chosen(*part, row.request.top_p) for part in each]
+        ids, logprobs = zip(*parts, strict=True)
+        return torch.cat(ids), torch.cat(logprobs)
 
-    def _chosen(self, logits: torch.Tensor, rows: list[Row]) -> torch.Tensor:
-        temperatures = torch.tensor([row.request.temperature for row in rows], device=logits.device)[:, None]
-        greedy = temperatures[:, 0] == 0
-        distribution = log_distribution(logits, temperatures.masked_fill(temperatures == 0, 1.0), self.model.vocabulary)
-        distribution = nucleus(distribution, rows[0].request.top_p)
-        uniform = torch.tensor([row.chance.random() for row in rows], dtype=torch.float64)
-        ids = torch.where(greedy, distribution.argmax(dim=-1), inverse_cdf(distribution, uniform))
+    def _chosen(
+        self, logits: torch.Tensor, uniform: torch.Tensor, temperatures: torch.Tensor, top_p: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        greedy = temperatures == 0
+        distribution = log_distribution(logits, temperatures.masked_fill(greedy, 1.0)[:, None], self.model.vocabulary)
+        distribution = nucleus(distribution, top_p)
+        ids = inverse_cdf(distribution, uniform)
         chosen = distribution.gather(-1, ids[:, None])[:, 0]
-        chosen = chosen.masked_fill(greedy, 0.0)  # the most likely token is taken with probability 1
-        for row, logprob in zip(rows, chosen.tolist(), strict=True):
-            row.logprobs.append(logprob)
-        return ids
+        if greedy.any():  # the most likely token is taken with probability 1
+            ids, chosen = torch.where(greedy, distribution.argmax(dim=-1), ids), chosen.masked_fill(greedy, 0.0)
+        return ids, chosen
 
-    def _note(self, row: Row, token: int) -> None:
-        row.ids.append(token)
-        if token in self.model.stop_ids:
-            row.finish = "stop"
-        elif row.request.stop and cut(self._text(row.ids), row.request.stop)[1]:
-            row.finish = "string"
-        elif len(row.ids) == row.request.max_tokens:
-            row.finish = "length"
+    def _finish(self, row: Row) -> SampleFinish:
+        if row.ids[-1] in self.model.stop_ids:
+            return "stop"
+        stop = row.request.stop
+        return "string" if stop and cut(self._text(row.ids), stop)[1] else "length"
 
     def _text(self, ids: Sequence[int]) -> str:
         return self.model.tokenizer.decode(ids, skip_special_tokens=False)
@@ -215,27 +249,28 @@ class Decoder:
 
 
 @torch.no_grad()
-def costs_of(net: Any, *, pads: bool) -> Costs:
+def costs_of(net: Any, steps: Steps, *, pads: bool) -> Costs:
     """What decoding with a network takes, found on short prompts, two at a time.
 
     Args:
         net: with numbers or without.
+        steps: how it is run.
         pads: prompts of several lengths may stand side by side, which takes a mask.
     """
     kept, passing = list[int](), list[int]()
-    config = net.config.get_text_config()
+    config, known = net.config.get_text_config(), [*net.state_dict().values(), *steps.copies]
     word = (getattr(config, "pad_token_id", None) or 0) + 1  # of padding alone there is a warning
     for tokens in PROBES:
         ids = torch.full((2, tokens), word, device=net.device)
         mask = torch.ones_like(ids)
         mask[0, 0] = 0
-        inputs: dict[str, Any] = {"attention_mask": mask, "position_ids": mask.cumsum(dim=1)} if pads else {}
-        with Meter([*net.state_dict().values(), ids, *inputs.values()]) as meter:
-            cache = DynamicCache(config=net.config)
-            logits = net(input_ids=ids, past_key_values=cache, logits_to_keep=1, **inputs).logits
+        each = torch.arange(2, device=net.device)
+        with Meter([*known, ids, mask, each]) as meter:
+            logits = steps.start(ids, mask if pads else None, each, 0)
             kept.append(meter.live // 2)
             passing.append((meter.peak - meter.live) // 2)
-            del cache, logits
+            del logits
+        steps.clear()
     step = PROBES[1] - PROBES[0]
     token = (kept[1] - kept[0]) // step
     attention = max(0.0, (passing[2] - 2 * passing[1] + passing[0]) / (2 * step**2))
@@ -255,11 +290,6 @@ def left_bytes(policies: Sequence[Policy]) -> int:
 def budget_gib(left: int) -> float:
     """Half of the bytes that are left, to a power of two, GiB; an eighth of one at least."""
     return 2.0 ** math.floor(math.log2(max(left / 2, GIB / 8) / GIB))
-
-
-def _select(cache: DynamicCache, rows: torch.Tensor) -> None:
-    """Keeps or repeats rows of a cache, by the one way that recurrent states have too."""
-    cache.reorder_cache(rows)  # pyright: ignore[reportArgumentType]
 
 
 def _prompt_tokens(row: Row) -> int:

@@ -8,10 +8,13 @@ depend on micro-batches, order or padding.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coterie.kernel.team import Graded
 from coterie.learning.loss import Denominator, Loss
+
+ROUNDING = 1e-4
+"""Nats by which log-probabilities of one token differ at most where they are of equal weights, in float32."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -21,7 +24,7 @@ class Row:
     rollout_logprobs: of the distribution it was sampled from, one a token. token_weight: what each
     of its tokens' losses is multiplied by. group: names it in errors. role: whose it is, for metrics.
     old_logprobs: of the weights before the rollout's first optimizer step, one a token, where they have
-    moved since and the loss asks; else none.
+    moved since and the loss asks; else none. copies: how many replies it stands for, see `merged`.
     """
 
     prompt_ids: tuple[int, ...]
@@ -33,11 +36,12 @@ class Row:
     group: str
     role: str = ""
     old_logprobs: tuple[float, ...] = ()
+    copies: int = 1
 
     @property
     def tokens(self) -> int:
-        """Tokens of prompt and completion."""
-        return len(self.prompt_ids) + len(self.completion_ids)
+        """Tokens that are computed: of prompt and completion, but the last, which predicts nothing."""
+        return len(self.prompt_ids) + len(self.completion_ids) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +123,50 @@ def rows_of(graded: Sequence[Graded], loss: Loss, *, groups: int | None = None) 
     ]
 
 
+def merged(rows: Sequence[Row]) -> list[Row]:
+    """Rows of which each stands for all replies that are equal: of one role, to one prompt, sampled alike.
+
+    Exact for a loss that is linear in advantages of one sign (`forward.merges`), so advantages above and below 0 stay
+    apart: the sum of w_i A_i f is (sum of w_i) x (their weighted mean of A_i) x f, and KL's part has the weight
+    sum of w_i. What an engine reports of equal replies differs by rounding, by their neighbours in a batch: a row has
+    the mean, and a reply that is further away than ROUNDING, as one of older weights, stays a row of its own.
+    """
+    alike: dict[tuple[object, ...], list[list[Row]]] = {}
+    for row in rows:
+        sign = (row.advantage > 0) - (row.advantage < 0)
+        key = (row.prompt_ids, row.completion_ids, row.temperature, row.role, sign)
+        lots = alike.setdefault(key, [])
+        lot = next((lot for lot in lots if _near(lot[0].rollout_logprobs, row.rollout_logprobs)), None)
+        if lot is None:
+            lots.append([row])
+        else:
+            lot.append(row)
+    return [_one(lot) for lots in alike.values() for lot in lots]
+
+
+def _near(left: Sequence[float], right: Sequence[float]) -> bool:
+    return all(abs(a - b) <= ROUNDING for a, b in zip(left, right, strict=True))
+
+
+def _one(lot: Sequence[Row]) -> Row:
+    weight = sum(row.token_weight for row in lot)
+    if len(lot) == 1 or not weight:
+        return replace(lot[0], copies=len(lot))
+    each = zip(*(row.rollout_logprobs for row in lot), strict=True)
+    return replace(
+        lot[0],
+        rollout_logprobs=tuple(sum(values) / len(lot) for values in each),
+        advantage=sum(row.token_weight * row.advantage for row in lot) / weight,
+        token_weight=weight,
+        copies=len(lot),
+    )  # fmt: skip
+
+
 def pack(rows: Sequence[Row], longest: int) -> list[Pack]:
     """Rows whose prompts begin alike, together; each distinct prompt is computed once.
 
     A row joins when at least half of its prompt is shared and the layout stays within `longest`
-    tokens: attention in a pack grows with its square. Independent of the order of `rows`.
+    tokens. Independent of the order of `rows`.
     """
     packs: list[Pack] = []
     for row in sorted(rows):
@@ -143,19 +186,25 @@ def alone(rows: Sequence[Row]) -> list[list[Pack]]:
     return [[Pack(len(row.prompt_ids) - 1, (row,))] for row in sorted(rows)]
 
 
-def microbatches(packs: Sequence[Pack], tokens_per_microbatch: int) -> list[list[Pack]]:
+def microbatches(
+    packs: Sequence[Pack], tokens_per_microbatch: int, single: Callable[[Pack], bool] = lambda _: False
+) -> list[list[Pack]]:
     """Packs of like length together, so that packs x longest stays within the budget.
 
     A pack longer than the budget is alone in its micro-batch; none is padded by more than a quarter.
+
+    Args:
+        single: whether a pack is to be alone anyway.
     """
     batches: list[list[Pack]] = []
-    for pack in sorted(packs, key=lambda item: (item.tokens, item.rows)):
+    apart = [pack for pack in packs if single(pack)]
+    for pack in sorted((pack for pack in packs if not single(pack)), key=lambda item: (item.tokens, item.rows)):
         last = batches[-1] if batches else []
         if last and (len(last) + 1) * pack.tokens <= tokens_per_microbatch and 4 * pack.tokens <= 5 * last[0].tokens:
             last.append(pack)
         else:
             batches.append([pack])
-    return batches
+    return batches + [[pack] for pack in apart]
 
 
 def _common(left: tuple[int, ...], right: tuple[int, ...]) -> int:

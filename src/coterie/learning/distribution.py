@@ -14,16 +14,12 @@ def log_distribution(logits: torch.Tensor, temperature: torch.Tensor | float, vo
     Args:
         logits: (..., V), any float type.
         temperature: above 0; a number, or (..., 1).
-        vocabulary: ids from here on are padding of the embedding and get probability 0.
+        vocabulary: ids from here on are padding of the embedding, have probability 0 and are left out.
 
     Returns:
-        (..., V) float32.
+        (..., the lesser of V and vocabulary) float32.
     """
-    logits = logits.float()
-    if vocabulary < logits.shape[-1]:
-        padding = torch.arange(logits.shape[-1], device=logits.device) >= vocabulary
-        logits = logits.masked_fill(padding, float("-inf"))
-    return torch.log_softmax(logits / temperature, dim=-1)
+    return torch.log_softmax(logits[..., :vocabulary].float() / temperature, dim=-1)
 
 
 def nucleus(logprobs: torch.Tensor, top_p: float) -> torch.Tensor:

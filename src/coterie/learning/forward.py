@@ -1,8 +1,9 @@
 """The shared-prefix forward: log-probabilities of packed rows, without padding them apart.
 
-A pack is one row of the network: the shared prefix, then each row's segment. A mask lets a segment see the prefix and
-itself; position ids restart after the prefix. A network that cannot be told by masks what a token sees computes its
-rows one by one.
+A pack is one row of the network: the shared prefix, then each row's segment, which sees the prefix and itself; position
+ids restart after the prefix. Small packs lie side by side under a mask that says so; where a mask costs more, a pack's
+attention is made of parts (`models.attention`). A network that cannot be told what a token sees computes its rows one
+by one.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from torch.utils.checkpoint import checkpoint
 
 from coterie.learning.batch import Pack, Row
 from coterie.learning.distribution import log_distribution
-from coterie.learning.loss import Tokens
-from coterie.learning.masks import attention_masks
+from coterie.learning.loss import Loss, Tokens
+from coterie.learning.masks import attention_masks, sees_all
+from coterie.models.attention import CAUSAL, KEYWORD, Split, installed, splits
 from coterie.models.load import Head, Model
 from coterie.models.meter import at_once
 
@@ -26,7 +28,7 @@ from coterie.models.meter import at_once
 class Layout:
     """A micro-batch as tensors. B packs, T longest, N trained tokens.
 
-    predictor: flat index into (B x T) of the position that predicts each trained token.
+    predictor: flat index into (B x T) of the position that predicts each trained token. packs: how it was laid out.
     """
 
     ids: torch.Tensor  # (B, T)
@@ -34,7 +36,12 @@ class Layout:
     segments: torch.Tensor  # (B, T), 0 prefix, 1… rows, -1 padding
     predictor: torch.Tensor  # (N,)
     targets: torch.Tensor  # (N,)
-    rows: tuple[Row, ...]
+    packs: tuple[Pack, ...]
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """All rows, in their order."""
+        return tuple(row for pack in self.packs for row in pack.rows)
 
     def spread(self, values: Sequence[float], device: torch.device) -> torch.Tensor:
         """One number a row, repeated for each of its trained tokens, (N,) float32."""
@@ -73,7 +80,7 @@ def lay_out(packs: Sequence[Pack]) -> Layout:
         line = list(pack.rows[0].prompt_ids[: pack.shared])
         place, segment = list(range(pack.shared)), [0] * pack.shared
         for number, row in enumerate(pack.rows, 1):
-            rest = row.prompt_ids[pack.shared :] + row.completion_ids
+            rest = row.prompt_ids[pack.shared :] + row.completion_ids[:-1]
             first = index * longest + len(line) + len(row.prompt_ids) - pack.shared - 1
             predictor += range(first, first + len(row.completion_ids))
             targets += row.completion_ids
@@ -86,7 +93,7 @@ def lay_out(packs: Sequence[Pack]) -> Layout:
         segments.append(segment + [-1] * padding)
     return Layout(
         *(torch.tensor(table) for table in (ids, positions, segments, predictor, targets)),
-        rows=tuple(row for pack in packs for row in pack.rows),
+        packs=tuple(packs),
     )
 
 
@@ -103,19 +110,18 @@ class Scores:
     steepness: torch.Tensor
 
 
-def score(model: Model, layout: Layout, dtype: torch.dtype) -> Scores:
+def score(model: Model, layout: Layout, dtype: torch.dtype, *, parts: bool | None = None) -> Scores:
     """Log-probability of each trained token, with entropy and steepness where it was sampled.
 
     Args:
         layout: one row alone, where the model does not pack.
         dtype: what the network computes in; float32, or bfloat16 by autocast.
+        parts: whether attention is made of parts, which is for one pack alone; None: where that is faster.
     """
     device = model.device
     inputs: dict[str, Any] = {}
     if model.packs:
-        positions = layout.positions.to(device)
-        masks = attention_masks(model.config, layout.segments.to(device), positions, dtype)
-        inputs = {"attention_mask": masks, "position_ids": positions}
+        inputs = {"position_ids": layout.positions.to(device), **_seen(model, layout, dtype, parts)}
     predictor, targets = layout.predictor.to(device), layout.targets.to(device)
     temperatures = layout.spread([row.temperature for row in layout.rows], device)
 
@@ -130,6 +136,76 @@ def score(model: Model, layout: Layout, dtype: torch.dtype) -> Scores:
         scores = model.read(layout.ids.to(device), read, **inputs)
     logprobs, entropy, steepness = scores.unbind()
     return Scores(logprobs, entropy.detach(), steepness.detach())
+
+
+def merges(loss: Loss) -> bool:
+    """Whether a loss lets equal replies be trained as one, see `batch.merged`: it is tried, on random ones.
+
+    So nobody has to say it of a loss of their own. One that fails here is not merged, and fails where it trains.
+    """
+    chance = torch.Generator().manual_seed(0)
+
+    def some(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=chance, dtype=torch.float64)
+
+    rows, copies, length = 32, 3, 2
+    logprobs, old, rollout, reference = (-some(rows, length).abs() for _ in range(4))
+
+    def losses(which: torch.Tensor, advantages: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """Of each token, weighed, (replies, length)."""
+        batch = Tokens(
+            logprobs=logprobs[which].flatten().requires_grad_(),
+            old=old[which].flatten(),
+            rollout=rollout[which].flatten(),
+            advantages=advantages.repeat_interleave(length),
+            rows=torch.arange(len(which)).repeat_interleave(length),
+            lengths=torch.full((len(which),), length),
+        )
+        each = loss(batch, reference[which].flatten() if loss.kl else None)
+        return each.detach().view(-1, length) * weights[:, None]
+
+    each = torch.arange(rows)
+    weights = some(rows, copies).abs()
+    advantages = some(rows, 1).sign() * (2 * some(rows, copies)).exp()
+    whole = weights.sum(dim=1)
+    try:
+        apart = losses(each.repeat_interleave(copies), advantages.flatten(), weights.flatten())
+        together = losses(each, (weights * advantages).sum(dim=1) / whole, whole)
+    except Exception:  # whatever somebody's own loss raises
+        return False
+    return torch.allclose(apart.view(rows, copies, length).sum(dim=1), together, rtol=1e-9)
+
+
+def by_parts(model: Model, pack: Pack) -> bool:
+    """Whether a pack's attention is made of parts, for which it is alone."""
+    config = model.config
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return (
+        _maskless(model, [pack])
+        and len(pack.rows) > 1
+        and splits(pack.shared, _lengths(pack), config.num_attention_heads * head_dim)
+    )
+
+
+def _maskless(model: Model, packs: Sequence[Pack]) -> bool:
+    """Whether each token sees all that is before it in its own sequence, and the network can be told so."""
+    longest = max(row.tokens for pack in packs for row in pack.rows)
+    return model.splits and installed(model.net) and sees_all(model.config, longest)
+
+
+def _lengths(pack: Pack) -> list[int]:
+    return [row.tokens - pack.shared for row in pack.rows]
+
+
+def _seen(model: Model, layout: Layout, dtype: torch.dtype, parts: bool | None) -> dict[str, Any]:
+    """What tells a network what each token sees."""
+    packs, unused = layout.packs, torch.zeros(1, 1, 1, 1, device=model.device)  # 4-D: no mask is made of it
+    if parts is None and all(len(pack.rows) == 1 for pack in packs) and _maskless(model, packs):
+        return {"attention_mask": unused, KEYWORD: CAUSAL}
+    if len(packs) == 1 and (by_parts(model, packs[0]) if parts is None else parts):
+        return {"attention_mask": unused, KEYWORD: Split.of(packs[0].shared, _lengths(packs[0]), model.device)}
+    segments, positions = layout.segments.to(model.device), layout.positions.to(model.device)
+    return {"attention_mask": attention_masks(model.config, segments, positions, dtype)}
 
 
 def _chunk(
@@ -147,9 +223,8 @@ def _chunk(
         distribution = log_distribution(head(states), temperatures[:, None], vocabulary)
         logprobs = distribution.gather(-1, targets[:, None])[:, 0]
         with torch.no_grad():
-            kept = distribution[:, :vocabulary]
-            shares = kept.exp()
-            entropy = -(shares * kept).sum(dim=-1)
+            shares = distribution.exp()
+            entropy = -(shares * distribution).sum(dim=-1)
             steepness = (1 - 2 * logprobs.exp() + torch.einsum("nv,nv->n", shares, shares)).clamp(min=0).sqrt()
         return logprobs, entropy, steepness
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from random import Random
 from typing import Protocol
@@ -17,8 +18,8 @@ import torch
 
 from coterie.errors import EngineError, UpdateError
 from coterie.kernel.team import Graded
-from coterie.learning.batch import Learned, Pack, RoleLearned, Row, alone, microbatches, pack, rows_of
-from coterie.learning.forward import Layout, Scores, lay_out, score
+from coterie.learning.batch import Learned, Pack, RoleLearned, Row, alone, merged, microbatches, pack, rows_of
+from coterie.learning.forward import Layout, Scores, by_parts, lay_out, merges, score
 from coterie.learning.loss import Loss, Tokens, kl_k3
 from coterie.learning.optimizer import OptimizerConfig, learning_rate
 from coterie.learning.policy import Policy
@@ -28,8 +29,6 @@ from coterie.seeds import seed_of
 
 POLICIES, OPTIMIZERS = "policies", "optimizers"
 """Folders of a checkpoint."""
-PACK_PER_WIDTH = 4
-"""A pack may have this many tokens for each hidden unit: beyond, its attention costs more than it saves."""
 
 
 @dataclass(slots=True)
@@ -118,6 +117,11 @@ class LocalLearner:
         self._seed = seed
         self.trainees = {name: self._trainee(policy, checkpoint) for name, policy in policies.items()}
 
+    @cached_property
+    def _merges(self) -> bool:
+        """Whether equal replies are trained as one; in a plan, which has no numbers, nobody asks."""
+        return merges(self.loss)
+
     def _trainee(self, policy: Policy, checkpoint: Path | None) -> Trainee:
         model, config = policy.model, policy.optimizer
         if config.checkpointing:
@@ -203,7 +207,8 @@ class LocalLearner:
         the first.
         """
         groups = len({member.group for member in graded})
-        first, *later = [rows_of(part, self.loss, groups=groups) for part in self._parts(name, graded, step)]
+        parts = [rows_of(part, self.loss, groups=groups) for part in self._parts(name, graded, step)]
+        first, *later = map(merged, parts) if self._merges else parts
         return [first, *([self._dated(name, rows) for rows in later] if self.loss.correction != "none" else later)]
 
     def _parts(self, name: str, graded: Sequence[Graded], step: int) -> list[list[Graded]]:
@@ -260,9 +265,8 @@ class LocalLearner:
         trainee = self.trainees[name]
         if not trainee.model.packs:
             return alone(rows)
-        width = trainee.model.config.hidden_size
         budget = trainee.config.tokens_per_microbatch
-        return microbatches(pack(rows, min(budget, PACK_PER_WIDTH * width)), budget)
+        return microbatches(pack(rows, budget), budget, lambda one: by_parts(trainee.model, one))
 
     def forward(self, name: str, batch: Sequence[Pack]) -> Forward:
         """The loss of a micro-batch, ready for its backward pass."""
@@ -339,7 +343,8 @@ class Totals:
         """Takes in a micro-batch, after its backward pass."""
         layout, scores, tokens, reference = done.layout, done.scores, done.tokens, done.reference
         self.loss += float(done.loss.detach())
-        self.sequences += len(layout.rows)
+        self.sequences += sum(row.copies for row in layout.rows)
+        copies = layout.spread([row.copies for row in layout.rows], scores.entropy.device)
         logprobs, entropy = scores.logprobs.detach(), scores.entropy
         corrected = loss.correction != "none"
         difference = ((tokens.old if corrected else logprobs) - tokens.rollout).abs()
@@ -354,11 +359,11 @@ class Totals:
         if reference is not None:
             each["kl_k3"] = kl_k3(logprobs, reference)
         for name, values in each.items():
-            self.sums[name] = self.sums.get(name, 0.0) + float(values.sum())
-        self.tokens += len(logprobs)
+            self.sums[name] = self.sums.get(name, 0.0) + float((values * copies).sum())
+        self.tokens += int(copies.sum())
         assert scores.logprobs.grad is not None
         pulls = scores.logprobs.grad.abs() * scores.steepness
-        each_token = torch.stack([torch.ones_like(entropy), entropy, pulls], dim=1).cpu()
+        each_token = torch.stack([copies, entropy * copies, pulls], dim=1).cpu()
         lengths = [len(row.completion_ids) for row in layout.rows]
         for row, values in zip(layout.rows, each_token.split(lengths), strict=True):
             self.roles[row.role] = self.roles.get(row.role, torch.zeros(3)) + values.sum(dim=0)

@@ -35,6 +35,16 @@ def can_mask(config: Any) -> bool:
     return {"full_attention", "sliding_attention", "chunked_attention"}.issuperset(kinds_of(config))
 
 
+def sees_all(config: Any, longest: int) -> bool:
+    """Whether every token sees all before it, in sequences of so many tokens."""
+    reaches = {
+        "full_attention": longest,
+        "sliding_attention": getattr(config, "sliding_window", None),
+        "chunked_attention": getattr(config, "attention_chunk_size", None),
+    }
+    return all((reaches.get(kind) or 0) >= longest for kind in kinds_of(config))
+
+
 def attention_masks(
     config: Any, segments: torch.Tensor, positions: torch.Tensor, dtype: torch.dtype
 ) -> torch.Tensor | dict[str, torch.Tensor]:

@@ -17,7 +17,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from coterie.errors import CheckpointError, ConfigError, first_line
 from coterie.kernel.environment import STARTERS
-from coterie.models import hub
+from coterie.models import attention, hub
 from coterie.models.files import ADAPTER_CONFIG
 
 Head = Callable[[torch.Tensor], torch.Tensor]
@@ -46,8 +46,9 @@ class Model:
     they have no text and are never sampled. context: tokens of prompt and reply together. finish: what the network does
     to its logits after the output layer.
 
-    packs: rows that share a prefix may be computed in one row. pads: prompts of several lengths may be decoded side by
-    side. `coterie.checks.families` finds out.
+    lean: a small network of the usual shape is decoded without its modules. pads: prompts of several lengths may be
+    decoded side by side. packs: rows that share a prefix may be computed in one row. splits: their attention by parts,
+    without a mask. `coterie.checks.families` finds out.
     """
 
     net: PreTrainedModel
@@ -56,7 +57,9 @@ class Model:
     vocabulary: int
     context: int
     finish: Finish = no_finish
+    lean: bool = True
     packs: bool = True
+    splits: bool = False
     pads: bool = True
 
     @property
@@ -228,6 +231,7 @@ def prepare(net: PreTrainedModel, tokenizer: Any, where: str = "model") -> Model
         stop_ids=frozenset(ends),
         vocabulary=min(len(tokenizer), net.config.get_text_config().vocab_size),
         context=context_of(net.config.get_text_config()),
+        splits=attention.install(net),
     )
     model.finish = _find_finish(model, where)
     return model

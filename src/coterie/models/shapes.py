@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Pretra
 
 from coterie.errors import ConfigError, first_line, nearest
 from coterie.kernel.environment import STARTERS
-from coterie.models import hub
+from coterie.models import attention, hub
 from coterie.models.adapters import Adapted
 from coterie.models.load import Model, context_of, copied, located
 
@@ -67,6 +67,7 @@ class Shapes:
             stop_ids=frozenset(),
             vocabulary=text.vocab_size if tokenizer is None else min(len(tokenizer), text.vocab_size),
             context=context_of(text),
+            splits=attention.install(net),
         )
 
     def counted(self, model: M) -> M:

@@ -93,7 +93,8 @@ def check_free(folder: Path) -> None:
         raise CheckpointError(f"{folder} exists; choose another folder with --out{go_on}")
     above = next(parent for parent in folder.absolute().parents if parent.exists())
     if not (above.is_dir() and os.access(above, os.W_OK)):
-        raise CheckpointError(f"{folder} cannot be made: {above} is no folder that may be written to; choose another")
+        reason = os.strerror(errno.EACCES if above.is_dir() else errno.ENOTDIR)
+        raise CheckpointError(f"{folder} could not be written: {reason}; choose another folder with --out")
 
 
 def steps_in(folder: Path, ending: str = "") -> dict[int, Path]:

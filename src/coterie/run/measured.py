@@ -11,7 +11,6 @@ import torch
 from coterie.checks.machines import Machine
 from coterie.config.settings import Config
 from coterie.engines.decoding import Costs, Decoder, budget_gib
-from coterie.engines.transformers import TransformersConfig
 from coterie.kernel.engine import Request
 from coterie.kernel.episode import Sample
 from coterie.kernel.team import Graded
@@ -29,6 +28,8 @@ BUSY = 0.4
 """Of a machine's best speed: what networks of this kind reach."""
 LAYER_S = 1e-3
 """What a layer takes at least for a token of a whole batch, however little there is to compute."""
+BESIDE = 0.1
+"""What vLLM takes for a forward, as a share of the cache that it then sets aside."""
 KNOWN: dict[str, object] = {}
 """What this process has measured, by shape: what would fit is looked for in plans that differ by little."""
 KEPT = ("weights", "copy", "reference", "averages")
@@ -96,12 +97,22 @@ class Measured:
             self.learner = LocalLearner(trained, config.loss, config.train.steps)
             self.decoders = {name: Decoder(policy) for name, policy in policies.items()}
         self.fixed = {name: self._fixed(name) for name in policies}
-        apart = config.runtime.name == "ray" and machine.kind == "cuda"  # what learns is on other devices
+        self.budget = self._budget()
+
+    def _budget(self) -> float:
+        """GiB of prompts and caches of what is decoded at once: as set, or what the engine takes where it may."""
+        engine, machine, fixed = self.config.engine, self.machine, self.fixed.values()
+        if set_to := getattr(engine, "memory_gib", None):
+            return set_to
+        apart = self.config.runtime.name == "ray" and machine.kind == "cuda"  # what learns is on other devices
+        sampling = [memory["copy"] or memory["weights"] for memory in fixed]
+        if share := getattr(engine, "memory_share", 0.0):
+            kept = max(sampling) if apart else sum(sampling)  # a pool has engines of its own
+            return max(1 / 8, (share * machine.memory - self.process - kept) / GIB / (1 + BESIDE))
         kinds = ("weights", "copy") if apart else (*KEPT, "gradients")
-        kept = sum(sum(memory.get(kind, 0) for kind in kinds) for memory in self.fixed.values())
-        settings = config.engine
-        budget = settings.memory_gib if isinstance(settings, TransformersConfig) else None
-        self.budget = budget or budget_gib(machine.memory - process - kept)
+        return budget_gib(
+            int(machine.memory - self.process - sum(sum(memory.get(kind, 0) for kind in kinds) for memory in fixed))
+        )
 
     def share(self, name: str) -> Share:
         """One policy's part."""
@@ -151,7 +162,9 @@ class Measured:
         """What is there all the time, and gradients: counted where its storage is first met."""
         policy = self.policies[name]
         weights = sum(map(self._bytes, policy.model.net.state_dict(keep_vars=True).values()))
-        copy = sum(map(self._bytes, self.decoders[name].net.state_dict(keep_vars=True).values()))
+        with self.shapes.mode:
+            copies = [*self.decoders[name].net.state_dict(keep_vars=True).values(), *self.decoders[name].steps().copies]
+        copy = sum(map(self._bytes, copies))
         memory = {"weights": weights, "copy": copy}
         if trainee := self.learner.trainees.get(name):
             trained = sum(4 * weight.numel() for weight in trainee.model.trained)

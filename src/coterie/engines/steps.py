@@ -1,0 +1,85 @@
+"""How a network is taken from token to token: by its own modules, or without them (`models.lean`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from transformers import DynamicCache, PreTrainedModel
+
+
+class Steps(Protocol):
+    """Rows on their way side by side: `start`, then `step` by step, and `keep` when some have ended."""
+
+    def start(self, ids: torch.Tensor, mask: torch.Tensor | None, repeat: torch.Tensor, room: int) -> torch.Tensor:
+        """Reads prompts.
+
+        Args:
+            ids: (P, T), padded before them.
+            mask: (P, T), 0 where there is padding; None: there is none.
+            repeat: (R,), each row's prompt.
+            room: tokens that a row may take beside.
+
+        Returns:
+            (R, V), what comes next in each row.
+        """
+        ...
+
+    def step(self, ids: torch.Tensor) -> torch.Tensor:
+        """One more token of each row, (R,). Returns what comes next, (R, V)."""
+        ...
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Goes on with some of the rows: their numbers, (K,)."""
+        ...
+
+    def clear(self) -> None:
+        """Gives back what rows have taken."""
+        ...
+
+    @property
+    def copies(self) -> Sequence[torch.Tensor]:
+        """Weights that it has beside the network's."""
+        ...
+
+
+class Modules:
+    """A network as the library runs it, with its cache."""
+
+    def __init__(self, net: PreTrainedModel) -> None:
+        self._net = net
+
+    def start(self, ids: torch.Tensor, mask: torch.Tensor | None, repeat: torch.Tensor, room: int) -> torch.Tensor:
+        """See Steps; memory is taken token by token."""
+        self._cache = DynamicCache(config=self._net.config)
+        self._mask = mask
+        inputs: dict[str, Any] = {}
+        if mask is not None:
+            inputs = {"attention_mask": mask, "position_ids": (mask.cumsum(dim=1) - 1).clamp(min=0)}
+        logits = self._net(input_ids=ids, past_key_values=self._cache, logits_to_keep=1, **inputs).logits[:, -1]
+        self.keep(repeat)
+        return logits[repeat]
+
+    def step(self, ids: torch.Tensor) -> torch.Tensor:
+        """See Steps."""
+        inputs: dict[str, Any] = {}
+        if self._mask is not None:
+            self._mask = torch.cat([self._mask, self._mask.new_ones(len(ids), 1)], dim=1)
+            inputs = {"attention_mask": self._mask, "position_ids": self._mask.sum(dim=1, keepdim=True) - 1}
+        return self._net(input_ids=ids[:, None], past_key_values=self._cache, **inputs).logits[:, -1]
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """See Steps; by the one way that recurrent states have too."""
+        self._cache.reorder_cache(rows)  # pyright: ignore[reportArgumentType]
+        if self._mask is not None:
+            self._mask = self._mask[rows]
+
+    def clear(self) -> None:
+        """See Steps."""
+        del self._cache
+
+    @property
+    def copies(self) -> Sequence[torch.Tensor]:
+        """None."""
+        return ()

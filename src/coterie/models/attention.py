@@ -1,0 +1,254 @@
+"""Attention of a pack without its mask: nothing is computed that a mask would forbid.
+
+A token of a pack sees the shared prefix and its own row's part up to itself. So a pack's attention is three exact ones
+without any mask: the prefix causally on itself, every row's tokens on the whole prefix, and each row's part causally on
+itself. The last two are put together by their log-sum-exp, forward and backward: a token's attention over two sets of
+keys is their attentions' mean, weighed by exp(log-sum-exp), and each part's own backward pass is exact when it is given
+the outcome and the log-sum-exp of both together.
+
+`install` makes a network's attention the function here, which is the library's own where no pack is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+NAME = "coterie"
+"""What the function is called where transformers look for it."""
+KEYWORD = "coterie_split"
+"""The keyword that carries a Split, or CAUSAL, through a network to its layers."""
+CAUSAL = "causal"
+"""Said in its place where each sequence is one row, from its beginning: padding comes after it, and is seen by none."""
+WORTH = 2e7
+"""Products of a query's number and a key's that a layer's attention makes in the time that taking it apart costs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One pack's parts: a prefix of `shared` tokens, then M tokens of S rows, of which the longest has L.
+
+    taken: (S, L), for each place of a row's part its index among the M; at padding the last of the row's own. kept:
+    (M,), for each of the M its place among the S x L. real: (S, L), False at padding.
+    """
+
+    shared: int
+    taken: torch.Tensor
+    kept: torch.Tensor
+    real: torch.Tensor
+
+    @classmethod
+    def of(cls, shared: int, lengths: Sequence[int], device: torch.device) -> Split:
+        """The parts of a pack whose rows have so many tokens beside the prefix."""
+        longest, starts = max(lengths), accumulate(lengths, initial=0)
+        taken = [
+            [start + min(at, size - 1) for at in range(longest)] for start, size in zip(starts, lengths, strict=False)
+        ]
+        kept = [row * longest + at for row, size in enumerate(lengths) for at in range(size)]
+        real = [[at < size for at in range(longest)] for size in lengths]
+        return cls(shared, *(torch.tensor(table, device=device) for table in (taken, kept, real)))
+
+
+def pairs(shared: int, lengths: Sequence[int]) -> int:
+    """Queries times keys that a pack's tokens see, with what causal kernels leave out of whole blocks not counted."""
+    return shared * shared // 2 + sum(size * shared + size * size // 2 for size in lengths)
+
+
+def splits(shared: int, lengths: Sequence[int], width: int) -> bool:
+    """Whether a pack is computed faster in parts than under a mask.
+
+    A mask costs all pairs; parts cost those that are seen, and a fixed time.
+
+    Args:
+        width: numbers of a token's queries, of all heads.
+    """
+    whole = (shared + sum(lengths)) ** 2
+    return (whole - pairs(shared, lengths)) * width > WORTH
+
+
+def install(net: PreTrainedModel) -> bool:
+    """Has a network ask the function here for its attention. Returns whether it does."""
+    if _asked_of(net) == "sdpa" and net._can_set_attn_implementation():  # noqa: SLF001
+        AttentionInterface.register(NAME, attention)
+        AttentionMaskInterface.register(NAME, sdpa_mask)
+        net.set_attn_implementation(NAME)
+    return installed(net)
+
+
+def installed(net: PreTrainedModel) -> bool:
+    """Whether a network still asks the function here: another would take no notice of a pack's parts."""
+    return _asked_of(net) == NAME
+
+
+def _asked_of(net: PreTrainedModel) -> str:
+    config: Any = net.config.get_text_config()
+    return config._attn_implementation  # noqa: SLF001  (it has no other name)
+
+
+def attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    **others: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention as transformers ask for it: by parts where the call is for a pack, else the library's.
+
+    Args:
+        query: (B, H, T, D).
+        key, value: (B, G, T, D), each for H / G heads.
+        attention_mask: of a pack, ignored.
+
+    Returns:
+        (B, T, H, D), and no weights.
+
+    Raises:
+        ValueError: the layer does more than a pack's parts can: it caps scores, has sinks or looks back over a window.
+    """
+    split: Split | str | None = others.pop(KEYWORD, None)
+    if split is None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **others)
+    odd = [name for name in ("softcap", "s_aux", "position_bias") if others.get(name) is not None]
+    if odd or (others.get("sliding_window") or query.shape[2]) < query.shape[2]:
+        raise ValueError(f"this layer's attention cannot do without a mask: {', '.join(odd) or 'sliding_window'}")
+    if isinstance(split, str):
+        return sdpa_attention_forward(module, query, key, value, None, scaling=scaling, **others)
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    return parts(query, key, value, split, scale).transpose(1, 2), None
+
+
+def grouped(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scale: float
+) -> torch.Tensor:
+    """Attention whose keys and values are not repeated for the heads that share them; on a CPU without a gradient.
+
+    Args:
+        query: (B, H, T, D).
+        key, value: (B, G, T, D).
+        mask: what is added to the scores; None: a token sees those before it.
+    """
+    if _on_cpu(query):  # which the library's own way there does not know how to
+        return _flash()(query, key, value, 0.0, mask is None, attn_mask=mask, scale=scale)[0]
+    return scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=True
+    )
+
+
+def grouped_sums(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention to all keys, with the log-sum-exp of the scores, (B, H, T, D) and (B, H, T); shapes as in `grouped`."""
+    if _on_cpu(query):
+        mask = mask if mask is None else mask.expand(-1, -1, query.shape[2], -1)
+        return _flash()(query, key, value, 0.0, False, attn_mask=mask, scale=1.0)
+    groups = key.shape[1]
+    each = query.shape[1] // groups
+    scores = query.unflatten(1, (groups, each)).flatten(2, 3) @ key.transpose(2, 3)
+    if mask is not None:
+        scores = scores + mask
+    sums = scores.logsumexp(dim=-1).unflatten(2, (each, -1)).flatten(1, 2)
+    return (scores.softmax(dim=-1) @ value).unflatten(2, (each, -1)).flatten(1, 2), sums
+
+
+def parts(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, split: Split, scale: float) -> torch.Tensor:
+    """A pack's attention, (1, H, T, D)."""
+    if _on_cpu(query) and query.shape[-1] == value.shape[-1]:
+        return _Merged.apply(query, key, value, split, scale)  # pyright: ignore[reportReturnType]
+    return _cached(query, key, value, split, scale)
+
+
+def _cached(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, split: Split, scale: float) -> torch.Tensor:
+    """By the library's attention alone, on any device: each row's part sees the prefix and itself, side by side."""
+    shared, (rows, longest) = split.shared, split.taken.shape
+    parts: list[torch.Tensor] = []
+    if shared:
+        first, second, third = (tensor[:, :, :shared] for tensor in (query, key, value))
+        parts.append(scaled_dot_product_attention(first, second, third, is_causal=True, scale=scale, enable_gqa=True))
+    mine, keys, values = (_rows(tensor[:, :, shared:], split) for tensor in (query, key, value))
+    keys, values = (
+        torch.cat([tensor[:, :, :shared].expand(rows, -1, -1, -1), own], dim=2)
+        for tensor, own in ((key, keys), (value, values))
+    )
+    seen = torch.ones(longest, shared + longest, dtype=torch.bool, device=query.device).tril(shared)
+    own = scaled_dot_product_attention(mine, keys, values, attn_mask=seen, scale=scale, enable_gqa=True)
+    parts.append(_flat(own, split))
+    return torch.cat(parts, dim=2)
+
+
+def _rows(tensor: torch.Tensor, split: Split) -> torch.Tensor:
+    """(1, H, M, D), or (1, H, M), as (S, H, L, D), or (S, H, L)."""
+    return tensor[0].transpose(0, 1)[split.taken].transpose(1, 2)
+
+
+def _flat(tensor: torch.Tensor, split: Split) -> torch.Tensor:
+    """(S, H, L, D), or (S, H, L), as (1, H, M, D), or (1, H, M)."""
+    return tensor.transpose(1, 2).flatten(0, 1)[split.kept].transpose(0, 1)[None]
+
+
+def _on_cpu(tensor: torch.Tensor) -> bool:
+    """Whether the kernels for CPUs are meant; they have a form for tensors without numbers, too."""
+    return tensor.device.type == "cpu"
+
+
+def _flash() -> Any:
+    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # noqa: SLF001
+
+
+class _Merged(torch.autograd.Function):
+    """By the library's kernels for CPUs, which give their log-sum-exp."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, split: Split, scale: float
+    ) -> torch.Tensor:
+        flash = _flash()
+        shared = split.shared
+        out = torch.empty_like(query)
+        sums = query.new_empty(query.shape[:-1], dtype=torch.float32)
+        before = tuple(tensor[:, :, :shared] for tensor in (query, key, value))
+        after = tuple(tensor[:, :, shared:] for tensor in (query, key, value))
+        own, own_sums = flash(*(_rows(tensor, split) for tensor in after), 0.0, True, scale=scale)
+        own, own_sums = _flat(own, split), _flat(own_sums, split)
+        if shared:
+            out[:, :, :shared], sums[:, :, :shared] = flash(*before, 0.0, True, scale=scale)
+            seen, seen_sums = flash(after[0], *before[1:], 0.0, False, scale=scale)
+            whole = torch.logaddexp(seen_sums, own_sums)
+            share = (own_sums - whole).exp()[..., None].to(own.dtype)
+            own = torch.lerp(seen, own, share)
+            own_sums = whole
+        out[:, :, shared:], sums[:, :, shared:] = own, own_sums
+        ctx.save_for_backward(query, key, value, out, sums)
+        ctx.split, ctx.scale = split, scale
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        back: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward  # noqa: SLF001
+        split, scale, shared = ctx.split, ctx.scale, ctx.split.shared
+        tensors: tuple[torch.Tensor, ...] = ctx.saved_tensors
+        query, key, value = tensors[:3]
+        after = [tensor[:, :, shared:] for tensor in (gradient, *tensors)]
+        own = [_rows(tensor, split) for tensor in after]
+        own[0] = own[0] * split.real[:, None, :, None]
+        parts = [_flat(tensor, split) for tensor in back(*own, 0.0, True, scale=scale)]
+        found = [torch.empty_like(tensor) for tensor in (query, key, value)]
+        if shared:
+            grad, query, key, value, out, sums = (tensor[:, :, :shared] for tensor in (gradient, *tensors))
+            before = back(grad, query, key, value, out, sums, 0.0, True, scale=scale)
+            seen = back(after[0], after[1], key, value, after[4], after[5], 0.0, False, scale=scale)
+            parts[0] += seen[0]
+            for whole, one, two in zip(found, before, (None, *seen[1:]), strict=True):
+                whole[:, :, :shared] = one if two is None else one + two
+        for whole, part in zip(found, parts, strict=True):
+            whole[:, :, shared:] = part
+        return *found, None, None

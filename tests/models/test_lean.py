@@ -1,0 +1,134 @@
+"""Decoding without modules: the numbers of a plain forward, whoever ends when, and of the weights as they are."""
+
+import copy
+
+import pytest
+import torch
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+
+from coterie.engines.decoding import Decoder
+from coterie.learning.policy import Policy
+from coterie.models import lean
+from coterie.models.adapters import adapted
+from coterie.models.lean import Lean, usual
+from coterie.models.load import Model
+from tests.families import family
+from tests.toys import tiny
+
+PROMPTS = {"even": [(5, 6, 7, 8, 9), (9, 8, 7, 6, 5)], "padded": [(5, 6, 7), (9, 8, 7, 6, 5)]}
+
+
+def small(name: str, **settings) -> Model:
+    """A random network of a family, mild enough that its logits are no hundreds."""
+    if name == "qwen3":
+        return tiny(scale=2.0)
+    model = copy.copy(family(name))
+    config = CONFIG_MAPPING[name](**{**model.net.config.to_dict(), "sliding_window": 256, **settings})
+    torch.manual_seed(1)
+    model.net = AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        for weight in model.net.parameters():
+            weight.add_(torch.randn_like(weight) * 0.05)
+    return model
+
+
+def padded(prompts) -> tuple[torch.Tensor, torch.Tensor | None]:
+    longest = max(map(len, prompts))
+    ids = torch.tensor([(0,) * (longest - len(prompt)) + prompt for prompt in prompts])
+    mask = torch.tensor([(0,) * (longest - len(prompt)) + (1,) * len(prompt) for prompt in prompts])
+    return ids, None if mask.all() else mask
+
+
+@torch.no_grad()
+def furthest(model: Model, prompts, repeat: list[int], leave: dict[int, list[int]], steps: int = 7) -> float:
+    """The largest difference of a log-probability from that of a plain forward.
+
+    Args:
+        leave: by step, the rows that go on.
+    """
+    network, worst, chance = Lean(model.net, model.finish), 0.0, torch.Generator().manual_seed(0)
+    network.refresh()
+    rows = [list(prompts[at]) for at in repeat]
+    logits = network.start(*padded(prompts), torch.tensor(repeat), steps)
+    for step in range(steps):
+        for row, mine in zip(rows, logits, strict=True):
+            plain = model.net(input_ids=torch.tensor([row]), use_cache=False).logits[0, -1]
+            worst = max(worst, float((plain.log_softmax(-1) - mine.log_softmax(-1)).abs().max()))
+        if kept := leave.get(step):
+            network.keep(torch.tensor(kept))
+            rows = [rows[at] for at in kept]
+        ids = torch.randint(3, 300, (len(rows),), generator=chance)
+        for row, token in zip(rows, ids.tolist(), strict=True):
+            row.append(token)
+        logits = network.step(ids)
+    network.clear()
+    return worst
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("lengths", PROMPTS)
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("qwen3", {}),
+        ("llama", {}),
+        ("llama", {"attention_bias": True, "mlp_bias": True}),
+        ("llama", {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}}),
+        ("mistral", {}),
+        ("qwen2", {"use_sliding_window": False, "layer_types": ["full_attention"] * 4}),
+    ],
+)  # fmt: skip
+def test_its_log_probabilities_are_those_of_a_plain_forward(name, settings, lengths, shared, monkeypatch):
+    monkeypatch.setattr(lean, "LONG", 0)
+    model = small(name, **settings)
+    assert usual(model.net)
+    repeat = [0, 1, 0, 1, 0, 1, 1] if shared else [1, 0]
+    leave = {1: [0, 2, 3, 6], 3: [2, 3], 5: [1]} if shared else {3: [1]}
+    assert furthest(model, PROMPTS[lengths], repeat, leave) < 1e-5
+
+
+def test_it_follows_the_networks_weights_and_looks_at_them_again_only_where_they_moved(monkeypatch):
+    model = tiny(scale=2.0)
+    network = Lean(model.net, model.finish)
+    network.refresh()
+    before = network.copies
+    network.refresh()
+    assert all(one is other for one, other in zip(before, network.copies, strict=True))
+    with torch.no_grad():
+        for weight in model.net.parameters():
+            weight.add_(0.05 * torch.randn_like(weight))
+    monkeypatch.setattr(lean, "Lean", lambda *_: network)
+    assert furthest(model, PROMPTS["even"], [0, 1], {}) < 1e-5
+    decoder = Decoder(Policy("p", model))
+    mine = decoder.steps()
+    with torch.no_grad():
+        next(model.net.parameters()).mul_(1.1)
+    ids, repeat = torch.tensor([[5, 6, 7]]), torch.tensor([0])
+    with torch.no_grad():
+        stale = mine.start(ids, None, repeat, 1)
+        fresh, plain = decoder.steps().start(ids, None, repeat, 1), model.net(input_ids=ids).logits[:, -1]
+    assert torch.allclose(fresh, plain, atol=1e-5)
+    assert not torch.allclose(stale, plain, atol=1e-3)
+
+
+def test_an_adapter_is_in_its_copy():
+    model = adapted(tiny(scale=2.0), rank=4, alpha=8.0, seed=1, where="p")
+    with torch.no_grad():
+        for weight in model.trained:
+            weight.add_(0.1 * torch.randn_like(weight))
+    assert usual(model.net)
+    assert furthest(model, PROMPTS["padded"], [0, 1, 1], {2: [0, 2]}) < 1e-5
+
+
+def test_what_is_not_of_the_usual_shape_keeps_its_modules(monkeypatch):
+    assert not usual(family("gemma").net)
+    assert not usual(family("granite").net)
+    assert not usual(tiny().net.to(torch.bfloat16))
+    dynamic = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}
+    assert not usual(small("llama", rope_parameters=dynamic).net)
+    assert not usual(small("llama", hidden_act="gelu").net)
+    model = small("mistral", sliding_window=64)
+    assert usual(model.net)
+    assert not Decoder(Policy("p", model)).lean, "tokens beyond the window are not seen"
+    monkeypatch.setattr(lean, "LARGE", tiny().size - 1)
+    assert not usual(tiny().net)
