@@ -6,7 +6,7 @@ from random import Random
 import pytest
 import torch
 
-from coterie.engines.decoding import Decoder, Row
+from coterie.engines.decoding import Decoder, Row, _moved_up
 from coterie.engines.steps import Modules
 from coterie.engines.transformers import TransformersConfig, TransformersEngine
 from coterie.kernel.engine import Request
@@ -87,6 +87,17 @@ def test_a_sample_depends_on_its_seed_not_on_its_wave():
     assert {sample.version for group in together for sample in group} == {0}  # of weights that no update has moved
 
 
+def test_long_replies_draw_on_from_their_own_seeds_whoever_has_ended_beside_them():
+    """More tokens than are drawn for at once, in waves of other rows."""
+    engine = engine_of(tiny(scale=3.0))
+    engine._decoders["p"].model.stop_ids = frozenset()
+    both = [request(prompts(2)[0], [1], max_tokens=70), request(prompts(2)[1], [2], key=1, max_tokens=40)]
+    (long,), (short,) = run(engine.generate(both))
+    assert (len(long.completion_ids), len(short.completion_ids)) == (70, 40)
+    assert run(engine.generate(both[:1]))[0][0].completion_ids == long.completion_ids
+    assert run(engine.generate(both[1:]))[0][0].completion_ids == short.completion_ids
+
+
 def test_equal_waves_give_equal_floats():
     engine = engine_of(tiny(scale=3.0))
     wave = [request(prompt, [1, 2, 3], key=at) for at, prompt in enumerate(prompts(4))]
@@ -112,6 +123,13 @@ def test_each_distinct_prompt_is_prefilled_once_and_ended_rows_leave(monkeypatch
     lengths = sorted(len(sample.completion_ids) for group in answers for sample in group)
     alive = [sum(length > step for length in lengths) for step in range(1, max(lengths))]
     assert [rows for rows, _ in shapes[1:]] == alive
+
+
+def test_gaps_of_rows_that_have_ended_are_filled_by_the_last_ones():
+    assert _moved_up(5, {1}) == [0, 4, 2, 3]
+    assert _moved_up(5, {4}) == [0, 1, 2, 3]
+    assert _moved_up(6, {0, 2, 5}) == [4, 1, 3]
+    assert _moved_up(3, {0, 1}) == [2]
 
 
 def test_greedy_takes_the_most_likely_token_with_probability_one():

@@ -7,7 +7,7 @@ ended leave the batch. Log-probabilities are those of the distribution sampled.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -161,7 +161,7 @@ class Decoder:
                 steps.clear()
                 return
             if over:
-                places = [place for place in range(len(numbers)) if place not in over]
+                places = _moved_up(len(numbers), over)
                 numbers = [numbers[place] for place in places]
                 kept = torch.tensor(places, device=device)
                 alive, chosen = alive[kept], chosen[kept]
@@ -290,6 +290,13 @@ def left_bytes(policies: Sequence[Policy]) -> int:
 def budget_gib(left: int) -> float:
     """Half of the bytes that are left, to a power of two, GiB; an eighth of one at least."""
     return 2.0 ** math.floor(math.log2(max(left / 2, GIB / 8) / GIB))
+
+
+def _moved_up(count: int, over: Container[int]) -> list[int]:
+    """Places that go on, as few as can be elsewhere than before: the last ones fill the gaps."""
+    going = [place for place in range(count) if place not in over]
+    left = [place for place in going if place >= len(going)]
+    return [left.pop() if place in over else place for place in range(len(going))]
 
 
 def _prompt_tokens(row: Row) -> int:

@@ -31,6 +31,8 @@ LARGE = 50_000_000
 SHARED, LONG = 2, 8192
 """Rows a prompt, and tokens of all rows' prompts, from which on a prompt's keys and values are kept once, beside those
 of each row's own tokens: fewer are read in less time than it takes to put two parts together."""
+CHUNK = 2048
+"""Tokens of prompts that are read at once: what is computed of them stays in a processor's cache."""
 STATIC = {"default", "linear", "llama3", "yarn"}
 """Kinds of RoPE whose angles do not depend on how long a sequence has become."""
 
@@ -164,34 +166,50 @@ class Lean:
         places = torch.arange(length + room, device=ids.device)
         self._turns, turns = self._turning(places), None
         self._padding = mask if mask is None else length - mask.sum(dim=1)
-        blank = None
-        if self._padding is not None and mask is not None:
+        if self._padding is not None:
             turns = self._turns[(places[:length] - self._padding[:, None]).clamp(min=0)]
-            seen = mask[:, None, None].bool() & torch.ones(length, length, dtype=torch.bool, device=ids.device).tril()
-            blank = _blank(seen)
         self._read = length if rows >= SHARED * prompts and rows * length >= LONG else 0
         self._filled = length - self._read
         self._room = self._filled + room
         size = rows * self._groups, self._room, self._dim
         self._keys, self._values = ([self._words.new_empty(size) for _ in self._layers] for _ in range(2))
-        self._shared: list[tuple[torch.Tensor, torch.Tensor]] = []
-
-        def attend(layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-            queries, keys, values = (tensor.transpose(1, 2) for tensor in (queries, keys, values))
-            if self._read:
-                self._shared.append((keys.contiguous(), values.contiguous()))
-            else:
-                self._keys[layer][:, :length] = keys[repeat].flatten(0, 1)
-                self._values[layer][:, :length] = values[repeat].flatten(0, 1)
-            return grouped(queries, keys, values, blank, 1.0).transpose(1, 2)
-
-        hidden = self._through(ids, self._turns[:length] if turns is None else turns, attend)
+        table = prompts, self._groups, length, self._dim
+        self._shared = [(self._words.new_empty(table), self._words.new_empty(table)) for _ in self._layers]
+        some = max(1, CHUNK // length)
+        parts = [self._read_some(ids, mask, turns, slice(at, at + some)) for at in range(0, prompts, some)]
+        if not self._read:
+            for slabs, kept in zip((self._keys, self._values), zip(*self._shared, strict=True), strict=True):
+                for slab, each in zip(slabs, kept, strict=True):
+                    slab[:, :length] = each[repeat].flatten(0, 1)
+            self._shared = []
         self._prompts, self._blank = repeat, None
         if self._padding is not None:
             self._padding = self._padding[repeat]
             self._blank = _blank(places >= self._padding[:, None])
         self._arrange()
-        return self._logits(hidden.view(prompts, length, -1)[:, -1])[repeat]
+        return self._logits(torch.cat(parts))[repeat]
+
+    def _read_some(
+        self, ids: torch.Tensor, mask: torch.Tensor | None, turns: torch.Tensor | None, which: slice
+    ) -> torch.Tensor:
+        """Reads some of the prompts, no more than a processor keeps at hand. Returns their last states, (some, W)."""
+        ids, length = ids[which], ids.shape[1]
+        blank = None
+        if mask is not None:
+            before = torch.ones(length, length, dtype=torch.bool, device=ids.device).tril()
+            blank = _blank(mask[which, None, None].bool() & before)
+
+        def attend(layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+            kept, kept_values = (tensor[which] for tensor in self._shared[layer])
+            kept[:], kept_values[:] = keys.transpose(1, 2), values.transpose(1, 2)
+            asked = queries.transpose(1, 2)
+            if queries.shape[1] < length:  # the last alone
+                found, _ = grouped_sums(asked, kept, kept_values, None if blank is None else blank[:, :, -1:])
+            else:
+                found = grouped(asked, kept, kept_values, blank, 1.0)
+            return found.transpose(1, 2)
+
+        return self._through(ids, self._turns[:length] if turns is None else turns[which], attend)
 
     def step(self, ids: torch.Tensor) -> torch.Tensor:
         """One more token of each row.
@@ -227,17 +245,17 @@ class Lean:
         return self._logits(self._through(ids[:, None], turns, attend))
 
     def keep(self, rows: torch.Tensor) -> None:
-        """Goes on with some of the rows.
+        """Goes on with some of the rows; those that change their place are copied.
 
         Args:
-            rows: (K,), their numbers.
+            rows: (K,), their numbers, in the order in which they are from now on.
         """
+        moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
         for slabs in (self._keys, self._values):
             for at, slab in enumerate(slabs):
-                kept = slab.new_empty(len(rows) * self._groups, *slab.shape[1:])
-                there = slab.view(-1, self._groups, *slab.shape[1:])[rows, :, : self._filled]
-                kept[:, : self._filled] = there.flatten(0, 1)
-                slabs[at] = kept
+                there = slab.view(-1, self._groups, *slab.shape[1:])
+                there[moved, :, : self._filled] = there[rows[moved], :, : self._filled]
+                slabs[at] = slab[: len(rows) * self._groups]
         self._prompts = self._prompts[rows]
         if self._padding is not None and self._blank is not None:
             self._padding, self._blank = self._padding[rows], self._blank[rows]
@@ -283,7 +301,7 @@ class Lean:
         return torch.complex(cosine.float(), sine.float())[:, None]
 
     def _through(self, ids: torch.Tensor, turns: torch.Tensor, attend: Attend) -> torch.Tensor:
-        """The last hidden states, (B T, W), normed.
+        """The hidden states of the last tokens, (B, W), normed; of the others the last layer computes keys and values.
 
         Args:
             ids: (B, T).
@@ -298,7 +316,10 @@ class Lean:
                 pairs = self._normed(pairs) * layer.norms
             pairs = torch.view_as_complex(pairs.view(*pairs.shape[:-1], -1, 2)) * turns
             pairs = torch.view_as_real(pairs).flatten(-2)
-            attended = attend(number, pairs[:, :, : self._heads], pairs[:, :, self._heads :], values)
+            queries, keys = pairs[:, :, : self._heads], pairs[:, :, self._heads :]
+            if ids.shape[1] > 1 and layer is self._layers[-1]:
+                queries, hidden = queries[:, -1:], hidden.view(*ids.shape, -1)[:, -1]
+            attended = attend(number, queries, keys, values)
             hidden = torch.addmm(hidden, attended.reshape(len(hidden), -1), layer.out)
             if layer.out_bias is not None:
                 hidden += layer.out_bias
