@@ -60,6 +60,9 @@ test-vllm: .venv-vllm/ready ## vLLM as an engine, on this processor: installs 3.
 test-cluster: setup ## parts and machines of a Ray cluster that are killed: three minutes, as root
 	$(BIN)/pytest -m cluster --durations=3
 
+test-plans: setup ## every config for a GPU fits the one that it names: three minutes
+	$(BIN)/pytest -m "plans or not plans" -k "every_config or five_whole" tests/run/test_plan.py -n 2
+
 test-gpu: setup ## what needs a CUDA device
 	$(BIN)/pytest -m gpu
 
@@ -146,4 +149,4 @@ docs: setup ## regenerate docs/config.md
 clean: ## remove what was built
 	rm -rf .venv .venv-oldest .venv-vllm build dist mutants .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo fmt lint types test test-slow test-oldest test-gpu test-vllm test-cluster check mutants smoke bench starter starter-code starter-assistants starter-assistants-solo starter-desks starter-maths starter-sokoban starter-sudoku starter-tally starter-writing screenshots docs clean
+.PHONY: help setup demo fmt lint types test test-slow test-oldest test-gpu test-vllm test-cluster test-plans check mutants smoke bench starter starter-code starter-assistants starter-assistants-solo starter-desks starter-maths starter-sokoban starter-sudoku starter-tally starter-writing screenshots docs clean

@@ -16,6 +16,7 @@ Say = Callable[[str], None]
 BENCHES = {
     "allocation": "how much signal a way of spending replies buys, for assistants",
     "border": "20,000 programs that end and write in every way: none may be more than its own outcome",
+    "busy": "what another process on one of two cores costs, with one thread, all, and as many as help",
     "code": "the results of the programming tasks: teams, baselines, cooperation",
     "cooperation": "whom the cooperation reward of code_pair pays: cheats and honest pairs",
     "decode": "tokens a second of the embedded engine, without a network's modules and with them",

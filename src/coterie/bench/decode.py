@@ -36,12 +36,12 @@ def run(say: Say) -> dict[str, Any]:
         engines[name] = TransformersEngine({"p": Policy("p", model)})
     figures: dict[str, Any] = {}
     for rows in ROWS:
-        wave = _wave(rows)
+        asked = wave(rows)
         times: dict[str, list[float]] = {name: [] for name in engines}
         for repeat in range(REPEATS + 1):
             for name, engine in engines.items():
                 began = time.perf_counter()
-                asyncio.run(engine.generate(wave))
+                asyncio.run(engine.generate(asked))
                 if repeat:  # the first warms up
                     times[name].append(time.perf_counter() - began)
         figures[f"{rows} rows: tokens a second"] = round(rows * REPLY / median(times["lean"]))
@@ -51,7 +51,8 @@ def run(say: Say) -> dict[str, Any]:
     return figures
 
 
-def _wave(rows: int) -> Sequence[Request]:
+def wave(rows: int) -> Sequence[Request]:
+    """Questions for so many replies, 8 to a prompt."""
     chance, each = Random(0), min(rows, SAMPLES)
     prompts = [tuple(chance.randrange(3, 300) for _ in range(PROMPT)) for _ in range(rows // each)]
     seeds = [tuple(range(at * each, (at + 1) * each)) for at in range(len(prompts))]

@@ -51,14 +51,16 @@ def run(say: Say) -> dict[str, Any]:
     for size, shape in SIZES.items():
         model = random_qwen3(448, context=8192, **shape)
         for prompt in PROMPTS[size]:
-            figures |= _compared(f"{size}, {prompt}", model, _rows(1, SAMPLES, prompt, REPLY), say)
-        figures[f"{size}, {SHARE_PROMPT}: share of the best"] = _share(model, _rows(1, SAMPLES, SHARE_PROMPT, REPLY))
+            figures |= _compared(f"{size}, {prompt}", model, rows_of_groups(1, SAMPLES, prompt, REPLY), say)
+        figures[f"{size}, {SHARE_PROMPT}: share of the best"] = _share(
+            model, rows_of_groups(1, SAMPLES, SHARE_PROMPT, REPLY)
+        )
         say(f"{size}: {figures[f'{size}, {SHARE_PROMPT}: share of the best']:.0%} of the machine's best")
     return figures
 
 
 def _compared(name: str, model: Model, rows: list[Row], say: Say) -> dict[str, Any]:
-    plain, again = _learner(model, checkpointing=False), _learner(model, checkpointing=True)
+    plain, again = learner_of(model), learner_of(model, checkpointing=True)
     exact = _gradient(model, lambda: _by_rows(model, rows, 1))
     figures: dict[str, Any] = {}
     for learner, what in ((again, "gradient, with checkpointing"), (plain, "gradient")):
@@ -87,7 +89,7 @@ def _compared(name: str, model: Model, rows: list[Row], say: Say) -> dict[str, A
 
 def _share(model: Model, rows: list[Row]) -> float:
     """What of the machine's best the update reaches, measured in turns with it."""
-    learner = _learner(model, checkpointing=False)
+    learner = learner_of(model)
     matrix, shares = torch.randn(1024, 1024), list[float]()
     for repeat in range(2 * REPEATS + 1):
         began = time.perf_counter()
@@ -121,12 +123,14 @@ def _seconds(model: Model, work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def _learner(model: Model, *, checkpointing: bool) -> LocalLearner:
+def learner_of(model: Model, *, checkpointing: bool = False) -> LocalLearner:
+    """A learner of one policy, p."""
     optimizer = OptimizerConfig(checkpointing=checkpointing, tokens_per_microbatch=8192)
     return LocalLearner({"p": Policy("p", model, optimizer=optimizer)}, Clip(), 1)
 
 
-def _rows(groups: int, size: int, prompt: int, completion: int) -> list[Row]:
+def rows_of_groups(groups: int, size: int, prompt: int, completion: int) -> list[Row]:
+    """Random replies of so many groups to a prompt each, all of one length."""
     rng = Random(0)
     graded: list[Graded] = []
     for group in range(groups):

@@ -35,8 +35,10 @@ class TransformersEngine(Engine):
     def __init__(self, policies: Mapping[str, Policy], config: EngineConfig | None = None) -> None:
         super().__init__(policies, config)
         from coterie.engines.decoding import Decoder, budget_gib, left_bytes
+        from coterie.models.threads import Threads
 
         self._decoders = {name: Decoder(policy) for name, policy in policies.items()}
+        self._threads = Threads([decoder.net for decoder in self._decoders.values()])
         assert isinstance(self.config, TransformersConfig)
         if self.config.memory_gib is None and policies:
             self.config = self.config.model_copy(update={"memory_gib": budget_gib(left_bytes(list(policies.values())))})
@@ -46,12 +48,18 @@ class TransformersEngine(Engine):
         await super().sync(policy, version)
         self._decoders[policy].refresh()
 
+    async def close(self) -> None:
+        """Leaves the process's threads as they were."""
+        self._threads.restore()
+        await super().close()
+
     async def generate(self, requests: Sequence[Request]) -> list[tuple[Sample, ...]]:
         """One wave for one policy. Equal prompts are prefilled once, whoever asked."""
         from coterie.engines.decoding import Row
 
         assert isinstance(self.config, TransformersConfig)
         assert self.config.memory_gib is not None
+        self._threads.settle()
         policy, memory = requests[0].policy, int(self.config.memory_gib * 2**30)
         decoder, version = self._decoders[policy], self.versions[policy]
         rows = [Row(request, seed, Random(seed)) for request in requests for seed in request.seeds]

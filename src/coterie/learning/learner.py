@@ -25,6 +25,7 @@ from coterie.learning.optimizer import OptimizerConfig, learning_rate
 from coterie.learning.policy import Policy
 from coterie.learning.ranks import Ranks
 from coterie.models.load import Model, checkpoint_activations
+from coterie.models.threads import Threads
 from coterie.seeds import seed_of
 
 POLICIES, OPTIMIZERS = "policies", "optimizers"
@@ -116,6 +117,7 @@ class LocalLearner:
         self.max_mismatch = max_mismatch
         self._seed = seed
         self.trainees = {name: self._trainee(policy, checkpoint) for name, policy in policies.items()}
+        self._threads = Threads([trainee.model.net for trainee in self.trainees.values()])
 
     @cached_property
     def _merges(self) -> bool:
@@ -150,6 +152,7 @@ class LocalLearner:
         """
         for name, graded in experience.items():
             self._check_tokens(name, graded)
+        self._threads.settle()
         totals: dict[str, Totals] = {}
         parts = {name: self._rows(name, graded, step) for name, graded in experience.items() if graded}
         rates = {name: learning_rate(self.trainees[name].config, step, self.total_steps) for name in parts}
@@ -179,6 +182,7 @@ class LocalLearner:
 
     def close(self) -> None:
         """Nothing trains beside this process."""
+        self._threads.restore()
 
     def _check_mismatch(self, name: str, apart: float) -> None:
         """Raises UpdateError: before any weight has moved, engine and learner differ."""

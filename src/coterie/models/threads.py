@@ -1,0 +1,96 @@
+"""How many threads compute: as many as help just now, measured while a run goes on.
+
+Threads of a library wait for each other by spinning. On cores of their own that is fastest; where another process has
+one of the cores, each wait lasts until the system gives it back, and two threads are several times slower than one. So
+a few small products are timed every few seconds, with one thread and with all. Only for small networks, on a processor,
+and where the count changes no bit of what they compute, which is tried: a seed still gives one run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+
+EVERY_S = 5.0
+"""Between two measurements."""
+WORTH = 1.1
+"""All threads are taken where they are so much faster than one."""
+SMALL = 50_000_000
+"""Networks of more parameters have a machine of their own."""
+TOKENS = (64, 1024)
+"""Rows of the products that are tried."""
+PRODUCTS, ROUNDS = 20, 3
+
+
+class Threads:
+    """The count for some networks, of which each thread that computes asks `settle`.
+
+    Args:
+        nets: that are computed with.
+        seconds: what a measurement takes with so many threads.
+    """
+
+    def __init__(self, nets: Sequence[torch.nn.Module], seconds: Callable[[int], float] | None = None) -> None:
+        self.most = torch.get_num_threads()
+        self._nets = nets
+        self._seconds = seconds or _seconds
+        self._adapts: bool | None = None
+        self._at = -EVERY_S
+        self._count = self.most
+
+    def settle(self) -> None:
+        """Sets the count for the thread that calls, measured anew where the last time is long ago."""
+        if self._adapts is None:
+            self._adapts = self.most > 1 and all(_may(net) for net in self._nets)
+        if not self._adapts:
+            return
+        if time.monotonic() - self._at >= EVERY_S:
+            one, every = (sum(self._seconds(count) for _ in range(ROUNDS)) for count in (1, self.most))
+            self._count = self.most if WORTH * every < one else 1
+            self._at = time.monotonic()
+        torch.set_num_threads(self._count)
+
+    def restore(self) -> None:
+        """Sets the count as it was."""
+        torch.set_num_threads(self.most)
+
+
+def _seconds(count: int) -> float:
+    torch.set_num_threads(count)
+    left, right = torch.ones(256, 128), torch.ones(128, 384)
+    torch.mm(left, right)
+    began = time.perf_counter()
+    for _ in range(PRODUCTS):
+        torch.mm(left, right)
+    return time.perf_counter() - began
+
+
+def _may(net: torch.nn.Module) -> bool:
+    """Whether a network's numbers do not depend on how many threads there are, and it is small."""
+    weights = list(net.parameters())
+    if any(weight.device.type != "cpu" for weight in weights) or sum(weight.numel() for weight in weights) > SMALL:
+        return False
+    shapes = {tuple(weight.shape) for weight in weights if weight.ndim == 2}
+    before = torch.get_num_threads()
+    chance = torch.Generator().manual_seed(0)
+    try:
+        return all(_alike(before, shape, chance) for shape in sorted(shapes))
+    finally:
+        torch.set_num_threads(before)
+
+
+def _alike(most: int, shape: tuple[int, ...], chance: torch.Generator) -> bool:
+    """Whether a layer's products, forward and backward, and its gradient's norm are the same to the bit."""
+    weight = torch.randn(shape, generator=chance)
+    for tokens in TOKENS:
+        states, pull = (torch.randn(tokens, size, generator=chance) for size in (shape[1], shape[0]))
+        found: list[list[torch.Tensor]] = []
+        for count in (1, most):
+            torch.set_num_threads(count)
+            gradient = pull.t() @ states
+            found.append([states @ weight.t(), pull @ weight, gradient, torch.linalg.vector_norm(gradient)])
+        if not all(torch.equal(one, other) for one, other in zip(*found, strict=True)):
+            return False
+    return True

@@ -1,0 +1,95 @@
+"""How many threads compute: what is measured decides, where it may."""
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from coterie.engines.transformers import TransformersEngine
+from coterie.learning.learner import LocalLearner
+from coterie.learning.loss import Clip
+from coterie.models import threads
+from coterie.models.threads import Threads
+from tests.toys import policies, run, tiny
+
+
+@pytest.fixture(autouse=True)
+def two():
+    """Two threads, whatever the machine has."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def settled(one: float, both: float, *nets) -> int:
+    asked = Threads(nets or [tiny().net], lambda count: {1: one, 2: both}[count])
+    asked.settle()
+    count = torch.get_num_threads()
+    asked.restore()
+    assert torch.get_num_threads() == 2
+    return count
+
+
+def test_all_threads_are_taken_where_they_are_faster_than_one_by_a_tenth():
+    assert settled(1.0, 0.6) == 2
+    assert settled(1.0, 0.92) == 1
+    assert settled(1.0, 5.0) == 1, "another process has a core"
+
+
+def test_it_is_measured_again_where_the_last_time_is_long_ago(monkeypatch):
+    now, took = [100.0], {1: 1.0, 2: 0.6}
+    monkeypatch.setattr(threads.time, "monotonic", lambda: now[0])
+    asked = Threads([tiny().net], lambda count: took[count])
+    asked.settle()
+    took[2] = 5.0
+    now[0] += threads.EVERY_S - 0.1
+    asked.settle()
+    assert torch.get_num_threads() == 2
+    now[0] += 0.2
+    asked.settle()
+    assert torch.get_num_threads() == 1
+    took[2] = 0.6
+    now[0] += threads.EVERY_S
+    asked.settle()
+    assert torch.get_num_threads() == 2, "the core is free again"
+
+
+def test_large_networks_and_those_whose_bits_would_change_keep_all_threads(monkeypatch):
+    assert settled(1.0, 5.0, tiny().net, tiny().net.to("meta")) == 2
+    monkeypatch.setattr(threads, "SMALL", tiny().size - 1)
+    assert settled(1.0, 5.0) == 2
+    monkeypatch.undo()
+    monkeypatch.setattr(threads, "_alike", lambda *_: False)
+    assert settled(1.0, 5.0) == 2
+
+
+def test_products_that_depend_on_the_count_are_found():
+    assert threads._alike(2, (48, 32), torch.Generator().manual_seed(0))
+
+    class Counts(TorchDispatchMode):
+        """A library whose products depend on how many threads there are."""
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            found = func(*args, **(kwargs or {}))
+            return found * (1 + 1e-6 * torch.get_num_threads()) if func is torch.ops.aten.mm.default else found
+
+    with Counts():
+        assert not threads._alike(2, (48, 32), torch.Generator().manual_seed(0))
+    assert torch.get_num_threads() == 2
+
+
+def test_engine_and_learner_ask_where_they_begin_and_leave_the_count_as_it_was(monkeypatch):
+    monkeypatch.setattr(threads, "_seconds", float)
+    from tests.engines.test_engine import prompts, request
+    from tests.learning.test_learner import experience
+
+    engine = TransformersEngine(policies({"p": tiny()}))
+    run(engine.generate([request(prompts(1)[0], [1])]))
+    assert torch.get_num_threads() == 1
+    run(engine.close())
+    assert torch.get_num_threads() == 2
+    learner = LocalLearner(policies({"p": tiny()}), Clip(), 4)
+    learner.update({"p": experience()}, 0)
+    assert torch.get_num_threads() == 1
+    learner.close()
+    assert torch.get_num_threads() == 2
