@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,19 @@ def test_the_learners_gradient_is_that_of_plain_forwards_past_the_window(name, c
     trainer.accumulate("p", rows())
     gradient = torch.cat([p.grad.flatten() for p in policy.model.net.parameters() if p.grad is not None])
     expected = plain_gradient(policy.model, rows())
+    assert float((gradient - expected).norm() / expected.norm()) < 5e-5
+
+
+@pytest.mark.parametrize("name", ["mistral", "gemma2", "gpt_oss", "llama4_text", "olmo3", "seed_oss"])
+def test_so_it_is_of_rows_that_share_nothing_and_need_no_mask_but_for_a_window(name):
+    policy = Policy("p", family(name))
+    check_family(policy)
+    trainer = LocalLearner({"p": policy}, PolicyGradient(), 1)
+    apart = [replace(row, prompt_ids=row.prompt_ids[number * 7 :]) for number, row in enumerate(rows(3))]
+    assert all(len(pack.rows) == 1 for batch in trainer.microbatches("p", apart) for pack in batch)
+    trainer.accumulate("p", apart)
+    gradient = torch.cat([p.grad.flatten() for p in policy.model.net.parameters() if p.grad is not None])
+    expected = plain_gradient(policy.model, apart)
     assert float((gradient - expected).norm() / expected.norm()) < 5e-5
 
 

@@ -36,6 +36,14 @@ def test_all_threads_are_taken_where_they_are_faster_than_one_by_a_tenth():
     assert settled(1.0, 5.0) == 1, "another process has a core"
 
 
+def test_a_count_that_was_never_set_is_not_set_back():
+    asked = Threads([tiny().net.to("meta")])
+    asked.settle()
+    torch.set_num_threads(1)  # somebody's own
+    asked.restore()
+    assert torch.get_num_threads() == 1
+
+
 def test_it_is_measured_again_where_the_last_time_is_long_ago(monkeypatch):
     now, took = [100.0], {1: 1.0, 2: 0.6}
     monkeypatch.setattr(threads.time, "monotonic", lambda: now[0])

@@ -2,8 +2,10 @@
 
 import asyncio
 import http.server
+import os
 import pickle
 import socketserver
+import subprocess
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +28,7 @@ ray = pytest.importorskip("ray")
 from coterie.run.cluster import engine  # noqa: E402 they need it
 from coterie.run.cluster.actors import Home, Replica, Worker  # noqa: E402
 from coterie.run.cluster.engine import Pools, Replicas  # noqa: E402
-from coterie.run.cluster.runtime import Cluster, _check_there  # noqa: E402
+from coterie.run.cluster.runtime import Cluster, _check_there, _swept, _worker_threads  # noqa: E402
 from coterie.run.ranks import Place, packed, sendable  # noqa: E402
 
 ONE = ["team.a=x", "team.b=x", "policies.x.model=TINY", "train.steps=2", "train.tasks_per_step=2", "runtime.name=ray"]
@@ -340,6 +342,25 @@ def test_what_is_no_address_of_a_cluster_is_told_at_once(address, why):
                 _check_there(address.replace("PORT", str(server.server_address[1])))
         finally:
             server.shutdown()
+
+
+def test_what_a_run_that_was_killed_has_left_is_removed_and_nothing_else(tmp_path):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    names = [f"coterie-ray-{ended.pid}-a", f"coterie-ray-{os.getpid()}-b", "coterie-ray-c-d", "coterie-ray-9", "other"]
+    for name in names:
+        (tmp_path / name / "r").mkdir(parents=True)
+    _swept(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])
+
+
+def test_a_worker_has_a_thread_for_all_that_it_may_be_given_and_one_to_say_that_it_lives(model):
+    assert _worker_threads(config(model, "runtime.workers=3").runtime) == 1
+    assert _worker_threads(config(model, "runtime.workers=3", "runtime.max_staleness=2").runtime) == 3 * 3 + 1
+
+
+def test_what_one_process_is_anyway_may_be_said(model):
+    assert config(model, "runtime.name=local", "runtime.engines=1", "runtime.address=").runtime.name == "local"
 
 
 def test_a_worker_tells_what_the_environment_did_in_another_process(model, tmp_path):

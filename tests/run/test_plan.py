@@ -155,6 +155,7 @@ def test_every_config_for_a_gpu_fits_the_one_that_it_names(file, monkeypatch):
     check_planned(config, plans, gpu(name))
     assert 0.2 < max(plan.peak / plan.machine.memory for plan in plans) < 0.97
     if config.runtime.name == "ray":
+        assert not [remark for plan in plans for remark in plan.remarks if "holds no reply" in remark]
         assert needed(config)[1] == (16 if "2x8" in file.name else 8), "as many GPUs as its name says"
 
 

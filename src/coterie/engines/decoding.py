@@ -98,6 +98,7 @@ class Decoder:
     @torch.no_grad()
     def refresh(self) -> None:
         """Takes over the weights of the policy."""
+        self._copy = None
         if self.net is not self.model.net:
             source = self.model.net.state_dict()
             for name, weight in self.net.state_dict().items():

@@ -45,6 +45,8 @@ APART = {"float32": 1e-3, "bfloat16": 0.25}
 """Nats by which they may differ, at most, by what the network computes in."""
 BLOCK = 32
 """Tokens of a block of vLLM's cache on a processor: what prompts share is shared by whole blocks."""
+CPU_GIB = 1.0
+"""Of keys and values on a processor, where nothing is set."""
 QUIET = SILENT | {"VLLM_LOGGING_LEVEL": "CRITICAL"}
 """Variables of the environment, where they are not set."""
 NEVER = -100.0
@@ -399,7 +401,7 @@ def _arguments(one: _Served, folder: Path, share: float) -> dict[str, Any]:
     settings: dict[str, Any] = {"gpu_memory_utilization": share}
     if not _on_gpu():
         settings = {"enforce_eager": True, "block_size": BLOCK}
-        settings["kv_cache_memory_bytes"] = int((config.memory_gib or 1.0) * 2**30)
+        settings["kv_cache_memory_bytes"] = int((config.memory_gib or CPU_GIB) * 2**30)
     elif config.memory_gib:
         settings["kv_cache_memory_bytes"] = int(config.memory_gib * 2**30)
     if one.adapted:

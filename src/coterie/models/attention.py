@@ -58,7 +58,7 @@ class Split:
 
 
 def pairs(shared: int, lengths: Sequence[int]) -> int:
-    """Queries times keys that a pack's tokens see, with what causal kernels leave out of whole blocks not counted."""
+    """Queries times keys that a pack's tokens see."""
     return shared * shared // 2 + sum(size * shared + size * size // 2 for size in lengths)
 
 

@@ -93,7 +93,6 @@ class Lean:
         self._layers: list[Layer] = []
         self._keys: list[torch.Tensor] = []
         self._values: list[torch.Tensor] = []
-        self._length = 0
 
     def refresh(self) -> None:
         """Copies the network's weights, where they are others than those that were copied."""
@@ -170,8 +169,7 @@ class Lean:
             turns = self._turns[(places[:length] - self._padding[:, None]).clamp(min=0)]
         self._read = length if rows >= SHARED * prompts and rows * length >= LONG else 0
         self._filled = length - self._read
-        self._room = self._filled + room
-        size = rows * self._groups, self._room, self._dim
+        size = rows * self._groups, self._filled + room, self._dim
         self._keys, self._values = ([self._words.new_empty(size) for _ in self._layers] for _ in range(2))
         table = prompts, self._groups, length, self._dim
         self._shared = [(self._words.new_empty(table), self._words.new_empty(table)) for _ in self._layers]

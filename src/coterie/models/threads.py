@@ -53,8 +53,9 @@ class Threads:
         torch.set_num_threads(self._count)
 
     def restore(self) -> None:
-        """Sets the count as it was."""
-        torch.set_num_threads(self.most)
+        """Sets the count as it was, where it was set."""
+        if self._adapts:
+            torch.set_num_threads(self.most)
 
 
 def _seconds(count: int) -> float:

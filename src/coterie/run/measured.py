@@ -11,6 +11,7 @@ import torch
 from coterie.checks.machines import Machine
 from coterie.config.settings import Config
 from coterie.engines.decoding import Costs, Decoder, budget_gib
+from coterie.engines.vllm import CPU_GIB
 from coterie.kernel.engine import Request
 from coterie.kernel.episode import Sample
 from coterie.kernel.team import Graded
@@ -107,6 +108,8 @@ class Measured:
         apart = self.config.runtime.name == "ray" and machine.kind == "cuda"  # what learns is on other devices
         sampling = [memory["copy"] or memory["weights"] for memory in fixed]
         if share := getattr(engine, "memory_share", 0.0):
+            if machine.kind == "cpu":
+                return CPU_GIB
             kept = max(sampling) if apart else sum(sampling)  # a pool has engines of its own
             return max(1 / 8, (share * machine.memory - self.process - kept) / GIB / (1 + BESIDE))
         kinds = ("weights", "copy") if apart else (*KEPT, "gradients")

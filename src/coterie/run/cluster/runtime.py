@@ -27,7 +27,7 @@ from typing import Any
 
 import psutil
 
-from coterie.config.settings import Config, PolicyConfig
+from coterie.config.settings import Config, PolicyConfig, RuntimeConfig
 from coterie.errors import ConfigError, RolloutError, UpdateError, first_line
 from coterie.kernel.engine import Engine, EngineConfig
 from coterie.kernel.team import Graded
@@ -294,10 +294,7 @@ class Cluster:
                     made = ray.remote(Rank).options(**self._in(group, number, rank)).remote(self._home)
                     self._ranks.setdefault(pool.trained, []).append(made)
         self._wait_for(crowd, "the workers")
-        # with one rollout at a time, a worker's is in its main thread, where the watchdog can end whatever it does
-        # otherwise it has one for every share that it may be given, should all others end, and one to say that it lives
-        shares = (runtime.max_staleness + 1) * runtime.workers
-        threads = shares + 1 if runtime.max_staleness else 1
+        threads = _worker_threads(runtime)
         for number in range(runtime.workers):
             options = {"max_restarts": -1, "max_concurrency": threads, **self._in(crowd, number, {"CPU": 1.0})}
             self._workers.append(ray.remote(Worker).options(**options).remote(self._home))
@@ -471,6 +468,16 @@ def _swept(parent: Path) -> None:
         with contextlib.suppress(OSError):
             if pid.isdecimal() and folder.stat().st_uid == os.getuid() and not psutil.pid_exists(int(pid)):
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _worker_threads(runtime: RuntimeConfig) -> int:
+    """How many things a worker does side by side.
+
+    One rollout at a time is played in its main thread, where the watchdog can end whatever it does. Where rollouts run
+    ahead it has a thread for every share that it may be given, should all others end, and one to say that it lives.
+    """
+    shares = (runtime.max_staleness + 1) * runtime.workers
+    return shares + 1 if runtime.max_staleness else 1
 
 
 def _some(bundle: Mapping[str, float]) -> dict[str, float]:
