@@ -24,7 +24,9 @@ from coterie.learning.learner import LocalLearner
 from coterie.learning.loss import PolicyGradient
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.learning.policy import Policy
+from coterie.models import attention
 from coterie.models.lean import Lean
+from tests import families as made
 from tests.families import FAMILIES, family, found
 from tests.toys import policies, tiny
 
@@ -95,6 +97,22 @@ def test_so_it_is_of_rows_that_share_nothing_and_need_no_mask_but_for_a_window(n
     gradient = torch.cat([p.grad.flatten() for p in policy.model.net.parameters() if p.grad is not None])
     expected = plain_gradient(policy.model, apart)
     assert float((gradient - expected).norm() / expected.norm()) < 5e-5
+
+
+@pytest.mark.parametrize("name", ["mistral", "llama4_text"])
+def test_what_is_computed_by_parts_within_a_window_takes_a_mask_beyond_it(name, monkeypatch):
+    monkeypatch.setitem(made.SMALL, "sliding_window", 30)
+    monkeypatch.setitem(made.FAMILIES, name, {**FAMILIES[name], "attention_chunk_size": 30})
+    monkeypatch.setattr(attention, "WORTH", 0)
+    policy = Policy("p", family(name))
+    check_family(policy)
+    assert policy.model.splits
+    for some in (rows(), rows(1), [replace(row, prompt_ids=row.prompt_ids[12:]) for row in rows()]):
+        policy.model.net.zero_grad()
+        LocalLearner({"p": policy}, PolicyGradient(), 1).accumulate("p", some)
+        gradient = torch.cat([p.grad.flatten() for p in policy.model.net.parameters() if p.grad is not None])
+        expected = plain_gradient(policy.model, some)
+        assert float((gradient - expected).norm() / expected.norm()) < 5e-5
 
 
 def test_masks_that_forget_the_window_are_found_out_and_the_family_is_trained_row_by_row(monkeypatch):

@@ -94,6 +94,13 @@ def test_long_replies_draw_on_from_their_own_seeds_whoever_has_ended_beside_them
     both = [request(prompts(2)[0], [1], max_tokens=70), request(prompts(2)[1], [2], key=1, max_tokens=40)]
     (long,), (short,) = run(engine.generate(both))
     assert (len(long.completion_ids), len(short.completion_ids)) == (70, 40)
+    chance, ids, model = Random(1), list(prompts(2)[0]), engine._decoders["p"].model
+    for token in long.completion_ids:
+        with torch.no_grad():
+            logits = model.net(input_ids=torch.tensor([ids])).logits[0, -1:]
+        number = torch.tensor([chance.random()], dtype=torch.float64)
+        assert token == int(inverse_cdf(log_distribution(logits, 1.0, model.vocabulary), number))
+        ids.append(token)
     assert run(engine.generate(both[:1]))[0][0].completion_ids == long.completion_ids
     assert run(engine.generate(both[1:]))[0][0].completion_ids == short.completion_ids
 

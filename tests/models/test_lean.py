@@ -91,6 +91,12 @@ def test_its_log_probabilities_are_those_of_a_plain_forward(name, settings, leng
     assert furthest(model, PROMPTS[lengths], repeat, leave) < 1e-5
 
 
+def test_prompts_whose_rows_have_ended_leave_one_after_the_other(monkeypatch):
+    monkeypatch.setattr(lean, "LONG", 0)
+    three = [(5, 6, 7), (9, 8, 7, 6, 5), (4, 9, 4, 9)]
+    assert furthest(tiny(scale=2.0), three, [0, 1, 2, 0, 1, 2], {1: [1, 2, 4, 5], 3: [1, 3]}) < 1e-5
+
+
 def test_it_follows_the_networks_weights_and_looks_at_them_again_only_where_they_moved():
     model = tiny(scale=2.0)
     network = Lean(model.net, model.finish)

@@ -45,6 +45,11 @@ class Split:
     kept: torch.Tensor
     real: torch.Tensor
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest row, with the prefix: how far back its last one looks."""
+        return self.shared + self.taken.shape[1]
+
     @classmethod
     def of(cls, shared: int, lengths: Sequence[int], device: torch.device) -> Split:
         """The parts of a pack whose rows have so many tokens beside the prefix."""
@@ -119,7 +124,8 @@ def attention(
     if split is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **others)
     odd = [name for name in ("softcap", "s_aux", "position_bias") if others.get(name) is not None]
-    if odd or (others.get("sliding_window") or query.shape[2]) < query.shape[2]:
+    longest = query.shape[2] if isinstance(split, str) else split.longest
+    if odd or (others.get("sliding_window") or longest) < longest:
         raise ValueError(f"this layer's attention cannot do without a mask: {', '.join(odd) or 'sliding_window'}")
     if isinstance(split, str):
         return sdpa_attention_forward(module, query, key, value, None, scaling=scaling, **others)
