@@ -131,29 +131,32 @@ class Simulated:
 
 
 def two_cores(way: str, seed: int) -> Stages:
-    """Stages of the run that took turns, by as much as there was to do in the run of that seed and way."""
-    told = measured.trained("0", seed)
-    waves, sampled, learned, _ = (mine / turns for mine, turns in zip(work(way, seed), work("0", seed), strict=True))
+    """Stages of the run that took turns, by as much as there was to do in the run of that seed and way.
+
+    An update takes what it took in the run itself: there the run's process may compute on the same core meanwhile.
+    """
+    told, update = measured.trained("0", seed), measured.trained(way, seed)["update"]
+    waves, sampled, _ = (mine / turns for mine, turns in zip(work(way, seed), work("0", seed), strict=True))
     count = max(1, round(work("0", seed)[0] * waves))
     drive = told["step"] - told["rollout"] - told["update"]
-    return Stages([(0, told["rollout"] * sampled / count)] * count, told["update"] * learned, drive, 0.0)
+    return Stages([(0, told["rollout"] * sampled / count)] * count, update, drive, 0.0)
 
 
 def driven() -> float:
     """Seconds of the run's process for a sample, outside of rollout and update, in the runs that took turns."""
-    each = [two_cores("0", seed).drive / work("0", seed)[3] for seed in measured.SEEDS]
+    each = [two_cores("0", seed).drive / work("0", seed)[2] for seed in measured.SEEDS]
     return fmean(each)
 
 
-def work(way: str, seed: int) -> tuple[float, float, float, float]:
-    """What there was to do in a step of a run: waves, tokens sampled, tokens trained, replies; medians."""
+def work(way: str, seed: int) -> tuple[float, float, float]:
+    """What there was to do in a step of a run: waves, tokens sampled, replies; medians."""
     lines = [line for line in Run(measured.folder_of(way, seed)).metrics() if line["step"]]
     steps = list(itertools.pairwise(lines))
     waves, sampled, replies = (
         median(later[f"budget/{name}"] - earlier[f"budget/{name}"] for earlier, later in steps)
         for name in ("engine_calls", "sampled_tokens", "replies")
     )
-    return waves, sampled, median(line.get("policy/team/trained_tokens", 0.0) for line in lines), replies
+    return waves, sampled, replies
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,8 +266,10 @@ def page(checked: Sequence[tuple[float, float]]) -> list[str]:
         "## Held to what was measured",
         "",
         "The stages of [the runs that took turns](results/overlap.md), put into the simulation with rollouts ahead, "
-        "against what those took; seconds of a step, means over their seeds. What a stage takes is scaled by how many "
-        "tokens a run sampled and trained: a team that learned worse plays longer.",
+        "against what those took; seconds of a step, means over their seeds. What waves take is scaled by how many "
+        "tokens a run sampled: a team that learned worse plays longer. What an update takes is put in as that run "
+        "measured it: the run's process computes on the learner's core meanwhile, and a token takes about a tenth longer "
+        "than in turns. So what is held to here is who waits for whom, and for how long.",
         "",
         "| | simulated | measured | difference |",
         "|---|---|---|---|",
