@@ -29,6 +29,7 @@ BENCHES = {
     "methods": "the results of rae, reinforce_pp and gigpo beside mas_grpo, short trainings of plan_path",
     "overlap": "what rollouts that run ahead gain in time and cost in success, five seeds",
     "neighbours": "what a program takes beside another run whose programs take all they can",
+    "peers": "trained replies a second beside CoMLRL and TRL, on equal work",
     "plan": "what `coterie plan` predicts of a tiny step against what it takes",
     "notes": "selection rules with and without notes, short trainings of assistants",
     "plan_path": "the results table of plan_path: algorithms, seeds, intervals",

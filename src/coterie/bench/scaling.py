@@ -268,8 +268,8 @@ def page(checked: Sequence[tuple[float, float]]) -> list[str]:
         "The stages of [the runs that took turns](results/overlap.md), put into the simulation with rollouts ahead, "
         "against what those took; seconds of a step, means over their seeds. What waves take is scaled by how many "
         "tokens a run sampled: a team that learned worse plays longer. What an update takes is put in as that run "
-        "measured it: the run's process computes on the learner's core meanwhile, and a token takes about a tenth longer "
-        "than in turns. So what is held to here is who waits for whom, and for how long.",
+        "measured it: the run's process computes on the learner's core meanwhile, and a token takes about a tenth "
+        "longer than in turns. So what is held to here is who waits for whom, and for how long.",
         "",
         "| | simulated | measured | difference |",
         "|---|---|---|---|",

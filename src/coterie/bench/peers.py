@@ -1,0 +1,353 @@
+"""Trained replies a second against CoMLRL and TRL: their own training loops and ours, on equal work.
+
+Writes docs/results/peers.md. Needs the extra `oracles`. Each training is a process of its own, peer and Coterie in
+turns; all have the same weights, prompts of as many tokens, replies that end with the same chance, tasks a step,
+optimizer steps, AdamW, float32 and two threads. Only whole steps after the first ones are timed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from math import log
+from pathlib import Path
+from random import Random
+from statistics import fmean, median
+from typing import Any, ClassVar
+
+from coterie.bench import Say
+from coterie.errors import ConfigError
+from coterie.kernel.environment import Environment, Split, Task
+from coterie.kernel.safe import plain
+from coterie.kernel.scene import Scene
+from coterie.kernel.tracker import Line, Tracker
+
+PAGE = Path("docs/results/peers.md")
+TASKS, SAMPLES = 16, 8
+"""Of one optimizer step."""
+WARM, PAIRS = 1, 5
+THREADS = "2"
+LETTERS = "JKQXZ"
+"""A token each, in the starter's tokenizer."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Work: whose it is compared with, tokens of a prompt and of a reply, and the mean of replies that end early."""
+
+    peer: str
+    prompt: int
+    reply: int
+    mean: int = 0
+    steps: int = 2
+
+    @property
+    def roles(self) -> int:
+        """CoMLRL trains two agents with a model each, TRL one."""
+        return 2 if self.peer == "CoMLRL" else 1
+
+    @property
+    def title(self) -> str:
+        """As the page has it."""
+        early = f", ending early (mean {self.mean})" if self.mean else ""
+        return f"{self.peer}: {self.roles} {'roles' if self.roles > 1 else 'role'}, {self.prompt} + {self.reply}{early}"
+
+
+SHAPES = (
+    Shape("CoMLRL", 16, 32, steps=6),
+    Shape("CoMLRL", 256, 64),
+    Shape("CoMLRL", 256, 64, mean=16),
+    Shape("TRL", 200, 64),
+    Shape("TRL", 200, 64, mean=16),
+)
+
+
+def words(role: int, index: int, tokens: int) -> str:
+    """A prompt of so many tokens."""
+    chance = Random(f"{role} {index}")
+    return "".join(chance.choice(LETTERS) for _ in range(tokens))
+
+
+def worth(*texts: str) -> float:
+    """A reward that differs from reply to reply."""
+    return float(sum(sum(text.encode()) for text in texts) % 7)
+
+
+class Talk(Environment):
+    """Two speak at once, each to its own prompt, and are rewarded together."""
+
+    roles: ClassVar = ("left", "right")
+    prompt: int = 16
+    """Tokens of a prompt."""
+    reply: int = 32
+    """Tokens of a reply, at most."""
+
+    def task(self, split: Split, index: int) -> Task:
+        """Its query is its number."""
+        return Task(f"{split}-{index}", split, query=str(index))
+
+    async def play(self, task: Task, scene: Scene) -> None:
+        """One turn."""
+        prompts = {role: words(at, int(task.query), self.prompt) for at, role in enumerate(self.roles)}
+        replies = await scene.ask_all(prompts, max_tokens=self.reply)
+        scene.team_reward(worth(*(reply.text for reply in replies.values())))
+        scene.succeed()
+
+
+class Alone(Talk):
+    """One speaks."""
+
+    roles: ClassVar = ("left",)
+
+
+def run(say: Say) -> dict[str, Any]:
+    """Trains in pairs, writes the page, and returns the median of ratios by shape."""
+    for needed in ("trl", "comlrl"):
+        if not find_spec(needed):
+            raise ConfigError(f"{needed} is not installed; install 'coterie[oracles]'")
+    told: dict[Shape, list[tuple[dict[str, float], dict[str, float]]]] = {}
+    for shape in SHAPES:
+        told[shape] = []
+        with tempfile.TemporaryDirectory() as folder:
+            save_networks(Path(folder), shape)
+            for pair in range(PAIRS):
+                order = ("peer", "coterie") if pair % 2 else ("coterie", "peer")
+                both = {who: _trained(who, shape, Path(folder)) for who in order}
+                told[shape].append((both["coterie"], both["peer"]))
+                ratio = both["coterie"]["replies"] / both["peer"]["replies"]
+                say(f"{shape.title}, pair {pair + 1} of {PAIRS}: {ratio:.2f} times as many replies a second")
+    PAGE.write_text(plain("\n".join(page(told))))
+    return {shape.title: round(ratio_of(pairs, "replies")[1], 2) for shape, pairs in told.items()}
+
+
+def ratio_of(pairs: list[tuple[dict[str, float], dict[str, float]]], what: str) -> tuple[float, float, float]:
+    """Least, median and most of ours over theirs, pair by pair."""
+    ratios = sorted(ours[what] / theirs[what] for ours, theirs in pairs)
+    return ratios[0], median(ratios), ratios[-1]
+
+
+def page(told: dict[Shape, list[tuple[dict[str, float], dict[str, float]]]]) -> list[str]:
+    """The results page."""
+    lines = [
+        "# Results: beside CoMLRL and TRL",
+        "",
+        "Written by `coterie bench peers`: CoMLRL 1.4.3 (`MAGRPOTrainer.train`), TRL 1.16 (`GRPOTrainer.train`) and "
+        f"`coterie.train`, whole loops, on equal work: a network of Qwen3's shape with 0.85 million parameters a role, "
+        f"random weights, {TASKS} tasks a step, {SAMPLES} replies each, one optimizer step of AdamW a step, float32, "
+        f"two threads, no evaluation in what is timed. {PAIRS} pairs, each training a process of its own, in turns; "
+        f"the first {WARM} steps are not counted. What a row is called: the peer, tokens of a prompt + tokens of a "
+        "reply. Replies are those trained a second, medians; tokens are those of replies, up to where each ends. "
+        "Memory is the most that a process held.",
+        "",
+        "| | replies a second: theirs, ours | times as many (least to most) | tokens a second: theirs, ours | "
+        "GB: theirs, ours |",
+        "|---|---|---|---|---|",
+    ]  # fmt: skip
+    for shape, pairs in told.items():
+        least, middle, most = ratio_of(pairs, "replies")
+        both = {
+            what: (median(theirs[what] for _, theirs in pairs), median(ours[what] for ours, _ in pairs))
+            for what in ("replies", "tokens", "gigabytes")
+        }
+        lines.append(
+            f"| {shape.title} | {both['replies'][0]:.0f}, {both['replies'][1]:.0f} | {middle:.1f} ({least:.1f} to "
+            f"{most:.1f}) | {both['tokens'][0]:,.0f}, {both['tokens'][1]:,.0f} | {both['gigabytes'][0]:.2f}, "
+            f"{both['gigabytes'][1]:.2f} |"
+        )
+    return [*lines, ""]
+
+
+def save_networks(folder: Path, shape: Shape) -> None:
+    """The network that all train, whose replies end with a chance of one in `mean` at every token, or never."""
+    import torch
+
+    from coterie.bench.models import random_qwen3
+    from coterie.bench.update import SIZES
+    from coterie.models.load import load_model, save_model
+
+    tokenizer: Any = load_model("starter").tokenizer
+    model = random_qwen3(len(tokenizer), **SIZES["0.85M"])
+    model.tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+    net: Any = model.net
+    weights = net.get_input_embeddings().weight  # the output layer's too
+    with torch.no_grad():
+        common = torch.zeros(weights.shape[1])
+        common[0] = 0.5  # of all tokens, so that it is in every state, and can be read from it
+        weights += common
+        states = net.model(input_ids=torch.randint(3, len(weights), (4, 64))).last_hidden_state
+        logit = -50.0 if not shape.mean else log((len(weights) - 1) / (shape.mean - 1))
+        each = float((states @ common).mean())
+        for token, wanted in ((tokenizer.eos_token_id, logit), (tokenizer.pad_token_id, -50.0)):
+            weights[token] = common * (1 + wanted / each)
+    save_model(model, folder / "network")
+
+
+def _trained(who: str, shape: Shape, folder: Path) -> dict[str, float]:
+    """One training in a process of its own: what it tells at its end."""
+    script = f"from coterie.bench import peers; peers.child({who!r}, peers.{shape!r}, {str(folder)!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=False, capture_output=True, text=True, cwd=folder,
+        env=os.environ | {"OMP_NUM_THREADS": THREADS, "TOKENIZERS_PARALLELISM": "false"},
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(f"{who}, {shape.title}: {done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def child(who: str, shape: Shape, folder: str) -> None:
+    """Trains, and prints replies and tokens a second and the most memory held, as one line of JSON."""
+    train = _coterie if who == "coterie" else {"CoMLRL": _comlrl, "TRL": _trl}[shape.peer]
+    times, tokens = train(shape, Path(folder))
+    seconds = times[WARM + shape.steps - 1] - times[WARM - 1]
+    replies = shape.steps * TASKS * SAMPLES * shape.roles
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    print(  # noqa: T201  # what the process is for
+        json.dumps({"replies": replies / seconds, "tokens": replies * tokens / seconds, "gigabytes": peak})
+    )
+
+
+def _coterie(shape: Shape, folder: Path) -> tuple[list[float], float]:
+    from coterie.run.train import train
+
+    steps, policy = WARM + shape.steps + 1, {"model": str(folder / "network")}  # the last step has a validation
+    roles = Talk.roles if shape.roles > 1 else Alone.roles
+    ended = _Ended()
+    with tempfile.TemporaryDirectory() as out:
+        train(
+            {
+                "environment": {
+                    "name": f"coterie.bench.peers:{'Talk' if shape.roles > 1 else 'Alone'}",
+                    "prompt": shape.prompt,
+                    "reply": shape.reply,
+                },
+                "algorithm": {"name": "magrpo" if shape.roles > 1 else "grpo", "num_generations": SAMPLES},
+                "team": {role: role for role in roles},
+                "policies": dict.fromkeys(roles, policy),
+                "optimizer": {"lr": 1e-6},
+                "train": {
+                    "steps": steps, "tasks_per_step": TASKS, "eval_every": steps, "eval_tasks": 1, "mute_every": 0,
+                    "checkpoint_every": steps, "episodes_every": steps, "device": "cpu",
+                },
+            },
+            Path(out) / "run",
+            trackers=[ended],
+        )  # fmt: skip
+    return ended.times, fmean(ended.tokens[WARM:-1])
+
+
+class _Ended(Tracker):
+    """When steps end, and the mean of their replies' tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times: list[float] = []
+        self.tokens: list[float] = []
+
+    def log(self, line: Line) -> None:
+        if line["step"]:
+            self.times.append(time.perf_counter())
+            self.tokens.append(line["rollout/reply_tokens"])
+
+
+def _comlrl(shape: Shape, folder: Path) -> tuple[list[float], float]:
+    from comlrl.trainers.reinforce import magrpo  # pyright: ignore[reportMissingImports]
+    from datasets import Dataset  # pyright: ignore[reportMissingImports]
+
+    tasks = [{"prompt": str(index)} for index in range((WARM + shape.steps) * TASKS)]
+    networks, tokenizer = zip(*(_network(folder) for _ in range(shape.roles)), strict=True)
+    lengths, times = _lengths(networks, shape), list[float]()
+    trainer: Any = magrpo.MAGRPOTrainer(
+        agents=list(networks),
+        num_agents=shape.roles,
+        tokenizer=list(tokenizer),
+        reward_func=lambda *texts: [worth(*joint) for joint in zip(*texts, strict=True)],
+        formatters=[
+            lambda item, at=at, **_: words(at, int(item["prompt"]), shape.prompt) for at in range(shape.roles)
+        ],
+        train_dataset=Dataset.from_list(tasks),
+        args=magrpo.MAGRPOConfig(
+            num_train_epochs=1, agent_learning_rate=1e-6, num_agents=shape.roles, agent_devices="cpu",
+            num_generations=SAMPLES, max_new_tokens=shape.reply, temperature=1.0, top_p=1.0, top_k=0, num_turns=1,
+            eval_interval=0, rollout_buffer_size=TASKS, train_batch_size=TASKS,
+        ),
+    )  # fmt: skip
+    last = trainer.optimizers[-1]
+    last.step = _timed(last.step, times)
+    trainer.train()
+    return times, fmean(lengths[WARM * TASKS * SAMPLES * shape.roles :])
+
+
+def _trl(shape: Shape, folder: Path) -> tuple[list[float], float]:
+    from datasets import Dataset  # pyright: ignore[reportMissingImports]
+    from transformers import TrainerCallback
+    from trl import GRPOConfig, GRPOTrainer  # pyright: ignore[reportMissingImports]
+
+    network, tokenizer = _network(folder)
+    lengths, times = _lengths((network,), shape), list[float]()
+
+    class Ended(TrainerCallback):
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            times.append(time.perf_counter())
+
+    trainer: Any = GRPOTrainer(
+        model=network,
+        args=GRPOConfig(
+            output_dir=str(folder / "trl"), per_device_train_batch_size=TASKS * SAMPLES, num_generations=SAMPLES,
+            max_steps=WARM + shape.steps, max_completion_length=shape.reply, learning_rate=1e-6, beta=0.0,
+            report_to=[], use_cpu=True, bf16=False, save_strategy="no", gradient_checkpointing=False,
+        ),
+        train_dataset=Dataset.from_list(
+            [{"prompt": words(0, index, shape.prompt)} for index in range((WARM + shape.steps) * TASKS)]
+        ),
+        reward_funcs=lambda completions, **_: [worth(text) for text in completions],
+        processing_class=tokenizer,
+        callbacks=[Ended()],
+    )  # fmt: skip
+    trainer.train()
+    return times, fmean(lengths[WARM * TASKS * SAMPLES :])
+
+
+def _network(folder: Path) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    return AutoModelForCausalLM.from_pretrained(folder / "network"), AutoTokenizer.from_pretrained(folder / "network")
+
+
+def _lengths(networks: tuple[Any, ...], shape: Shape) -> list[int]:
+    """Tokens of what the networks generate from now on, a reply each: those up to its end."""
+    import torch
+
+    lengths: list[int] = []
+
+    def counted(generate: Callable[..., Any], end: int) -> Callable[..., Any]:
+        def inner(*given: Any, **named: Any) -> Any:
+            made = generate(*given, **named)
+            ids = made if isinstance(made, torch.Tensor) else made.sequences
+            prompt = (named["input_ids"] if "input_ids" in named else given[0]).shape[1]
+            assert prompt == shape.prompt, (prompt, shape)  # the same work for all
+            ends = (ids[:, prompt:] == end).tolist()
+            lengths.extend(reply.index(True) + 1 if True in reply else len(reply) for reply in ends)
+            return made
+
+        return inner
+
+    for network in networks:
+        network.generate = counted(network.generate, network.generation_config.eos_token_id)
+    return lengths
+
+
+def _timed(work: Callable[..., Any], times: list[float]) -> Callable[..., Any]:
+    def inner(*given: Any, **named: Any) -> Any:
+        done = work(*given, **named)
+        times.append(time.perf_counter())
+        return done
+
+    return inner
