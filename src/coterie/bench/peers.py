@@ -288,7 +288,8 @@ def _comlrl(shape: Shape, folder: Path) -> tuple[list[float], float]:
 def _trl(shape: Shape, folder: Path) -> tuple[list[float], float]:
     from datasets import Dataset  # pyright: ignore[reportMissingImports]
     from transformers import TrainerCallback
-    from trl import GRPOConfig, GRPOTrainer  # pyright: ignore[reportMissingImports]
+    from trl.trainer.grpo_config import GRPOConfig  # pyright: ignore[reportMissingImports]
+    from trl.trainer.grpo_trainer import GRPOTrainer  # pyright: ignore[reportMissingImports]
 
     network, tokenizer = _network(folder)
     lengths, times = _lengths((network,), shape), list[float]()
