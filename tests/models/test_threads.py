@@ -36,6 +36,18 @@ def test_all_threads_are_taken_where_they_are_faster_than_one_by_a_tenth():
     assert settled(1.0, 5.0) == 1, "another process has a core"
 
 
+def test_fewer_threads_are_taken_only_where_a_longer_measurement_says_so_too():
+    """Those of another part of a run may spin for some milliseconds after it has ended."""
+    left = [5.0] * threads.ROUNDS
+
+    def seconds(count: int) -> float:
+        return 1.0 if count == 1 else left.pop() if left else 0.6
+
+    asked = Threads([tiny().net], seconds)
+    asked.settle()
+    assert (torch.get_num_threads(), left) == (2, [])
+
+
 def test_a_count_that_was_never_set_is_not_set_back():
     asked = Threads([tiny().net.to("meta")])
     asked.settle()

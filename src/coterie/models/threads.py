@@ -21,7 +21,9 @@ SMALL = 50_000_000
 """Networks of more parameters have a machine of their own."""
 TOKENS = (64, 1024)
 """Rows of the products that are tried."""
-PRODUCTS, ROUNDS = 20, 3
+PRODUCTS, ROUNDS = 5, 3
+DOUBT = 5
+"""Times as many rounds before fewer threads are taken: those of another part of the run may have been spinning yet."""
 
 
 class Threads:
@@ -47,10 +49,15 @@ class Threads:
         if not self._adapts:
             return
         if time.monotonic() - self._at >= EVERY_S:
-            one, every = (sum(self._seconds(count) for _ in range(ROUNDS)) for count in (1, self.most))
-            self._count = self.most if WORTH * every < one else 1
+            before, self._count = self._count, self._measured(ROUNDS)
+            if self._count < before:
+                self._count = self._measured(DOUBT * ROUNDS)
             self._at = time.monotonic()
         torch.set_num_threads(self._count)
+
+    def _measured(self, rounds: int) -> int:
+        one, every = (sum(self._seconds(count) for _ in range(rounds)) for count in (1, self.most))
+        return self.most if WORTH * every < one else 1
 
     def restore(self) -> None:
         """Sets the count as it was, where it was set."""
@@ -60,7 +67,7 @@ class Threads:
 
 def _seconds(count: int) -> float:
     torch.set_num_threads(count)
-    left, right = torch.ones(256, 128), torch.ones(128, 384)
+    left, right = torch.ones(1024, 128), torch.ones(128, 384)
     torch.mm(left, right)
     began = time.perf_counter()
     for _ in range(PRODUCTS):
