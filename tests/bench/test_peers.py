@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from coterie.bench.peers import SHAPES, WARM, Alone, Shape, Talk, page, ratio_of, save_networks, words
+from coterie.bench.peers import SHAPES, Alone, Shape, Talk, page, ratio_of, save_networks, words, worth
 from coterie.models.load import load_model
 
 
@@ -36,4 +36,7 @@ def test_the_page_has_the_median_of_ratios_pair_by_pair():
     assert row == (
         "| CoMLRL: 2 roles, 256 + 64, ending early (mean 16) | 10, 50 | 4.0 (2.5 to 6.0) | 100, 500 | 0.10, 0.50 |"
     )
-    assert f"the first {WARM} steps" in "\n".join(page({SHAPES[2]: pairs}))
+
+
+def test_every_reply_has_an_advantage():
+    assert len({worth(left, right) for left in ("", "a", "b") for right in ("", "a", "b")}) == 9

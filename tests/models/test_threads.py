@@ -37,7 +37,6 @@ def test_all_threads_are_taken_where_they_are_faster_than_one_by_a_tenth():
 
 
 def test_fewer_threads_are_taken_only_where_a_longer_measurement_says_so_too():
-    """Those of another part of a run may spin for some milliseconds after it has ended."""
     left = [5.0] * threads.ROUNDS
 
     def seconds(count: int) -> float:

@@ -22,6 +22,7 @@ from pathlib import Path
 from random import Random
 from statistics import fmean, median
 from typing import Any, ClassVar
+from zlib import crc32
 
 from coterie.bench import Say
 from coterie.errors import ConfigError
@@ -30,10 +31,15 @@ from coterie.kernel.safe import plain
 from coterie.kernel.scene import Scene
 from coterie.kernel.tracker import Line, Tracker
 
+Told = dict[str, float]
+"""Of one training: trained replies and tokens of replies a second, and the most gigabytes held."""
+Pairs = list[tuple[Told, Told]]
+"""Ours and theirs."""
 PAGE = Path("docs/results/peers.md")
 TASKS, SAMPLES = 16, 8
 """Of one optimizer step."""
 WARM, PAIRS = 1, 5
+"""Steps that are not timed, and trainings of each."""
 THREADS = "2"
 LETTERS = "JKQXZ"
 """A token each, in the starter's tokenizer."""
@@ -77,8 +83,8 @@ def words(role: int, index: int, tokens: int) -> str:
 
 
 def worth(*texts: str) -> float:
-    """A reward that differs from reply to reply."""
-    return float(sum(sum(text.encode()) for text in texts) % 7)
+    """A reward in [0, 1) that differs from reply to reply, so that every one has an advantage, and is trained."""
+    return crc32("\n".join(texts).encode()) / 2**32
 
 
 class Talk(Environment):
@@ -113,7 +119,7 @@ def run(say: Say) -> dict[str, Any]:
     for needed in ("trl", "comlrl"):
         if not find_spec(needed):
             raise ConfigError(f"{needed} is not installed; install 'coterie[oracles]'")
-    told: dict[Shape, list[tuple[dict[str, float], dict[str, float]]]] = {}
+    told: dict[Shape, Pairs] = {}
     for shape in SHAPES:
         told[shape] = []
         with tempfile.TemporaryDirectory() as folder:
@@ -128,13 +134,13 @@ def run(say: Say) -> dict[str, Any]:
     return {shape.title: round(ratio_of(pairs, "replies")[1], 2) for shape, pairs in told.items()}
 
 
-def ratio_of(pairs: list[tuple[dict[str, float], dict[str, float]]], what: str) -> tuple[float, float, float]:
+def ratio_of(pairs: Pairs, what: str) -> tuple[float, float, float]:
     """Least, median and most of ours over theirs, pair by pair."""
     ratios = sorted(ours[what] / theirs[what] for ours, theirs in pairs)
     return ratios[0], median(ratios), ratios[-1]
 
 
-def page(told: dict[Shape, list[tuple[dict[str, float], dict[str, float]]]]) -> list[str]:
+def page(told: dict[Shape, Pairs]) -> list[str]:
     """The results page."""
     lines = [
         "# Results: beside CoMLRL and TRL",
@@ -143,9 +149,9 @@ def page(told: dict[Shape, list[tuple[dict[str, float], dict[str, float]]]]) -> 
         f"`coterie.train`, whole loops, on equal work: a network of Qwen3's shape with 0.85 million parameters a role, "
         f"random weights, {TASKS} tasks a step, {SAMPLES} replies each, one optimizer step of AdamW a step, float32, "
         f"two threads, no evaluation in what is timed. {PAIRS} pairs, each training a process of its own, in turns; "
-        f"the first {WARM} steps are not counted. What a row is called: the peer, tokens of a prompt + tokens of a "
-        "reply. Replies are those trained a second, medians; tokens are those of replies, up to where each ends. "
-        "Memory is the most that a process held.",
+        "the first step is not timed. A row is named after the peer, the tokens of a prompt and those of a reply. "
+        "Rates are medians of trained replies, and of their tokens up to where each ends. Memory is the most that a "
+        "process held, with the libraries.",
         "",
         "| | replies a second: theirs, ours | times as many (least to most) | tokens a second: theirs, ours | "
         "GB: theirs, ours |",
@@ -190,7 +196,7 @@ def save_networks(folder: Path, shape: Shape) -> None:
     save_model(model, folder / "network")
 
 
-def _trained(who: str, shape: Shape, folder: Path) -> dict[str, float]:
+def _trained(who: str, shape: Shape, folder: Path) -> Told:
     """One training in a process of its own: what it tells at its end."""
     script = f"from coterie.bench import peers; peers.child({who!r}, peers.{shape!r}, {str(folder)!r})"
     done = subprocess.run(
@@ -219,7 +225,7 @@ def _coterie(shape: Shape, folder: Path) -> tuple[list[float], float]:
 
     steps, policy = WARM + shape.steps + 1, {"model": str(folder / "network")}  # the last step has a validation
     roles = Talk.roles if shape.roles > 1 else Alone.roles
-    ended = _Ended()
+    ended = _Ended(shape.roles)
     with tempfile.TemporaryDirectory() as out:
         train(
             {
@@ -244,10 +250,11 @@ def _coterie(shape: Shape, folder: Path) -> tuple[list[float], float]:
 
 
 class _Ended(Tracker):
-    """When steps end, and the mean of their replies' tokens."""
+    """When steps end, and the mean of their replies' tokens; all of them were trained."""
 
-    def __init__(self) -> None:
+    def __init__(self, roles: int) -> None:
         super().__init__()
+        self.roles = roles
         self.times: list[float] = []
         self.tokens: list[float] = []
 
@@ -255,6 +262,8 @@ class _Ended(Tracker):
         if line["step"]:
             self.times.append(time.perf_counter())
             self.tokens.append(line["rollout/reply_tokens"])
+            trained = sum(value for name, value in line.items() if name.endswith("/trained_sequences"))
+            assert trained == TASKS * SAMPLES * self.roles, line
 
 
 def _comlrl(shape: Shape, folder: Path) -> tuple[list[float], float]:

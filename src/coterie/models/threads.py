@@ -23,7 +23,7 @@ TOKENS = (64, 1024)
 """Rows of the products that are tried."""
 PRODUCTS, ROUNDS = 5, 3
 DOUBT = 5
-"""Times as many rounds before fewer threads are taken: those of another part of the run may have been spinning yet."""
+"""Times as many rounds before fewer threads are taken: a short measurement errs where others share the machine."""
 
 
 class Threads:
