@@ -30,7 +30,7 @@ lint: setup types ## ruff, pyright, import-linter
 types: setup ## pyright
 	$(BIN)/pyright
 
-test: setup ## the tests: CPU, offline, about eight minutes on two cores
+test: setup ## the tests: CPU, offline, about seven minutes on two cores
 	$(BIN)/pytest -n 2
 
 .venv/oracles: .venv/ready

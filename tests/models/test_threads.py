@@ -1,5 +1,8 @@
 """How many threads compute: what is measured decides, where it may."""
 
+import time
+from pathlib import Path
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -45,6 +48,24 @@ def test_fewer_threads_are_taken_only_where_a_longer_measurement_says_so_too():
     asked = Threads([tiny().net], seconds)
     asked.settle()
     assert (torch.get_num_threads(), left) == (2, [])
+
+
+def count_tasks() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+@pytest.mark.skipif(not threads._pauses(), reason="PyTorch computes with another library than GNU's here")
+def test_what_has_computed_leaves_no_helpers_that_others_would_wait_for():
+    asked, square = Threads([tiny().net], lambda count: 1 / count), torch.ones(512, 512)
+    asked.settle()
+    torch.mm(square, square)
+    helped, deadline = count_tasks(), time.monotonic() + 10
+    with asked.settled():
+        torch.mm(square, square)
+        assert count_tasks() == helped
+    while count_tasks() == helped and time.monotonic() < deadline:  # they take a moment to end
+        time.sleep(0.01)
+    assert count_tasks() == helped - 1
 
 
 def test_a_count_that_was_never_set_is_not_set_back():
@@ -99,16 +120,18 @@ def test_products_that_depend_on_the_count_are_found():
 
 def test_engine_and_learner_ask_where_they_begin_and_leave_the_count_as_it_was(monkeypatch):
     monkeypatch.setattr(threads, "_seconds", float)
+    ended: list[str] = []
+    monkeypatch.setattr(threads, "end_helpers", lambda: ended.append("helpers"))
     from tests.engines.test_engine import prompts, request
     from tests.learning.test_learner import experience
 
     engine = TransformersEngine(policies({"p": tiny()}))
     run(engine.generate([request(prompts(1)[0], [1])]))
-    assert torch.get_num_threads() == 1
+    assert (torch.get_num_threads(), len(ended)) == (1, 1)
     run(engine.close())
     assert torch.get_num_threads() == 2
     learner = LocalLearner(policies({"p": tiny()}), Clip(), 4)
     learner.update({"p": experience()}, 0)
-    assert torch.get_num_threads() == 1
+    assert (torch.get_num_threads(), len(ended)) == (1, 2)
     learner.close()
     assert torch.get_num_threads() == 2

@@ -59,13 +59,13 @@ class TransformersEngine(Engine):
 
         assert isinstance(self.config, TransformersConfig)
         assert self.config.memory_gib is not None
-        self._threads.settle()
         policy, memory = requests[0].policy, int(self.config.memory_gib * 2**30)
         decoder, version = self._decoders[policy], self.versions[policy]
         rows = [Row(request, seed, Random(seed)) for request in requests for seed in request.seeds]
-        for batch in decoder.batches(rows, memory):
-            for _ in decoder.fill(batch):
-                if self.closing:
-                    raise Unavailable("engine", "it is being closed")
+        with self._threads.settled():
+            for batch in decoder.batches(rows, memory):
+                for _ in decoder.fill(batch):
+                    if self.closing:
+                        raise Unavailable("engine", "it is being closed")
         samples = iter([decoder.sample(row, version) for row in rows])
         return [tuple(next(samples) for _ in request.seeds) for request in requests]

@@ -152,7 +152,10 @@ class LocalLearner:
         """
         for name, graded in experience.items():
             self._check_tokens(name, graded)
-        self._threads.settle()
+        with self._threads.settled():
+            return self._updated(experience, step)
+
+    def _updated(self, experience: Mapping[str, Sequence[Graded]], step: int) -> dict[str, Learned]:
         totals: dict[str, Totals] = {}
         parts = {name: self._rows(name, graded, step) for name, graded in experience.items() if graded}
         rates = {name: learning_rate(self.trainees[name].config, step, self.total_steps) for name in parts}

@@ -4,12 +4,19 @@ Threads of a library wait for each other by spinning. On cores of their own that
 one of the cores, each wait lasts until the system gives it back, and two threads are several times slower than one. So
 a few small products are timed every few seconds, with one thread and with all. Only for small networks, on a processor,
 and where the count changes no bit of what they compute, which is tried: a seed still gives one run.
+
+Engine and learner compute in turns, each in a thread that has helpers of its own. More helpers than cores are all put
+to sleep after every product, those at work too, so whoever is done ends its own.
 """
 
 from __future__ import annotations
 
+import ctypes
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
 
 import torch
 
@@ -27,7 +34,7 @@ DOUBT = 5
 
 
 class Threads:
-    """The count for some networks, of which each thread that computes asks `settle`.
+    """The count for some networks; what computes with them does so while it is `settled`.
 
     Args:
         nets: that are computed with.
@@ -41,6 +48,15 @@ class Threads:
         self._adapts: bool | None = None
         self._at = -EVERY_S
         self._count = self.most
+
+    @contextmanager
+    def settled(self) -> Iterator[None]:
+        """Has the thread that enters compute with the count, and leaves it without helpers."""
+        self.settle()
+        try:
+            yield
+        finally:
+            end_helpers()
 
     def settle(self) -> None:
         """Sets the count for the thread that calls, measured anew where the last time is long ago."""
@@ -63,6 +79,25 @@ class Threads:
         """Sets the count as it was, where it was set."""
         if self._adapts:
             torch.set_num_threads(self.most)
+
+
+def end_helpers() -> None:
+    """Ends the threads that have helped this one with its products; the next product begins them anew.
+
+    OpenMP 5.0's `omp_pause_resource_all`, of the GNU library that PyTorch's wheels for Linux compute with. Elsewhere
+    nothing happens, and nothing is needed for the numbers to be the same.
+    """
+    for pause in _pauses():
+        pause(1)  # softly: what it was told stays
+
+
+@cache
+def _pauses() -> list[Callable[[int], int]]:
+    with suppress(OSError):
+        lines = Path("/proc/self/maps").read_text().splitlines()
+        files = {line.split(maxsplit=5)[-1] for line in lines if "libgomp" in line}
+        return [ctypes.CDLL(file).omp_pause_resource_all for file in sorted(files)]
+    return []
 
 
 def _seconds(count: int) -> float:
