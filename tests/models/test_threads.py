@@ -56,16 +56,22 @@ def count_tasks() -> int:
 
 @pytest.mark.skipif(not threads._pauses(), reason="PyTorch computes with another library than GNU's here")
 def test_what_has_computed_leaves_no_helpers_that_others_would_wait_for():
-    asked, square = Threads([tiny().net], lambda count: 1 / count), torch.ones(512, 512)
-    asked.settle()
+    def wait_for(tasks: int) -> None:
+        deadline = time.monotonic() + 10
+        while count_tasks() != tasks and time.monotonic() < deadline:  # helpers take a moment to end
+            time.sleep(0.01)
+        assert count_tasks() == tasks
+
+    square = torch.ones(512, 512)
+    Threads([tiny().net], lambda count: 1 / count).settle()
     torch.mm(square, square)
-    helped, deadline = count_tasks(), time.monotonic() + 10
+    helped = count_tasks()
+    asked = Threads([tiny().net], lambda count: 1 / count)
+    wait_for(helped - 1)
     with asked.settled():
         torch.mm(square, square)
         assert count_tasks() == helped
-    while count_tasks() == helped and time.monotonic() < deadline:  # they take a moment to end
-        time.sleep(0.01)
-    assert count_tasks() == helped - 1
+    wait_for(helped - 1)
 
 
 def test_a_count_that_was_never_set_is_not_set_back():
@@ -126,12 +132,14 @@ def test_engine_and_learner_ask_where_they_begin_and_leave_the_count_as_it_was(m
     from tests.learning.test_learner import experience
 
     engine = TransformersEngine(policies({"p": tiny()}))
+    ended.clear()
     run(engine.generate([request(prompts(1)[0], [1])]))
     assert (torch.get_num_threads(), len(ended)) == (1, 1)
     run(engine.close())
     assert torch.get_num_threads() == 2
     learner = LocalLearner(policies({"p": tiny()}), Clip(), 4)
+    ended.clear()
     learner.update({"p": experience()}, 0)
-    assert (torch.get_num_threads(), len(ended)) == (1, 2)
+    assert (torch.get_num_threads(), len(ended)) == (1, 1)
     learner.close()
     assert torch.get_num_threads() == 2

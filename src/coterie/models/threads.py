@@ -36,6 +36,8 @@ DOUBT = 5
 class Threads:
     """The count for some networks; what computes with them does so while it is `settled`.
 
+    Whoever makes this has loaded the networks, and is left without helpers too.
+
     Args:
         nets: that are computed with.
         seconds: what a measurement takes with so many threads.
@@ -48,6 +50,7 @@ class Threads:
         self._adapts: bool | None = None
         self._at = -EVERY_S
         self._count = self.most
+        end_helpers()
 
     @contextmanager
     def settled(self) -> Iterator[None]:
