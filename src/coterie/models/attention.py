@@ -153,17 +153,28 @@ def grouped(
 def grouped_sums(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention to all keys, with the log-sum-exp of the scores, (B, H, T, D) and (B, H, T); shapes as in `grouped`."""
-    if _on_cpu(query):
-        mask = mask if mask is None else mask.expand(-1, -1, query.shape[2], -1)
-        return _flash()(query, key, value, 0.0, False, attn_mask=mask, scale=1.0)
+    """Attention of few queries to all keys, with the log-sum-exp of the scores, (B, H, T, D) and (B, H, T).
+
+    Shapes as in `grouped`. Without a gradient; on CPUs the library's kernel is made for many queries.
+    """
     groups = key.shape[1]
     each = query.shape[1] // groups
     scores = query.unflatten(1, (groups, each)).flatten(2, 3) @ key.transpose(2, 3)
     if mask is not None:
-        scores = scores + mask
-    sums = scores.logsumexp(dim=-1).unflatten(2, (each, -1)).flatten(1, 2)
-    return (scores.softmax(dim=-1) @ value).unflatten(2, (each, -1)).flatten(1, 2), sums
+        scores += mask
+    found, sums = weighed(scores, value)
+    return found.unflatten(2, (each, -1)).flatten(1, 2), sums.unflatten(2, (each, -1)).flatten(1, 2)
+
+
+def weighed(scores: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The mean of values (..., K, D) by the softmax of scores (..., T, K), and their log-sum-exp, (..., T).
+
+    Scores are overwritten.
+    """
+    top = scores.amax(dim=-1, keepdim=True)
+    shares = scores.sub_(top).exp_()
+    sums = shares.sum(dim=-1, keepdim=True)
+    return (shares @ value).div_(sums), (top + sums.log())[..., 0]
 
 
 def parts(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, split: Split, scale: float) -> torch.Tensor:

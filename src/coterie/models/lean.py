@@ -19,7 +19,7 @@ import torch
 from torch.nn.functional import linear, silu
 from transformers import PreTrainedModel
 
-from coterie.models.attention import grouped, grouped_sums
+from coterie.models.attention import grouped, grouped_sums, weighed
 
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """A layer's number, its queries (B, T, H, D), keys and values (B, T, G, D), to what is attended, (B, T, H, D)."""
@@ -233,12 +233,13 @@ class Lean:
             scores = queries.reshape(table).bmm(kept[:, : at + 1].transpose(1, 2))
             if blank is not None:
                 scores += blank
-            found = scores.softmax(dim=-1).bmm(kept_values[:, : at + 1]).view(rows, self._heads, self._dim)
-            if self._read:
-                before, sums = self._before(layer, queries[:, 0])
-                share = (sums - scores.logsumexp(dim=-1).view(rows, self._heads)).sigmoid_()
-                found = torch.lerp(found, before, share[..., None])
-            return found
+            seen = kept_values[:, : at + 1]
+            if not self._read:
+                return scores.softmax(dim=-1).bmm(seen).view(rows, self._heads, self._dim)
+            found, own = weighed(scores, seen)
+            before, sums = self._before(layer, queries[:, 0])
+            share = (sums - own.view(rows, self._heads)).sigmoid_()
+            return torch.lerp(found.view(rows, self._heads, self._dim), before, share[..., None])
 
         return self._logits(self._through(ids[:, None], turns, attend))
 
