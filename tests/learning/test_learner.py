@@ -92,9 +92,9 @@ def reference_gradient(model, rows: list[Row], loss: Loss) -> torch.Tensor:
     return torch.cat([weight.grad.flatten() for weight in net.parameters() if weight.grad is not None])
 
 
-def one_mask(model, segments: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def one_mask(model, ends: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The mask of a network whose layers are alike, where positions do not matter."""
-    mask = attention_masks(model.config, segments, torch.zeros_like(segments), dtype)
+    mask = attention_masks(model.config, ends, torch.zeros_like(ends), dtype)
     assert isinstance(mask, torch.Tensor)
     return mask
 
@@ -159,7 +159,7 @@ def test_packing_keeps_every_row_once_and_its_first_token_predictable(seed, budg
         assert all(one.shared < len(prompt) for prompt in prompts)
         assert len(one.rows) == 1 or one.tokens <= longest
     for batch in batches:
-        assert len(batch) == 1 or len(batch) * max(one.tokens for one in batch) <= budget
+        assert len(batch) == 1 or len(batch) * max(one.fewest for one in batch) <= budget
 
 
 # 3 + 1 = 4 trained tokens: 1/4 each; by sequences: 1/(2 x 3) = 1/6 and 1/(2 x 1) = 1/2
@@ -600,7 +600,7 @@ def test_everything_is_computed_where_the_model_is(monkeypatch):
     layout = lay_out(pack(rows, 400))
     scores = score(model, layout, torch.float32)
     assert {one.device.type for one in (scores.logprobs, scores.entropy, scores.steepness)} == {"meta"}
-    assert one_mask(model, layout.segments.to("meta"), torch.float32).device.type == "meta"
+    assert one_mask(model, layout.ends.to("meta"), torch.float32).device.type == "meta"
     assert layout.spread([1.0] * len(layout.rows), model.device).device.type == "meta"
     for loss in (Clip(), Clip(kl=0.1)):
         done = learner(model, loss).forward("p", pack(rows, 400))
@@ -637,7 +637,7 @@ def test_logits_that_are_taken_in_parts_are_not_kept(monkeypatch):
 
 
 def test_a_mask_is_of_the_type_that_the_network_computes_in():
-    mask = one_mask(tiny(), torch.tensor([[0, 1, 2, 2, -1]]), torch.bfloat16)
+    mask = one_mask(tiny(), torch.tensor([[4, 2, 4, 4, 5]]), torch.bfloat16)
     assert mask.dtype == torch.bfloat16
     seen = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 1]]
     assert (mask[0, 0, :4, :4] == 0).int().tolist() == seen
@@ -645,6 +645,52 @@ def test_a_mask_is_of_the_type_that_the_network_computes_in():
     found, exact = (score(tiny(), layout, dtype).logprobs.detach() for dtype in (torch.bfloat16, torch.float32))
     assert not torch.equal(found, exact)
     assert torch.allclose(found, exact, atol=0.1)
+
+
+# 1 2 3 4, then 9 after 1 2 3, then 6 after 1 2; replies end in a token that is not computed
+def test_rows_are_branches_of_a_tree_by_hand():
+    rows = [Row((1, 2), reply, (-1.0,) * len(reply), 1.0, 1.0, 1.0, "g") for reply in ((3, 4, 7), (3, 9, 7), (6, 7))]
+    (one,) = pack(rows, 99)
+    assert (one.alike, one.fewest, one.tokens) == ([0, 3, 2], 6, 1 + 3 + 3 + 2)
+    layout = lay_out([one])
+    assert layout.ids.tolist() == [[1, 2, 3, 4, 9, 6]]
+    assert layout.positions.tolist() == [[0, 1, 2, 3, 3, 2]]
+    assert layout.ends.tolist() == [[6, 6, 5, 4, 5, 6]]
+    assert layout.predictor.tolist() == [1, 2, 3, 1, 2, 4, 1, 5]
+    assert layout.targets.tolist() == [3, 4, 7, 3, 9, 7, 6, 7]
+    seen = (one_mask(tiny(), layout.ends, torch.float32)[0, 0] == 0).int().tolist()
+    assert seen == [
+        [1, 0, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0, 0],
+        [1, 1, 1, 0, 0, 0],
+        [1, 1, 1, 1, 0, 0],
+        [1, 1, 1, 0, 1, 0],
+        [1, 1, 0, 0, 0, 1],
+    ]
+    by_parts = lay_out([one], "parts")
+    assert by_parts.ids.tolist() == [[1, 2, 3, 4, 2, 3, 9, 2, 6]]
+    assert by_parts.predictor.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 999), budget=st.sampled_from([40, 400]))
+def test_replies_that_begin_alike_share_their_beginning_and_the_gradient_is_the_same(seed, budget):
+    """Of few tokens, so that prompts and replies begin alike, and some are the beginning of another."""
+    rng = Random(seed)
+    graded = [
+        Graded(
+            sample([5, 6, *(rng.randrange(7, 9) for _ in range(rng.randrange(3)))],
+                   [*(rng.randrange(7, 10) for _ in range(rng.randrange(6))), END]),
+            rng.uniform(-1, 1), 1.0, f"g{number}",
+        )
+        for number in range(12)
+    ]  # fmt: skip
+    rows = rows_of(graded, Clip(denominator="tokens"))
+    packs = pack(rows, budget)
+    assert sum(lay_out([one]).ids.shape[1] for one in packs) < sum(one.tokens for one in packs)
+    trainer = learner(tiny(scale=3.0), tokens_per_microbatch=budget)
+    expected = reference_gradient(trainer.trainees["p"].model, rows, trainer.loss)
+    assert relative(gradient(trainer, rows), expected) < 1e-5
 
 
 def test_a_pack_is_as_long_as_a_micro_batch_may_be():
@@ -686,7 +732,7 @@ def test_steepness_is_the_norm_of_the_gradient_at_the_logits():
     whole = model.read(
         layout.ids,
         lambda hidden, head: head(hidden.flatten(0, 1)[layout.predictor]),
-        attention_mask=one_mask(model, layout.segments, torch.float32),
+        attention_mask=one_mask(model, layout.ends, torch.float32),
         position_ids=layout.positions,
     )
     logits = whole[:, : model.vocabulary].detach().requires_grad_()

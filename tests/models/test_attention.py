@@ -74,8 +74,8 @@ def test_pairs_by_hand():
 
 
 def test_a_mask_costs_more_the_longer_a_pack_is():
-    chosen = [splits(prompt, [50] * 8, 128) for prompt in (10, 100, 300, 1000, 4000)]
+    chosen = [splits(prompt, [50] * 8, prompt + 400, 128) for prompt in (10, 100, 300, 1000, 4000)]
     assert chosen[0] is False
     assert chosen[-1] is True
     assert all(not before or after for before, after in pairwise(chosen))
-    assert splits(300, [50] * 8, 4096), "and the wider a network is"
+    assert splits(300, [50] * 8, 700, 4096), "and the wider a network is"

@@ -24,7 +24,7 @@ from coterie.errors import ConfigError, first_line
 from coterie.kernel.engine import Request
 from coterie.learning.batch import Row, alone, pack
 from coterie.learning.distribution import log_distribution
-from coterie.learning.forward import lay_out, score
+from coterie.learning.forward import Way, lay_out, score
 from coterie.learning.masks import can_mask
 from coterie.learning.policy import Policy
 from coterie.models.lean import usual
@@ -87,7 +87,7 @@ def check_family(policy: Policy, *, trained: bool = True) -> None:
         with _short(model, windows=False), torch.random.fork_rng(devices=[]):
             weights, again = _probed(model), policy.optimizer.checkpointing
             expected = _plainly(model, rows, weights)
-            model.splits = _agrees(model, rows, weights, expected, checkpointing=again, parts=True)
+            model.splits = _agrees(model, rows, weights, expected, checkpointing=again, way="parts")
 
 
 def _decoded(policy: Policy) -> list[Sampled]:
@@ -180,13 +180,13 @@ def _agrees(
     expected: Sequence[torch.Tensor],
     *,
     checkpointing: bool = False,
-    parts: bool = False,
+    way: Way = "masks",
 ) -> bool:
     """Whether the learner's own way gives the same log-probabilities and gradients."""
     batches = [[one] for one in pack(rows, 1 << 20)] if model.packs else alone(rows)
     model.net.train(checkpointing)
     try:
-        logprobs = torch.cat([score(model, lay_out(one), _dtype(model), parts=parts).logprobs for one in batches])
+        logprobs = torch.cat([score(model, lay_out(one, way), _dtype(model)).logprobs for one in batches])
         found = [logprobs.detach(), *_gradients(logprobs, weights)]
     except Exception:  # whatever a family's own code raises, it cannot be run so
         return False

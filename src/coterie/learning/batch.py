@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from coterie.kernel.team import Graded
 from coterie.learning.loss import Denominator, Loss
@@ -39,8 +40,13 @@ class Row:
     copies: int = 1
 
     @property
+    def line(self) -> tuple[int, ...]:
+        """The tokens that are computed: of prompt and completion, but the last, which predicts nothing."""
+        return self.prompt_ids + self.completion_ids[:-1]
+
+    @property
     def tokens(self) -> int:
-        """Tokens that are computed: of prompt and completion, but the last, which predicts nothing."""
+        """How many those are."""
         return len(self.prompt_ids) + len(self.completion_ids) - 1
 
 
@@ -65,12 +71,12 @@ class Learned:
     roles: Mapping[str, RoleLearned]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Pack:
-    """Rows that share a prefix, laid out as prefix, then each row's rest.
+    """Rows whose prompts begin alike, laid out as one line of tokens.
 
-    shared: tokens of the prefix. At least one prompt token of each row stays outside it, so that a
-    completion's first token is predicted inside the row's own segment.
+    shared: tokens of the prefix of all. At least one prompt token of each row stays outside it, so that a completion's
+    first token is predicted inside the row's own part.
     """
 
     shared: int
@@ -78,8 +84,18 @@ class Pack:
 
     @property
     def tokens(self) -> int:
-        """Length of the layout."""
+        """Length of the line where the prefix is computed once, and each row's rest."""
         return self.shared + sum(row.tokens - self.shared for row in self.rows)
+
+    @property
+    def alike(self) -> list[int]:
+        """How many tokens of each row, of prompt and completion, are as those of the row before; of the first none."""
+        return [0, *(_common(left.line, right.line) for left, right in pairwise(self.rows))]
+
+    @property
+    def fewest(self) -> int:
+        """Length of the line where whatever rows begin with alike is computed once: all are branches of a tree."""
+        return sum(row.tokens - alike for row, alike in zip(self.rows, self.alike, strict=True))
 
 
 def trains(member: Graded, loss: Loss) -> bool:
@@ -197,13 +213,15 @@ def microbatches(
         single: whether a pack is to be alone anyway.
     """
     batches: list[list[Pack]] = []
+    least = 0
     apart = [pack for pack in packs if single(pack)]
-    for pack in sorted((pack for pack in packs if not single(pack)), key=lambda item: (item.tokens, item.rows)):
+    for size, pack in sorted((pack.fewest, pack) for pack in packs if not single(pack)):
         last = batches[-1] if batches else []
-        if last and (len(last) + 1) * pack.tokens <= tokens_per_microbatch and 4 * pack.tokens <= 5 * last[0].tokens:
+        if last and (len(last) + 1) * size <= tokens_per_microbatch and 4 * size <= 5 * least:
             last.append(pack)
         else:
             batches.append([pack])
+            least = size
     return batches + [[pack] for pack in apart]
 
 

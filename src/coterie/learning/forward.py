@@ -1,16 +1,16 @@
-"""The shared-prefix forward: log-probabilities of packed rows, without padding them apart.
+"""The packed forward: log-probabilities of rows that begin alike, without computing that twice.
 
-A pack is one row of the network: the shared prefix, then each row's segment, which sees the prefix and itself; position
-ids restart after the prefix. Small packs lie side by side under a mask that says so; where a mask costs more, a pack's
-attention is made of parts (`models.attention`). A network that cannot be told what a token sees computes its rows one
-by one.
+A pack is one row of the network. Small packs lie side by side under a mask: each is a tree, whose branches are the
+rows; where two begin alike, in prompt or completion, they share that. Where a mask costs more, a pack's attention is
+made of parts (`models.attention`): the prefix of all its rows, and each row's own. Position ids are those of a token in
+its own sequence. A network that cannot be told what a token sees computes its rows one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -23,20 +23,25 @@ from coterie.models.attention import CAUSAL, KEYWORD, Split, installed, splits
 from coterie.models.load import Head, Model
 from coterie.models.meter import at_once
 
+Way = Literal["masks", "parts", "causal"]
+"""How a network is told what a token sees: by masks; by the parts of one pack; not at all, where rows are alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """A micro-batch as tensors. B packs, T longest, N trained tokens.
 
-    predictor: flat index into (B x T) of the position that predicts each trained token. packs: how it was laid out.
+    predictor: flat index into (B x T) of the position that predicts each trained token. packs: what was laid out. way:
+    how.
     """
 
     ids: torch.Tensor  # (B, T)
     positions: torch.Tensor  # (B, T)
-    segments: torch.Tensor  # (B, T), 0 prefix, 1… rows, -1 padding
+    ends: torch.Tensor  # (B, T), of each token's branch, see `attention_masks`
     predictor: torch.Tensor  # (N,)
     targets: torch.Tensor  # (N,)
     packs: tuple[Pack, ...]
+    way: Way
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -72,29 +77,46 @@ class Layout:
         )
 
 
-def lay_out(packs: Sequence[Pack]) -> Layout:
-    """Lays packs out side by side, padded to the longest."""
-    longest = max(pack.tokens for pack in packs)
-    ids, positions, segments, predictor, targets = [], [], [], [], []
-    for index, pack in enumerate(packs):
-        line = list(pack.rows[0].prompt_ids[: pack.shared])
-        place, segment = list(range(pack.shared)), [0] * pack.shared
-        for number, row in enumerate(pack.rows, 1):
-            rest = row.prompt_ids[pack.shared :] + row.completion_ids[:-1]
-            first = index * longest + len(line) + len(row.prompt_ids) - pack.shared - 1
-            predictor += range(first, first + len(row.completion_ids))
-            targets += row.completion_ids
-            line += rest
-            place += range(pack.shared, pack.shared + len(rest))
-            segment += [number] * len(rest)
-        padding = longest - len(line)
-        ids.append(line + [0] * padding)
-        positions.append(place + [0] * padding)
-        segments.append(segment + [-1] * padding)
-    return Layout(
-        *(torch.tensor(table) for table in (ids, positions, segments, predictor, targets)),
-        packs=tuple(packs),
-    )
+def lay_out(packs: Sequence[Pack], way: Way = "masks") -> Layout:
+    """Lays packs out side by side, padded to the longest.
+
+    Args:
+        way: see `way_of`.
+    """
+    lines = [
+        _line(pack, pack.alike if way == "masks" else [0, *(pack.shared for _ in pack.rows[1:])]) for pack in packs
+    ]
+    longest = max(len(ids) for ids, *_ in lines)
+    tables: list[list[list[int]]] = [[], [], []]
+    predictor: list[int] = []
+    for index, (ids, positions, ends, predicts) in enumerate(lines):
+        padding = range(len(ids), longest)
+        tables[0].append(ids + [0 for _ in padding])
+        tables[1].append(positions + [0 for _ in padding])
+        tables[2].append(ends + [place + 1 for place in padding])  # it sees itself
+        predictor += [index * longest + place for place in predicts]
+    targets = [token for pack in packs for row in pack.rows for token in row.completion_ids]
+    return Layout(*map(torch.tensor, (*tables, predictor, targets)), packs=tuple(packs), way=way)
+
+
+def _line(pack: Pack, alike: Sequence[int]) -> tuple[list[int], list[int], list[int], list[int]]:
+    """A pack's tokens in their order: ids, positions, where their branches end, and which predict a trained one.
+
+    Args:
+        alike: how many of each row's tokens are those of the row before.
+    """
+    ids, positions, ends, predicts, path = (list[int]() for _ in range(5))
+    for row, common in zip(pack.rows, alike, strict=True):
+        for place in path[common:]:
+            ends[place] = len(ids)
+        path = path[:common] + list(range(len(ids), len(ids) + row.tokens - common))
+        ids += row.line[common:]
+        positions += range(common, row.tokens)
+        ends += [0] * (row.tokens - common)
+        predicts += path[len(row.prompt_ids) - 1 :]
+    for place in path:
+        ends[place] = len(ids)
+    return ids, positions, ends, predicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,18 +132,17 @@ class Scores:
     steepness: torch.Tensor
 
 
-def score(model: Model, layout: Layout, dtype: torch.dtype, *, parts: bool | None = None) -> Scores:
+def score(model: Model, layout: Layout, dtype: torch.dtype) -> Scores:
     """Log-probability of each trained token, with entropy and steepness where it was sampled.
 
     Args:
         layout: one row alone, where the model does not pack.
         dtype: what the network computes in; float32, or bfloat16 by autocast.
-        parts: whether attention is made of parts, which is for one pack alone; None: where that is faster.
     """
     device = model.device
     inputs: dict[str, Any] = {}
     if model.packs:
-        inputs = {"position_ids": layout.positions.to(device), **_seen(model, layout, dtype, parts)}
+        inputs = {"position_ids": layout.positions.to(device), **_seen(model, layout, dtype)}
     predictor, targets = layout.predictor.to(device), layout.targets.to(device)
     temperatures = layout.spread([row.temperature for row in layout.rows], device)
 
@@ -176,15 +197,20 @@ def merges(loss: Loss) -> bool:
     return torch.allclose(apart.view(rows, copies, length).sum(dim=1), together, rtol=1e-9)
 
 
+def way_of(model: Model, packs: Sequence[Pack]) -> Way:
+    """How a micro-batch is laid out for a model: what is exact, and fastest."""
+    if len(packs) == 1 and by_parts(model, packs[0]):
+        return "parts"
+    return "causal" if all(len(pack.rows) == 1 for pack in packs) and _maskless(model, packs) else "masks"
+
+
 def by_parts(model: Model, pack: Pack) -> bool:
     """Whether a pack's attention is made of parts, for which it is alone."""
+    if len(pack.rows) == 1 or not _maskless(model, [pack]):
+        return False
     config = model.config
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return (
-        _maskless(model, [pack])
-        and len(pack.rows) > 1
-        and splits(pack.shared, _lengths(pack), config.num_attention_heads * head_dim)
-    )
+    return splits(pack.shared, _lengths(pack), pack.fewest, config.num_attention_heads * head_dim)
 
 
 def _maskless(model: Model, packs: Sequence[Pack]) -> bool:
@@ -197,15 +223,16 @@ def _lengths(pack: Pack) -> list[int]:
     return [row.tokens - pack.shared for row in pack.rows]
 
 
-def _seen(model: Model, layout: Layout, dtype: torch.dtype, parts: bool | None) -> dict[str, Any]:
+def _seen(model: Model, layout: Layout, dtype: torch.dtype) -> dict[str, Any]:
     """What tells a network what each token sees."""
-    packs, unused = layout.packs, torch.zeros(1, 1, 1, 1, device=model.device)  # 4-D: no mask is made of it
-    if parts is None and all(len(pack.rows) == 1 for pack in packs) and _maskless(model, packs):
-        return {"attention_mask": unused, KEYWORD: CAUSAL}
-    if len(packs) == 1 and (by_parts(model, packs[0]) if parts is None else parts):
-        return {"attention_mask": unused, KEYWORD: Split.of(packs[0].shared, _lengths(packs[0]), model.device)}
-    segments, positions = layout.segments.to(model.device), layout.positions.to(model.device)
-    return {"attention_mask": attention_masks(model.config, segments, positions, dtype)}
+    if layout.way == "masks":
+        ends, positions = layout.ends.to(model.device), layout.positions.to(model.device)
+        return {"attention_mask": attention_masks(model.config, ends, positions, dtype)}
+    said = CAUSAL
+    if layout.way == "parts":
+        (pack,) = layout.packs
+        said = Split.of(pack.shared, _lengths(pack), model.device)
+    return {"attention_mask": torch.zeros(1, 1, 1, 1, device=model.device), KEYWORD: said}  # 4-D: no mask is made of it
 
 
 def _chunk(

@@ -19,7 +19,7 @@ import torch
 from coterie.errors import EngineError, UpdateError
 from coterie.kernel.team import Graded
 from coterie.learning.batch import Learned, Pack, RoleLearned, Row, alone, merged, microbatches, pack, rows_of
-from coterie.learning.forward import Layout, Scores, by_parts, lay_out, merges, score
+from coterie.learning.forward import Layout, Scores, by_parts, lay_out, merges, score, way_of
 from coterie.learning.loss import Loss, Tokens, kl_k3
 from coterie.learning.optimizer import OptimizerConfig, learning_rate
 from coterie.learning.policy import Policy
@@ -236,7 +236,7 @@ class LocalLearner:
         dated: list[Row] = []
         trainee = self.trainees[name]
         for batch, counts in self.ranks.mine(self.microbatches(name, rows)):
-            layout = lay_out(batch)
+            layout = lay_out(batch, way_of(trainee.model, batch))
             with torch.no_grad():
                 logprobs = score(trainee.model, layout, trainee.policy.dtype).logprobs
             each = logprobs.split([len(row.completion_ids) for row in layout.rows])
@@ -277,8 +277,8 @@ class LocalLearner:
 
     def forward(self, name: str, batch: Sequence[Pack]) -> Forward:
         """The loss of a micro-batch, ready for its backward pass."""
-        trainee, layout = self.trainees[name], lay_out(batch)
-        device = trainee.model.device
+        trainee = self.trainees[name]
+        layout, device = lay_out(batch, way_of(trainee.model, batch)), trainee.model.device
         if trainee.config.checkpointing:
             trainee.model.net.train()  # layers checkpoint in training mode only; dropout is off
         scores = score(trainee.model, layout, trainee.policy.dtype)

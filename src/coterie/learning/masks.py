@@ -1,4 +1,7 @@
-"""What a packed token sees: the shared prefix and its own segment, up to itself and as far back as its layer looks.
+"""What a packed token sees: what comes before it in its own sequence, as far back as its layer looks.
+
+A line of tokens is a tree, in the order in which one walks it: a token, then all that comes after it in any sequence.
+So whom a token is seen by lies between itself and the end of its branch.
 
 Networks differ by layer in how far back a token looks: to the beginning, over a window, or to the beginning of its
 chunk. Distances are between positions in a row's own sequence, not between places in the pack.
@@ -46,22 +49,20 @@ def sees_all(config: Any, longest: int) -> bool:
 
 
 def attention_masks(
-    config: Any, segments: torch.Tensor, positions: torch.Tensor, dtype: torch.dtype
+    config: Any, ends: torch.Tensor, positions: torch.Tensor, dtype: torch.dtype
 ) -> torch.Tensor | dict[str, torch.Tensor]:
     """The additive mask of a layout: one, or one for each kind of layer where there are several.
 
     Args:
         config: of the text network, which a mask can describe.
-        segments: (B, T), 0 prefix, 1… rows, -1 padding.
+        ends: (B, T), of each token's branch: the place after the last token that comes after it in a sequence.
         positions: (B, T), of each token in its own sequence.
 
     Returns:
         (B, 1, T, T) of dtype, 0 or its least number. A bool mask would be added as 0 and 1 by eager attention.
     """
-    length = segments.shape[1]
-    queries, keys = segments[:, :, None], segments[:, None, :]
-    before = torch.ones(length, length, dtype=torch.bool, device=segments.device).tril()
-    seen = ((keys == 0) | (keys == queries)) & before
+    places = torch.arange(ends.shape[1], device=ends.device)
+    seen = (places <= places[:, None]) & (places[:, None] < ends[:, None, :])
     masks = {
         kind: _additive(seen & _reach(kind, config)(positions[:, :, None], positions[:, None, :]), dtype)
         for kind in kinds_of(config)

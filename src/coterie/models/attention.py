@@ -28,6 +28,8 @@ KEYWORD = "coterie_split"
 """The keyword that carries a Split, or CAUSAL, through a network to its layers."""
 CAUSAL = "causal"
 """Said in its place where each sequence is one row, from its beginning: padding comes after it, and is seen by none."""
+TOKEN = 3
+"""Times the width: the pairs whose attention takes as long as a token takes in the rest of a layer."""
 WORTH = 2e7
 """Products of a query's number and a key's that a layer's attention makes in the time that taking it apart costs."""
 
@@ -67,16 +69,18 @@ def pairs(shared: int, lengths: Sequence[int]) -> int:
     return shared * shared // 2 + sum(size * shared + size * size // 2 for size in lengths)
 
 
-def splits(shared: int, lengths: Sequence[int], width: int) -> bool:
+def splits(shared: int, lengths: Sequence[int], fewest: int, width: int) -> bool:
     """Whether a pack is computed faster in parts than under a mask.
 
-    A mask costs all pairs; parts cost those that are seen, and a fixed time.
+    A mask costs all pairs, of tokens of which none is computed twice; parts cost the pairs that are seen, what replies
+    begin with alike once more for each, and a fixed time.
 
     Args:
+        fewest: tokens under a mask.
         width: numbers of a token's queries, of all heads.
     """
-    whole = (shared + sum(lengths)) ** 2
-    return (whole - pairs(shared, lengths)) * width > WORTH
+    twice = shared + sum(lengths) - fewest
+    return (fewest**2 - pairs(shared, lengths) - TOKEN * width * twice) * width > WORTH
 
 
 def install(net: PreTrainedModel) -> bool:
