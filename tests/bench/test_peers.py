@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import torch
 
-from coterie.bench.peers import SHAPES, Alone, Shape, Talk, page, ratio_of, save_networks, words, worth
+from coterie.bench.peers import SHAPES, Alone, Talk, page, ratio_of, save_network, words, worth
+from coterie.bench.update import SIZES
 from coterie.models.load import load_model
 
 
 def test_a_network_ends_its_replies_with_the_chance_that_was_asked_for(tmp_path):
-    for name, shape, chance in (("early", Shape("TRL", 200, 64, mean=16), 1 / 16), ("never", Shape("TRL", 200, 64), 0)):
-        save_networks(tmp_path / name, shape)
-        model = load_model(str(tmp_path / name / "network"))
+    for name, mean, chance in (("early", 16, 1 / 16), ("never", 0, 0)):
+        save_network(tmp_path / name, SIZES["0.85M"], mean)
+        model = load_model(str(tmp_path / name))
         prompt = words(0, 7, 200)
         ids = model.tokenizer(prompt).input_ids
         assert len(ids) == 200

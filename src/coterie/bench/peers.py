@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from math import log
@@ -116,6 +116,8 @@ class Alone(Talk):
 
 def run(say: Say) -> dict[str, Any]:
     """Trains in pairs, writes the page, and returns the median of ratios by shape."""
+    from coterie.bench.update import SIZES
+
     for needed in ("trl", "comlrl"):
         if not find_spec(needed):
             raise ConfigError(f"{needed} is not installed; install 'coterie[oracles]'")
@@ -123,7 +125,7 @@ def run(say: Say) -> dict[str, Any]:
     for shape in SHAPES:
         told[shape] = []
         with tempfile.TemporaryDirectory() as folder:
-            save_networks(Path(folder), shape)
+            save_network(Path(folder) / "network", SIZES["0.85M"], shape.mean)
             for pair in range(PAIRS):
                 order = ("peer", "coterie") if pair % 2 else ("coterie", "peer")
                 both = {who: _trained(who, shape, Path(folder)) for who in order}
@@ -171,16 +173,15 @@ def page(told: dict[Shape, Pairs]) -> list[str]:
     return [*lines, ""]
 
 
-def save_networks(folder: Path, shape: Shape) -> None:
-    """The network that all train, whose replies end with a chance of one in `mean` at every token, or never."""
+def save_network(folder: Path, size: Mapping[str, int], mean: int = 0) -> None:
+    """Saves a random network, whose replies end with a chance of one in `mean` at every token, or never."""
     import torch
 
     from coterie.bench.models import random_qwen3
-    from coterie.bench.update import SIZES
     from coterie.models.load import load_model, save_model
 
     tokenizer: Any = load_model("starter").tokenizer
-    model = random_qwen3(len(tokenizer), **SIZES["0.85M"])
+    model = random_qwen3(len(tokenizer), **size, context=8192)
     model.tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
     net: Any = model.net
     weights = net.get_input_embeddings().weight  # the output layer's too
@@ -189,11 +190,11 @@ def save_networks(folder: Path, shape: Shape) -> None:
         common[0] = 0.5  # of all tokens, so that it is in every state, and can be read from it
         weights += common
         states = net.model(input_ids=torch.randint(3, len(weights), (4, 64))).last_hidden_state
-        logit = -50.0 if not shape.mean else log((len(weights) - 1) / (shape.mean - 1))
+        logit = -50.0 if not mean else log((len(weights) - 1) / (mean - 1))
         each = float((states @ common).mean())
         for token, wanted in ((tokenizer.eos_token_id, logit), (tokenizer.pad_token_id, -50.0)):
             weights[token] = common * (1 + wanted / each)
-    save_model(model, folder / "network")
+    save_model(model, folder)
 
 
 def _trained(who: str, shape: Shape, folder: Path) -> Told:

@@ -1,0 +1,218 @@
+"""How the time of a step grows with a team's roles, turns, replies and tasks, and with prompts and networks.
+
+Writes docs/results/growth.md. One figure grows at a time, the others stay as `Size` has them: AT-GRPO on an environment
+in which each role speaks each turn, after a prompt of its own, and every reply is trained. Work is counted in
+operations: a forward of what is sampled, a forward and a backward of what is trained, with attention's pairs.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any, ClassVar
+
+from coterie.bench import Say
+from coterie.bench.peers import save_network, words, worth
+from coterie.bench.update import SIZES
+from coterie.kernel.environment import Environment, Split, Task
+from coterie.kernel.safe import plain
+from coterie.kernel.scene import Scene
+from coterie.kernel.tracker import Line, Tracker
+from coterie.models.attention import pairs
+
+PAGE = Path("docs/results/growth.md")
+VOCABULARY = 448
+WARM, STEPS = 1, 3
+"""Steps that are not timed, and that are."""
+NETWORKS = {
+    **SIZES,
+    "107M": {"width": 576, "inner": 1536, "layers": 30, "heads": 9, "kv_heads": 3, "head_dim": 64},
+}
+"""The largest has the shape of SmolLM2's 135 million parameters, of which 28 million are words that are not here."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a step is made of. reply: tokens, of each."""
+
+    roles: int = 2
+    turns: int = 2
+    replies: int = 8
+    tasks: int = 4
+    prompt: int = 100
+    network: str = "0.85M"
+    reply: int = 16
+
+    @property
+    def groups(self) -> int:
+        """Prompts of a step."""
+        return self.roles * self.turns * self.tasks
+
+    @property
+    def operations(self) -> float:
+        """Of a step: a forward of all tokens to sample, and three to train, two operations a product."""
+        shape = NETWORKS[self.network]
+        queries, both = shape["heads"] * shape["head_dim"], 2 * shape["kv_heads"] * shape["head_dim"]
+        layer = shape["width"] * (2 * queries + both) + 3 * shape["width"] * shape["inner"]
+        tokens = self.prompt + self.replies * (self.reply - 1)
+        attention = 2 * queries * pairs(self.prompt, [self.reply - 1] * self.replies)
+        head = shape["width"] * VOCABULARY * self.replies * self.reply
+        return 4 * 2 * self.groups * (shape["layers"] * (layer * tokens + attention) + head)
+
+
+GROWTH: dict[str, tuple[Any, ...]] = {
+    "roles": (1, 2, 4, 8),
+    "turns": (1, 4, 16, 64),
+    "replies": (2, 8, 32),
+    "tasks": (1, 4, 16),
+    "prompt": (100, 400, 1000, 4000),
+    "network": tuple(NETWORKS),
+}
+
+
+class Round(Environment):
+    """Each role speaks each turn, and is rewarded for it."""
+
+    roles: ClassVar = ("a",)
+    turns: int = 1
+    prompt: int = 100
+    """Tokens of a prompt."""
+    reply: int = 16
+    """Tokens of a reply, at most."""
+
+    def task(self, split: Split, index: int) -> Task:
+        """Its query is its number."""
+        return Task(f"{split}-{index}", split, query=str(index))
+
+    async def play(self, task: Task, scene: Scene) -> None:
+        """One after the other."""
+        for turn in scene.turns(self.turns):
+            for at, role in enumerate(self.roles):
+                asked = words(at, int(task.query) * self.turns + turn, self.prompt)
+                scene.reward(role, worth((await scene.ask(role, asked, max_tokens=self.reply)).text))
+        scene.succeed()
+
+
+class Round2(Round):
+    """Of two."""
+
+    roles: ClassVar = tuple("ab")
+
+
+class Round4(Round):
+    """Of four."""
+
+    roles: ClassVar = tuple("abcd")
+
+
+class Round8(Round):
+    """Of eight."""
+
+    roles: ClassVar = tuple("abcdefgh")
+
+
+ROUNDS = {len(each.roles): each for each in (Round, Round2, Round4, Round8)}
+
+
+def run(say: Say) -> dict[str, Any]:
+    """Writes the page. Returns, for each figure, the most that a step's time grew by for what its work grew by."""
+    import torch
+
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    told: dict[str, list[tuple[Size, float]]] = {}
+    known: dict[Size, float] = {}
+    for figure, size in sizes():
+        if size not in known:
+            known[size] = _seconds(size)
+        told.setdefault(figure, []).append((size, known[size]))
+        say(f"{figure} {getattr(size, figure)}: {known[size]:.2f} s a step")
+    PAGE.write_text(plain("\n".join(page(told))))
+    return {figure: round(max(grown(each)), 2) for figure, each in told.items()}
+
+
+def sizes() -> Iterator[tuple[str, Size]]:
+    """What grows, and all that a step is made of then."""
+    for figure, values in GROWTH.items():
+        for value in values:
+            yield figure, replace(Size(), **{figure: value})
+
+
+def grown(measured: list[tuple[Size, float]]) -> list[float]:
+    """For each size but the first: how much longer its step takes, for how much more there is to do."""
+    (first, began), *others = measured
+    return [(took / began) / (size.operations / first.operations) for size, took in others]
+
+
+def page(told: dict[str, list[tuple[Size, float]]]) -> list[str]:
+    """The results page."""
+    base = Size()
+    lines = [
+        "# Results: how a step's time grows",
+        "",
+        f"Written by `coterie bench growth`: AT-GRPO with {base.roles} roles that share a network of {base.network} "
+        f"parameters, {base.turns} turns, {base.replies} replies a prompt of {base.prompt} tokens, {base.reply} tokens "
+        f"a reply, {base.tasks} tasks a step, every reply trained; one figure grows at a time. Medians of {STEPS} "
+        f"steps, {len(os.sched_getaffinity(0))} cores. Work is operations of products and attention. Time for work is 1 where "
+        "both grow alike, and below where time grows less.",
+        "",
+        "| | | seconds a step | times the first | work, times the first | time for work |",
+        "|---|---|---|---|---|---|",
+    ]
+    for figure, measured in told.items():
+        first, began = measured[0]
+        for (size, took), ratio in zip(measured, [1.0, *grown(measured)], strict=True):
+            more = size.operations / first.operations
+            lines.append(
+                f"| {figure} | {getattr(size, figure)} | {took:.2f} | {took / began:.1f} | {more:.1f} | {ratio:.2f} |"
+            )
+    return [*lines, ""]
+
+
+def _seconds(size: Size) -> float:
+    """The median of a step's time."""
+    from coterie.run.train import train
+
+    ended = _Ended(size.groups * size.replies)
+    steps = WARM + STEPS + 1  # the last has a validation
+    with tempfile.TemporaryDirectory() as folder:
+        save_network(Path(folder) / "network", NETWORKS[size.network])
+        train(
+            {
+                "environment": {
+                    "name": f"coterie.bench.growth:{ROUNDS[size.roles].__name__}",
+                    "turns": size.turns, "prompt": size.prompt, "reply": size.reply,
+                },
+                "algorithm": {"name": "at_grpo", "num_generations": size.replies, "horizon": "point"},
+                "team": dict.fromkeys(ROUNDS[size.roles].roles, "all"),
+                "policies": {"all": {"model": str(Path(folder) / "network")}},
+                "optimizer": {"lr": 1e-6, "tokens_per_microbatch": 8192},
+                "train": {
+                    "steps": steps, "tasks_per_step": size.tasks, "eval_every": steps, "eval_tasks": 1,
+                    "mute_every": 0, "checkpoint_every": steps, "episodes_every": steps, "device": "cpu",
+                },
+            },
+            Path(folder) / "run",
+            trackers=[ended],
+        )  # fmt: skip
+    times = ended.times[WARM - 1 : WARM + STEPS]
+    return median(after - before for before, after in pairwise(times))
+
+
+class _Ended(Tracker):
+    """When steps end, and that all their replies were trained."""
+
+    def __init__(self, replies: int) -> None:
+        super().__init__()
+        self.replies = replies
+        self.times: list[float] = []
+
+    def log(self, line: Line) -> None:
+        if line["step"]:
+            self.times.append(time.perf_counter())
+            assert line["policy/all/trained_sequences"] == self.replies, line
