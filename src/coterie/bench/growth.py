@@ -158,7 +158,7 @@ def page(told: dict[str, list[tuple[Size, float]]]) -> list[str]:
         f"Written by `coterie bench growth`: AT-GRPO with {base.roles} roles that share a network of {base.network} "
         f"parameters, {base.turns} turns, {base.replies} replies a prompt of {base.prompt} tokens, {base.reply} tokens "
         f"a reply, {base.tasks} tasks a step, every reply trained; one figure grows at a time. Medians of {STEPS} "
-        f"steps, {len(os.sched_getaffinity(0))} cores. Work is operations of products and attention. Time for work is 1 "
+        f"steps, {len(os.sched_getaffinity(0))} cores. Work: operations of products and attention. Time for work is 1 "
         "where both grow alike, and below where time grows less.",
         "",
         "| | | seconds a step | times the first | work, times the first | time for work |",
