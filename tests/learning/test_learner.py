@@ -18,7 +18,7 @@ from coterie.kernel.team import Graded
 from coterie.learning import forward
 from coterie.learning import learner as learner_module
 from coterie.learning.batch import Row, merged, microbatches, pack, rows_of
-from coterie.learning.forward import lay_out, merges, score
+from coterie.learning.forward import lay_out, merges, score, way_of
 from coterie.learning.learner import LocalLearner, Totals
 from coterie.learning.loss import GSPO, Clip, Loss, PolicyGradient
 from coterie.learning.masks import attention_masks
@@ -802,6 +802,7 @@ def test_micro_batches_stay_within_their_budget_and_hold_packs_of_like_length():
     assert lengths(99, 8, 10) == [[8, 10]]  # padded by a quarter
     assert lengths(99, 8, 11) == [[8], [11]]
     assert lengths(99, 8, 12) == [[8], [12]]
+    assert lengths(99, 8, 11, 13) == [[8], [11, 13]]  # by a quarter of the shortest beside it
 
 
 def test_each_policy_is_moved_by_its_own_settings():
@@ -939,9 +940,12 @@ def test_rows_without_a_mask_and_packs_by_parts_have_the_gradient_of_plain_forwa
         for worth in (0.0, 1e18):
             monkeypatch.setattr(attention, "WORTH", worth)
             trainer = learner(tiny(scale=3.0))
-            expected = reference_gradient(trainer.trainees["p"].model, some, trainer.loss)
-            assert relative(gradient(trainer, some), expected) < 1e-5
+            model = trainer.trainees["p"].model
+            way = "causal" if some is alone_rows else "masks" if worth else "parts"
+            assert {way_of(model, batch) for batch in trainer.microbatches("p", some)} == {way}
+            assert relative(gradient(trainer, some), reference_gradient(model, some, trainer.loss)) < 1e-5
     model = tiny(scale=3.0)
     expected = reference_gradient(model, alone_rows, Clip())
     model.net.set_attn_implementation("eager")
+    assert {way_of(model, batch) for batch in learner(model).microbatches("p", alone_rows)} == {"masks"}
     assert relative(gradient(learner(model), alone_rows), expected) < 1e-5

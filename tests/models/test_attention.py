@@ -1,5 +1,6 @@
 """A pack's attention without its mask: the same numbers and gradients as with it, and chosen where it is faster."""
 
+import math
 from itertools import pairwise
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from coterie.models import attention
-from coterie.models.attention import Split, pairs, parts, splits
+from coterie.models.attention import Split, pairs, parts, splits, weighed
 
 SHAPES = [(0, [3]), (0, [3, 5]), (7, [4]), (20, [5, 1, 9]), (60, [17] * 6)]
 
@@ -79,3 +80,15 @@ def test_a_mask_costs_more_the_longer_a_pack_is():
     assert chosen[-1] is True
     assert all(not before or after for before, after in pairwise(chosen))
     assert splits(300, [50] * 8, 700, 4096), "and the wider a network is"
+
+
+def test_replies_that_begin_alike_stay_under_a_mask():
+    assert splits(300, [200] * 8, 1900, 128)
+    assert not splits(300, [200] * 8, 1000, 128), "900 tokens would be computed twice"
+
+
+# e^0 / (e^0 + e^200) is 0 in float32, and e^200 is no number there
+def test_a_mean_by_scores_that_are_far_apart():
+    found, sums = weighed(torch.tensor([[0.0, 200.0], [1.0, 1.0]]), torch.tensor([[5.0], [7.0]]))
+    assert found.tolist() == [[7.0], [6.0]]
+    assert sums.tolist() == pytest.approx([200.0, 1 + math.log(2)])
