@@ -320,8 +320,11 @@ def test_each_device_that_is_named_is_planned_and_two_names_of_one_are_one(folde
     assert {each.machine.kind for each in mixed} == {"cpu", "cuda"}
 
 
-@pytest.mark.parametrize(("dtype", "kernels"), [("float32", 0.0), ("bfloat16", 0.15)])
-def test_a_process_takes_what_it_takes_now_and_what_libraries_will(dtype, kernels, folder):
+@pytest.mark.parametrize(
+    ("dtype", "has", "kernels"), [("float32", True, 0.0), ("bfloat16", True, 0.15), ("bfloat16", False, 0.0)]
+)
+def test_a_process_takes_what_it_takes_now_and_what_libraries_will(dtype, has, kernels, folder, monkeypatch):
+    monkeypatch.setattr(planning, "has_halves", lambda: has)
     (only,) = plan(config(folder, f"train.dtype={dtype}"), BOX, process=1000)
     assert only.process == int(1000 + 0.12 * GIB + kernels * GIB)
     (card,) = plan(config(folder, f"train.dtype={dtype}"), GPUS["l4-24"], process=1000)

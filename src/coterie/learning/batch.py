@@ -89,12 +89,12 @@ class Pack:
 
     @property
     def alike(self) -> list[int]:
-        """How many tokens of each row, of prompt and completion, are as those of the row before; of the first none."""
+        """With how many of its tokens each row begins as the row before it does; the first with none."""
         return [0, *(_common(left.line, right.line) for left, right in pairwise(self.rows))]
 
     @property
     def fewest(self) -> int:
-        """Length of the line where whatever rows begin with alike is computed once: all are branches of a tree."""
+        """Length of the line where whatever two rows begin with alike is computed once, in replies too."""
         return sum(row.tokens - alike for row, alike in zip(self.rows, self.alike, strict=True))
 
 

@@ -31,8 +31,8 @@ Way = Literal["masks", "parts", "causal"]
 class Layout:
     """A micro-batch as tensors. B packs, T longest, N trained tokens.
 
-    predictor: flat index into (B x T) of the position that predicts each trained token. packs: what was laid out. way:
-    how.
+    predictor: flat index into (B x T) of the position that predicts each trained token. packs: what was laid out.
+    way: how the network is told what a token sees.
     """
 
     ids: torch.Tensor  # (B, T)

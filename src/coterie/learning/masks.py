@@ -1,7 +1,7 @@
 """What a packed token sees: what comes before it in its own sequence, as far back as its layer looks.
 
-A line of tokens is a tree, in the order in which one walks it: a token, then all that comes after it in any sequence.
-So whom a token is seen by lies between itself and the end of its branch.
+A line of tokens is a tree: a token is followed by all that come after it in any sequence, its branch, and then by what
+does not. So a token is seen by those from itself to the end of its branch.
 
 Networks differ by layer in how far back a token looks: to the beginning, over a window, or to the beginning of its
 chunk. Distances are between positions in a row's own sequence, not between places in the pack.

@@ -96,7 +96,7 @@ def end_helpers() -> None:
 
 @cache
 def _pauses() -> list[Callable[[int], int]]:
-    with suppress(OSError):
+    with suppress(OSError, AttributeError):  # no Linux; a library from before OpenMP 5.0
         lines = Path("/proc/self/maps").read_text().splitlines()
         files = {line.split(maxsplit=5)[-1] for line in lines if "libgomp" in line}
         return [ctypes.CDLL(file).omp_pause_resource_all for file in sorted(files)]

@@ -34,7 +34,8 @@ from coterie.run.pools import pools_of
 CONTEXT = 0.7 * GIB
 """Of a CUDA device: what its driver and libraries take for a process."""
 LATER, KERNELS = 0.12 * GIB, 0.15 * GIB
-"""Of a processor: what libraries take once they compute, and what they keep of bfloat16 kernels for shapes they met."""
+"""Of a processor: what libraries take once they compute, and what they keep of bfloat16 kernels for shapes they met,
+where they have such kernels: with AVX-512."""
 SLACK = {"cuda": {"full": 0.1, "lora": 0.1}, "cpu": {"full": 0.2, "lora": 0.7}, "mps": {"full": 0.2, "lora": 0.7}}
 """Of what comes and goes, by the kind of policy: what an allocator cannot give again, because what stays lies between.
 
@@ -303,6 +304,11 @@ def _shaped(config: Config) -> tuple[Shapes, dict[str, Policy]]:
     return shapes, policies
 
 
+def has_halves() -> bool:
+    """Whether libraries have kernels of their own for bfloat16 on this processor; else PyTorch's loops compute it."""
+    return torch.ops.mkldnn._is_mkldnn_bf16_supported()  # noqa: SLF001  (it has no other name)
+
+
 def _devices(
     config: Config,
     machine: Machine | None,
@@ -320,6 +326,6 @@ def _devices(
         devices.setdefault("cuda:0" if device == "cuda" else device, {})[name] = policy
     for device, there in devices.items():
         on = here(device) if machine is None or (device == "cpu" and machine.kind != "cpu") else machine
-        halved = any(policy.dtype == torch.bfloat16 for policy in there.values())
-        taken = int(CONTEXT if on.kind == "cuda" else process + LATER + KERNELS * halved)
+        kernels = has_halves() and any(policy.dtype == torch.bfloat16 for policy in there.values())
+        taken = int(CONTEXT if on.kind == "cuda" else process + LATER + KERNELS * kernels)
         yield device, Measured(config, there, shapes, on, taken, asked)
