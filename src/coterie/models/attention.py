@@ -28,7 +28,7 @@ KEYWORD = "coterie_split"
 """The keyword that carries a Split, or CAUSAL, through a network to its layers."""
 CAUSAL = "causal"
 """Said in its place where each sequence is one row, from its beginning: padding comes after it, and is seen by none."""
-TOKEN = 3
+TOKEN = 4
 """Times the width: the pairs whose attention takes as long as a token takes in the rest of a layer."""
 WORTH = 2e7
 """Products of a query's number and a key's that a layer's attention makes in the time that taking it apart costs."""
