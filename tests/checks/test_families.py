@@ -16,6 +16,7 @@ from coterie.checks import families
 from coterie.checks.families import check_family
 from coterie.engines import decoding
 from coterie.engines.decoding import Decoder
+from coterie.engines.lean import Lean
 from coterie.engines.steps import Modules
 from coterie.errors import ConfigError
 from coterie.learning import forward, learner, masks
@@ -25,7 +26,6 @@ from coterie.learning.loss import PolicyGradient
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.learning.policy import Policy
 from coterie.models import attention
-from coterie.models.lean import Lean
 from tests import families as made
 from tests.families import FAMILIES, family, found
 from tests.toys import policies, tiny

@@ -14,7 +14,7 @@ from coterie.kernel.episode import ChatMessage
 from coterie.kernel.scene import Reply
 from coterie.learning.distribution import inverse_cdf, log_distribution, nucleus
 from coterie.learning.policy import Policy
-from coterie.models.lean import Lean
+from coterie.models.lean import Network
 from tests.toys import policies, run, tiny
 
 
@@ -116,13 +116,13 @@ def test_each_distinct_prompt_is_prefilled_once_and_ended_rows_leave(monkeypatch
     engine = engine_of(model)
     assert engine._decoders["p"].costs  # found once, by forwards of its own
     shapes: list[tuple[int, ...]] = []
-    through = Lean._through
+    through = Network.through
 
-    def counted(self, ids, *others):
+    def counted(self, weights, ids, *others):
         shapes.append(tuple(ids.shape))
-        return through(self, ids, *others)
+        return through(self, weights, ids, *others)
 
-    monkeypatch.setattr(Lean, "_through", counted)
+    monkeypatch.setattr(Network, "through", counted)
     same = prompts(1)[0]
     wave = [request(same, range(5), key=0), request(same, range(5, 9), key=1), request(prompts(2)[1], [3], key=2)]
     answers = run(engine.generate(wave))

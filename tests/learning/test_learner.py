@@ -103,18 +103,19 @@ def relative(left: torch.Tensor, right: torch.Tensor) -> float:
     return float((left - right).norm() / right.norm())
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize(("lean", "checkpointing"), [(True, False), (False, False), (False, True)])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_the_shared_prefix_gradient_equals_row_by_row(checkpointing, temperature):
+def test_the_shared_prefix_gradient_equals_row_by_row(lean, checkpointing, temperature):
     rows = rows_of(experience(temperature=temperature), Clip(denominator="tokens"))
-    trainer = learner(tiny(scale=3.0), checkpointing=checkpointing)
+    trainer = learner(replace(tiny(scale=3.0), lean=lean), checkpointing=checkpointing)
+    assert (trainer.trainees["p"].lean is not None) is lean
     expected = reference_gradient(trainer.trainees["p"].model, rows, trainer.loss)
     assert relative(gradient(trainer, rows), expected) < 1e-5
 
 
 def test_eager_attention_gives_the_same_gradient():
     rows = rows_of(experience(), Clip(denominator="tokens"))
-    model = tiny(scale=3.0)
+    model = replace(tiny(scale=3.0), lean=False)
     expected = reference_gradient(model, rows, Clip())
     model.net.set_attn_implementation("eager")
     assert relative(gradient(learner(model), rows), expected) < 1e-5
@@ -673,8 +674,8 @@ def test_rows_are_branches_of_a_tree_by_hand():
 
 
 @settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 999), budget=st.sampled_from([40, 400]))
-def test_replies_that_begin_alike_share_their_beginning_and_the_gradient_is_the_same(seed, budget):
+@given(seed=st.integers(0, 999), budget=st.sampled_from([40, 400]), lean=st.booleans())
+def test_replies_that_begin_alike_share_their_beginning_and_the_gradient_is_the_same(seed, budget, lean):
     """Of few tokens, so that prompts and replies begin alike, and some are the beginning of another."""
     rng = Random(seed)
     graded = [
@@ -688,7 +689,7 @@ def test_replies_that_begin_alike_share_their_beginning_and_the_gradient_is_the_
     rows = rows_of(graded, Clip(denominator="tokens"))
     packs = pack(rows, budget)
     assert sum(lay_out([one]).ids.shape[1] for one in packs) < sum(one.tokens for one in packs)
-    trainer = learner(tiny(scale=3.0), tokens_per_microbatch=budget)
+    trainer = learner(replace(tiny(scale=3.0), lean=lean), tokens_per_microbatch=budget)
     expected = reference_gradient(trainer.trainees["p"].model, rows, trainer.loss)
     assert relative(gradient(trainer, rows), expected) < 1e-5
 
@@ -932,19 +933,20 @@ def test_a_loss_that_does_not_add_up_trains_each_reply_alone():
         assert len(learner(loss=kind())._rows("p", graded, 0)[0]) == rows
 
 
-def test_rows_without_a_mask_and_packs_by_parts_have_the_gradient_of_plain_forwards(monkeypatch):
+@pytest.mark.parametrize("lean", [True, False])
+def test_rows_without_a_mask_and_packs_by_parts_have_the_gradient_of_plain_forwards(lean, monkeypatch):
     """All ways of attention, chosen by what they would cost; a network that was told otherwise takes none of them."""
     rows = rows_of(experience(groups=2, size=5, prompt=40), Clip())
     alone_rows = rows_of(experience(groups=4, size=1, prompt=40), Clip())
     for some in (rows, alone_rows):
         for worth in (0.0, 1e18):
             monkeypatch.setattr(attention, "WORTH", worth)
-            trainer = learner(tiny(scale=3.0))
+            trainer = learner(replace(tiny(scale=3.0), lean=lean))
             model = trainer.trainees["p"].model
             way = "causal" if some is alone_rows else "masks" if worth else "parts"
             assert {way_of(model, batch) for batch in trainer.microbatches("p", some)} == {way}
             assert relative(gradient(trainer, some), reference_gradient(model, some, trainer.loss)) < 1e-5
-    model = tiny(scale=3.0)
+    model = replace(tiny(scale=3.0), lean=lean)
     expected = reference_gradient(model, alone_rows, Clip())
     model.net.set_attn_implementation("eager")
     assert {way_of(model, batch) for batch in learner(model).microbatches("p", alone_rows)} == {"masks"}

@@ -25,6 +25,7 @@ from coterie.kernel.engine import Request
 from coterie.learning.batch import Row, alone, pack
 from coterie.learning.distribution import log_distribution
 from coterie.learning.forward import Way, lay_out, score
+from coterie.learning.lean import LeanForward, can_lean
 from coterie.learning.masks import can_mask
 from coterie.learning.policy import Policy
 from coterie.models.lean import usual
@@ -73,6 +74,8 @@ def check_family(policy: Policy, *, trained: bool = True) -> None:
         model.packs = can_mask(model.config)
         if model.packs and not _agrees(model, rows, weights, expected):
             model.packs = False
+        if can_lean(model):
+            model.lean = _agrees(model, rows, weights, expected, lean=LeanForward(model))
         if not model.packs and not _agrees(model, rows, weights, expected):
             raise _refused(policy, "the learner's log-probabilities or gradients are not those of a plain forward")
         if policy.optimizer.checkpointing:
@@ -181,12 +184,13 @@ def _agrees(
     *,
     checkpointing: bool = False,
     way: Way = "masks",
+    lean: LeanForward | None = None,
 ) -> bool:
     """Whether the learner's own way gives the same log-probabilities and gradients."""
     batches = [[one] for one in pack(rows, 1 << 20)] if model.packs else alone(rows)
     model.net.train(checkpointing)
     try:
-        logprobs = torch.cat([score(model, lay_out(one, way), _dtype(model)).logprobs for one in batches])
+        logprobs = torch.cat([score(model, lay_out(one, way), _dtype(model), lean).logprobs for one in batches])
         found = [logprobs.detach(), *_gradients(logprobs, weights)]
     except Exception:  # whatever a family's own code raises, it cannot be run so
         return False

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from coterie.engines.lean import Lean
 from coterie.engines.steps import Modules, Steps
 from coterie.kernel.engine import Request
 from coterie.kernel.episode import Sample, SampleFinish
@@ -24,7 +25,7 @@ from coterie.kernel.stopping import cut
 from coterie.learning.distribution import inverse_cdf, log_distribution, nucleus
 from coterie.learning.masks import sees_all
 from coterie.learning.policy import Policy
-from coterie.models.lean import Lean, usual
+from coterie.models.lean import usual
 from coterie.models.load import copied
 from coterie.models.memory import GIB, free_bytes
 from coterie.models.meter import LOGIT_BYTES, LOGITS_MEMORY, Meter, at_once

@@ -1,4 +1,4 @@
-"""How a network is taken from token to token: by its own modules, or without them (`models.lean`)."""
+"""How a network is taken from token to token: by its own modules, or without them (`engines.lean`)."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ its own sequence. A network that cannot be told what a token sees computes its r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,9 +17,11 @@ from torch.utils.checkpoint import checkpoint
 
 from coterie.learning.batch import Pack, Row
 from coterie.learning.distribution import log_distribution
+from coterie.learning.lean import LeanForward
 from coterie.learning.loss import Loss, Tokens
-from coterie.learning.masks import attention_masks, sees_all
-from coterie.models.attention import CAUSAL, KEYWORD, Split, installed, splits
+from coterie.learning.masks import attention_masks, causal_mask, sees_all
+from coterie.models.attention import CAUSAL, KEYWORD, Split, grouped, installed, parts, splits
+from coterie.models.lean import Attend
 from coterie.models.load import Head, Model
 from coterie.models.meter import at_once
 
@@ -132,31 +134,74 @@ class Scores:
     steepness: torch.Tensor
 
 
-def score(model: Model, layout: Layout, dtype: torch.dtype) -> Scores:
+def score(model: Model, layout: Layout, dtype: torch.dtype, lean: LeanForward | None = None) -> Scores:
     """Log-probability of each trained token, with entropy and steepness where it was sampled.
 
     Args:
         layout: one row alone, where the model does not pack.
         dtype: what the network computes in; float32, or bfloat16 by autocast.
+        lean: the network without its modules, which then compute nothing; in float32.
     """
     device = model.device
-    inputs: dict[str, Any] = {}
-    if model.packs:
-        inputs = {"position_ids": layout.positions.to(device), **_seen(model, layout, dtype)}
-    predictor, targets = layout.predictor.to(device), layout.targets.to(device)
+    targets = layout.targets.to(device)
     temperatures = layout.spread([row.temperature for row in layout.rows], device)
 
-    def read(hidden: torch.Tensor, head: Head) -> torch.Tensor:
-        states = hidden.flatten(0, 1)[predictor]  # (N, H)
+    def read(states: torch.Tensor, head: Head) -> torch.Tensor:
+        """Of the states that predict a trained token, (N, H)."""
         size = at_once(model.config.vocab_size)
-        parts = zip(*(tensor.split(size) for tensor in (states, targets, temperatures)), strict=True)
-        chunks = [_chunk(head, model.vocabulary, *part, again=len(states) > size) for part in parts]
+        each = zip(*(tensor.split(size) for tensor in (states, targets, temperatures)), strict=True)
+        chunks = [_chunk(head, model.vocabulary, *part, again=len(states) > size) for part in each]
         return torch.stack([torch.cat(tensors) for tensors in zip(*chunks, strict=True)])
 
-    with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
-        scores = model.read(layout.ids.to(device), read, **inputs)
+    if lean is not None:
+        scores = read(*_lean_states(lean, model, layout))
+    else:
+        predictor = layout.predictor.to(device)
+        inputs: dict[str, Any] = {}
+        if model.packs:
+            inputs = {"position_ids": layout.positions.to(device), **_seen(model, layout, dtype)}
+        with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
+            scores = model.read(
+                layout.ids.to(device), lambda hidden, head: read(hidden.flatten(0, 1)[predictor], head), **inputs
+            )
     logprobs, entropy, steepness = scores.unbind()
     return Scores(logprobs, entropy.detach(), steepness.detach())
+
+
+def _lean_states(lean: LeanForward, model: Model, layout: Layout) -> tuple[torch.Tensor, Head]:
+    """The states that predict a trained token, (N, H), and what makes logits of them.
+
+    What the last layer makes of tokens before the first of those is asked by nobody.
+    """
+    device, (_, longest) = model.device, layout.ids.shape
+    line, place = layout.predictor // longest, layout.predictor % longest
+    first = layout.packs[0].shared if layout.way == "parts" else int(place.min())
+    weights, attend = lean.weights, _attend(model, layout, first)
+    states = lean.states(weights, layout.ids.to(device), layout.positions.to(device), attend, first)
+    asked = (line * (longest - first) + place - first).to(device)
+    return states[asked], lambda states: lean.logits(weights, states)
+
+
+def _attend(model: Model, layout: Layout, first: int) -> Attend:
+    """How tokens attend to what they see; the last layer's, from `first` on alone."""
+    device, longest = model.device, layout.ids.shape[1]
+    if layout.way == "parts":
+        (pack,) = layout.packs
+        split = Split.of(pack.shared, _lengths(pack), device)
+        return _heads_first(lambda query, key, value: parts(query, key, value, split, 1.0))
+    if layout.way == "causal":
+        end = causal_mask(longest, first, device)
+        return _heads_first(
+            lambda query, key, value: grouped(query, key, value, None if query.shape[2] == longest else end, 1.0)
+        )
+    mask = _mask(model, layout, torch.float32)
+    assert isinstance(mask, torch.Tensor)
+    return _heads_first(lambda query, key, value: grouped(query, key, value, mask[:, :, -query.shape[2] :], 1.0))
+
+
+def _heads_first(attend: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]) -> Attend:
+    """Attention of (B, H, T, D), as it is asked for."""
+    return lambda _, *tensors: attend(*(tensor.transpose(1, 2) for tensor in tensors)).transpose(1, 2)
 
 
 def merges(loss: Loss) -> bool:
@@ -226,13 +271,16 @@ def _lengths(pack: Pack) -> list[int]:
 def _seen(model: Model, layout: Layout, dtype: torch.dtype) -> dict[str, Any]:
     """What tells a network what each token sees."""
     if layout.way == "masks":
-        ends, positions = layout.ends.to(model.device), layout.positions.to(model.device)
-        return {"attention_mask": attention_masks(model.config, ends, positions, dtype)}
+        return {"attention_mask": _mask(model, layout, dtype)}
     said = CAUSAL
     if layout.way == "parts":
         (pack,) = layout.packs
         said = Split.of(pack.shared, _lengths(pack), model.device)
     return {"attention_mask": torch.zeros(1, 1, 1, 1, device=model.device), KEYWORD: said}  # 4-D: no mask is made of it
+
+
+def _mask(model: Model, layout: Layout, dtype: torch.dtype) -> torch.Tensor | dict[str, torch.Tensor]:
+    return attention_masks(model.config, layout.ends.to(model.device), layout.positions.to(model.device), dtype)
 
 
 def _chunk(

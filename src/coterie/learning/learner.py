@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +21,7 @@ from coterie.errors import EngineError, UpdateError
 from coterie.kernel.team import Graded
 from coterie.learning.batch import Learned, Pack, RoleLearned, Row, alone, merged, microbatches, pack, rows_of
 from coterie.learning.forward import Layout, Scores, by_parts, lay_out, merges, score, way_of
+from coterie.learning.lean import LeanForward, can_lean
 from coterie.learning.loss import Loss, Tokens, kl_k3
 from coterie.learning.optimizer import OptimizerConfig, learning_rate
 from coterie.learning.policy import Policy
@@ -34,11 +36,16 @@ POLICIES, OPTIMIZERS = "policies", "optimizers"
 
 @dataclass(slots=True)
 class Trainee:
-    """A policy under training: its optimizer and, where the loss asks for one, a reference."""
+    """A policy under training: its optimizer and, where the loss asks for one, a reference.
+
+    lean, reference_lean: both without their modules, where they can be computed so.
+    """
 
     policy: Policy
     optimizer: torch.optim.Optimizer
     reference: Model | None
+    lean: LeanForward | None
+    reference_lean: LeanForward | None
 
     @property
     def model(self) -> Model:
@@ -137,7 +144,8 @@ class LocalLearner:
         optimizer = torch.optim.AdamW(model.trained, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay)
         if checkpoint:
             self.ranks.load(optimizer, checkpoint / OPTIMIZERS / policy.name)
-        return Trainee(policy, optimizer, reference)
+        lean, reference_lean = (_lean(policy, net) for net in (model, reference))
+        return Trainee(policy, optimizer, reference, lean, reference_lean)
 
     def update(self, experience: Mapping[str, Sequence[Graded]], step: int) -> dict[str, Learned]:
         """One rollout's optimizer steps, for every policy that has rows.
@@ -238,7 +246,7 @@ class LocalLearner:
         for batch, counts in self.ranks.mine(self.microbatches(name, rows)):
             layout = lay_out(batch, way_of(trainee.model, batch))
             with torch.no_grad():
-                logprobs = score(trainee.model, layout, trainee.policy.dtype).logprobs
+                logprobs = score(trainee.model, layout, trainee.policy.dtype, trainee.lean).logprobs
             each = logprobs.split([len(row.completion_ids) for row in layout.rows])
             if counts:
                 own = zip(layout.rows, each, strict=True)
@@ -259,9 +267,13 @@ class LocalLearner:
 
     def accumulate(self, name: str, rows: Sequence[Row]) -> Totals:
         """Adds the gradient of rows to a policy's, micro-batch by micro-batch. Returns what it was made of."""
-        mine = Totals()
-        for batch, counts in self.ranks.mine(self.microbatches(name, rows)):
-            self._backward(name, batch, mine if counts else None)
+        mine, trainee = Totals(), self.trainees[name]
+        with ExitStack() as lent:
+            for lean in (trainee.lean, trainee.reference_lean):
+                if lean is not None:
+                    lent.enter_context(lean.lent())
+            for batch, counts in self.ranks.mine(self.microbatches(name, rows)):
+                self._backward(name, batch, mine if counts else None)
         totals = Totals()
         for part in self.ranks.gathered(mine):
             totals.add(part)
@@ -281,14 +293,14 @@ class LocalLearner:
         layout, device = lay_out(batch, way_of(trainee.model, batch)), trainee.model.device
         if trainee.config.checkpointing:
             trainee.model.net.train()  # layers checkpoint in training mode only; dropout is off
-        scores = score(trainee.model, layout, trainee.policy.dtype)
+        scores = score(trainee.model, layout, trainee.policy.dtype, trainee.lean)
         trainee.model.net.eval()
         tokens = layout.tokens(scores.logprobs, corrected=self.loss.correction != "none")
         weights = layout.spread([row.token_weight for row in layout.rows], device)
         reference = None
         if trainee.reference is not None:
             with torch.no_grad():
-                reference = score(trainee.reference, layout, trainee.policy.dtype).logprobs
+                reference = score(trainee.reference, layout, trainee.policy.dtype, trainee.reference_lean).logprobs
         return Forward(layout, scores, tokens, reference, (weights * self.loss(tokens, reference)).sum())
 
     def _backward(self, name: str, batch: Sequence[Pack], totals: Totals | None) -> None:
@@ -319,6 +331,11 @@ class LocalLearner:
     def _forget_gradients(self) -> None:
         for trainee in self.trainees.values():
             trainee.model.net.zero_grad(set_to_none=True)
+
+
+def _lean(policy: Policy, model: Model | None) -> LeanForward | None:
+    exact = policy.dtype == torch.float32 and not policy.optimizer.checkpointing
+    return LeanForward(model) if model is not None and exact and can_lean(model) else None
 
 
 class Totals:

@@ -70,6 +70,12 @@ def attention_masks(
     return masks if len(masks) > 1 else next(iter(masks.values()))
 
 
+def causal_mask(longest: int, first: int, device: torch.device) -> torch.Tensor:
+    """The additive mask of the tokens from `first` on, each of which sees all before it, (1, 1, T - first, T)."""
+    seen = torch.ones(longest - first, longest, dtype=torch.bool, device=device).tril(first)
+    return _additive(seen[None], torch.float32)
+
+
 def _reach(kind: str, config: Any) -> Reach:
     match kind:
         case "sliding_attention":

@@ -140,7 +140,7 @@ def attention(
 def grouped(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scale: float
 ) -> torch.Tensor:
-    """Attention whose keys and values are not repeated for the heads that share them; on a CPU without a gradient.
+    """Attention whose keys and values are not repeated for the heads that share them.
 
     Args:
         query: (B, H, T, D).
@@ -182,7 +182,12 @@ def weighed(scores: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, to
 
 
 def parts(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, split: Split, scale: float) -> torch.Tensor:
-    """A pack's attention, (1, H, T, D)."""
+    """A pack's attention, (1, H, Q, D).
+
+    Args:
+        query: (1, H, Q, D), of all its tokens, or of those after the prefix alone.
+        key, value: (1, G, T, D), of all.
+    """
     if _on_cpu(query) and query.shape[-1] == value.shape[-1]:
         return _Merged.apply(query, key, value, split, scale)  # pyright: ignore[reportReturnType]
     return _cached(query, key, value, split, scale)
@@ -191,11 +196,13 @@ def parts(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, split: Sp
 def _cached(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, split: Split, scale: float) -> torch.Tensor:
     """By the library's attention alone, on any device: each row's part sees the prefix and itself, side by side."""
     shared, (rows, longest) = split.shared, split.taken.shape
+    asked = query.shape[2] - len(split.kept)
     parts: list[torch.Tensor] = []
-    if shared:
+    if asked:
         first, second, third = (tensor[:, :, :shared] for tensor in (query, key, value))
         parts.append(scaled_dot_product_attention(first, second, third, is_causal=True, scale=scale, enable_gqa=True))
-    mine, keys, values = (_rows(tensor[:, :, shared:], split) for tensor in (query, key, value))
+    mine = _rows(query[:, :, asked:], split)
+    keys, values = (_rows(tensor[:, :, shared:], split) for tensor in (key, value))
     keys, values = (
         torch.cat([tensor[:, :, :shared].expand(rows, -1, -1, -1), own], dim=2)
         for tensor, own in ((key, keys), (value, values))
@@ -233,21 +240,22 @@ class _Merged(torch.autograd.Function):
         ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, split: Split, scale: float
     ) -> torch.Tensor:
         flash = _flash()
-        shared = split.shared
+        shared, asked = split.shared, query.shape[2] - len(split.kept)
         out = torch.empty_like(query)
         sums = query.new_empty(query.shape[:-1], dtype=torch.float32)
-        before = tuple(tensor[:, :, :shared] for tensor in (query, key, value))
-        after = tuple(tensor[:, :, shared:] for tensor in (query, key, value))
+        before = key[:, :, :shared], value[:, :, :shared]
+        after = query[:, :, asked:], key[:, :, shared:], value[:, :, shared:]
         own, own_sums = flash(*(_rows(tensor, split) for tensor in after), 0.0, True, scale=scale)
         own, own_sums = _flat(own, split), _flat(own_sums, split)
+        if asked:
+            out[:, :, :asked], sums[:, :, :asked] = flash(query[:, :, :asked], *before, 0.0, True, scale=scale)
         if shared:
-            out[:, :, :shared], sums[:, :, :shared] = flash(*before, 0.0, True, scale=scale)
-            seen, seen_sums = flash(after[0], *before[1:], 0.0, False, scale=scale)
+            seen, seen_sums = flash(after[0], *before, 0.0, False, scale=scale)
             whole = torch.logaddexp(seen_sums, own_sums)
             share = (own_sums - whole).exp()[..., None].to(own.dtype)
             own = torch.lerp(seen, own, share)
             own_sums = whole
-        out[:, :, shared:], sums[:, :, shared:] = own, own_sums
+        out[:, :, asked:], sums[:, :, asked:] = own, own_sums
         ctx.save_for_backward(query, key, value, out, sums)
         ctx.split, ctx.scale = split, scale
         return out
@@ -255,21 +263,27 @@ class _Merged(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         back: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward  # noqa: SLF001
-        split, scale, shared = ctx.split, ctx.scale, ctx.split.shared
-        tensors: tuple[torch.Tensor, ...] = ctx.saved_tensors
-        query, key, value = tensors[:3]
-        after = [tensor[:, :, shared:] for tensor in (gradient, *tensors)]
-        own = [_rows(tensor, split) for tensor in after]
+        split, scale = ctx.split, ctx.scale
+        query, key, value, out, sums = ctx.saved_tensors
+        shared, asked = split.shared, query.shape[2] - len(split.kept)
+        of_queries, of_keys = (gradient, query, out, sums), (key, value)
+        grad, query, out, sums = (tensor[:, :, asked:] for tensor in of_queries)
+        own = [
+            _rows(tensor, split) for tensor in (grad, query, *(tensor[:, :, shared:] for tensor in of_keys), out, sums)
+        ]
         own[0] = own[0] * split.real[:, None, :, None]
-        parts = [_flat(tensor, split) for tensor in back(*own, 0.0, True, scale=scale)]
-        found = [torch.empty_like(tensor) for tensor in (query, key, value)]
+        after = [_flat(tensor, split) for tensor in back(*own, 0.0, True, scale=scale)]
+        before = [tensor[:, :, :shared] for tensor in of_keys]
+        prefix: list[torch.Tensor] = []
         if shared:
-            grad, query, key, value, out, sums = (tensor[:, :, :shared] for tensor in (gradient, *tensors))
-            before = back(grad, query, key, value, out, sums, 0.0, True, scale=scale)
-            seen = back(after[0], after[1], key, value, after[4], after[5], 0.0, False, scale=scale)
-            parts[0] += seen[0]
-            for whole, one, two in zip(found, before, (None, *seen[1:]), strict=True):
-                whole[:, :, :shared] = one if two is None else one + two
-        for whole, part in zip(found, parts, strict=True):
-            whole[:, :, shared:] = part
-        return *found, None, None
+            seen = back(grad, query, *before, out, sums, 0.0, False, scale=scale)
+            after[0] += seen[0]
+            prefix = list(seen[1:])
+        first: list[torch.Tensor] = []
+        if asked:
+            grad, query, out, sums = (tensor[:, :, :asked] for tensor in of_queries)
+            mine = back(grad, query, *before, out, sums, 0.0, True, scale=scale)
+            first = [mine[0]]
+            prefix = [one + two for one, two in zip(prefix, mine[1:], strict=True)]
+        each = zip((first, prefix[:1], prefix[1:]), after, strict=True)
+        return *(torch.cat([*begin, end], dim=2) for begin, end in each), None, None

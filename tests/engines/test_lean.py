@@ -6,11 +6,13 @@ import pytest
 import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
+from coterie.engines import lean
 from coterie.engines.decoding import Decoder
+from coterie.engines.lean import Lean
 from coterie.learning.policy import Policy
-from coterie.models import lean
+from coterie.models import lean as models_lean
 from coterie.models.adapters import adapted
-from coterie.models.lean import Lean, usual
+from coterie.models.lean import usual
 from coterie.models.load import Model
 from tests.families import family
 from tests.toys import tiny
@@ -146,5 +148,5 @@ def test_what_is_not_of_the_usual_shape_keeps_its_modules(monkeypatch):
     model = small("mistral", sliding_window=64)
     assert usual(model.net)
     assert not Decoder(Policy("p", model)).lean, "tokens beyond the window are not seen"
-    monkeypatch.setattr(lean, "LARGE", tiny().size - 1)
+    monkeypatch.setattr(models_lean, "LARGE", tiny().size - 1)
     assert not usual(tiny().net)

@@ -1,0 +1,212 @@
+"""Small networks of the usual shape, decoded without their modules: see `models.lean`.
+
+Their weights are copies, and keys and values lie in memory set aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from transformers import PreTrainedModel
+
+from coterie.models.attention import grouped, grouped_sums, weighed
+from coterie.models.lean import Layer, Network, merged
+
+SHARED, LONG = 2, 8192
+"""Rows a prompt, and tokens of all rows' prompts, from which on a prompt's keys and values are kept once, beside those
+of each row's own tokens: fewer are read in less time than it takes to put two parts together."""
+CHUNK = 2048
+"""Tokens of prompts that are read at once: what is computed of them stays in a processor's cache."""
+
+
+class Lean:
+    """A network's copy that decodes rows side by side: see Steps.
+
+    Args:
+        net: one that is `usual`.
+        finish: what it does to its logits after the output layer.
+    """
+
+    def __init__(self, net: PreTrainedModel, finish: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self._network = Network(net, finish)
+        self._heads, self._groups, self._dim = self._network.heads, self._network.groups, self._network.dim
+        self._seen: list[tuple[int, int]] = []
+        self._keys: list[torch.Tensor] = []
+        self._values: list[torch.Tensor] = []
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Copies the network's weights, where they are others than those that were copied."""
+        seen = [(id(weight), weight._version) for weight in self._network.net.parameters()]  # noqa: SLF001
+        if seen != self._seen:
+            self._seen = seen
+            weights = merged(self._network.net)
+            self._weights = replace(weights, layers=tuple(map(_laid, weights.layers)))
+
+    @property
+    def copies(self) -> list[torch.Tensor]:
+        """The weights that it has of its own."""
+        own = {id(weight) for weight in self._network.net.parameters()}
+        return [tensor for tensor in self._weights.tensors if id(tensor) not in own]
+
+    def start(self, ids: torch.Tensor, mask: torch.Tensor | None, repeat: torch.Tensor, room: int) -> torch.Tensor:
+        """Reads prompts, and sets memory aside for the rows that go on from them.
+
+        Args:
+            ids: (P, T), of prompts, padded before them.
+            mask: (P, T), 0 where there is padding; None: there is none.
+            repeat: (R,), each row's prompt.
+            room: tokens that a row may take beside.
+
+        Returns:
+            (R, V), what comes next.
+        """
+        (prompts, length), rows = ids.shape, len(repeat)
+        places = torch.arange(length + room, device=ids.device)
+        self._turns, turns = self._network.turns(length + room), None
+        self._padding = mask if mask is None else length - mask.sum(dim=1)
+        if self._padding is not None:
+            turns = self._turns[(places[:length] - self._padding[:, None]).clamp(min=0)]
+        self._read = length if rows >= SHARED * prompts and rows * length >= LONG else 0
+        self._filled = length - self._read
+        size = rows * self._groups, self._filled + room, self._dim
+        self._keys, self._values = (
+            [self._weights.words.new_empty(size) for _ in self._weights.layers] for _ in range(2)
+        )
+        table = prompts, self._groups, length, self._dim
+        self._shared = [
+            (self._weights.words.new_empty(table), self._weights.words.new_empty(table)) for _ in self._weights.layers
+        ]
+        some = max(1, CHUNK // length)
+        parts = [self._read_some(ids, mask, turns, slice(at, at + some)) for at in range(0, prompts, some)]
+        if not self._read:
+            for slabs, kept in zip((self._keys, self._values), zip(*self._shared, strict=True), strict=True):
+                for slab, each in zip(slabs, kept, strict=True):
+                    slab[:, :length] = each[repeat].flatten(0, 1)
+            self._shared = []
+        self._prompts, self._blank = repeat, None
+        if self._padding is not None:
+            self._padding = self._padding[repeat]
+            self._blank = _blank(places >= self._padding[:, None])
+        self._arrange()
+        return self._network.logits(self._weights, torch.cat(parts))[repeat]
+
+    def _read_some(
+        self, ids: torch.Tensor, mask: torch.Tensor | None, turns: torch.Tensor | None, which: slice
+    ) -> torch.Tensor:
+        """Reads some of the prompts, no more than a processor keeps at hand. Returns their last states, (some, W)."""
+        ids, length = ids[which], ids.shape[1]
+        blank = None
+        if mask is not None:
+            before = torch.ones(length, length, dtype=torch.bool, device=ids.device).tril()
+            blank = _blank(mask[which, None, None].bool() & before)
+
+        def attend(layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+            kept, kept_values = (tensor[which] for tensor in self._shared[layer])
+            kept[:], kept_values[:] = keys.transpose(1, 2), values.transpose(1, 2)
+            asked = queries.transpose(1, 2)
+            if queries.shape[1] < length:  # the last alone
+                found, _ = grouped_sums(asked, kept, kept_values, None if blank is None else blank[:, :, -1:])
+            else:
+                found = grouped(asked, kept, kept_values, blank, 1.0)
+            return found.transpose(1, 2)
+
+        turns = self._turns[:length] if turns is None else turns[which]
+        return self._network.through(self._weights, ids, turns, attend, length - 1)
+
+    def step(self, ids: torch.Tensor) -> torch.Tensor:
+        """One more token of each row.
+
+        Args:
+            ids: (R,).
+
+        Returns:
+            (R, V), what comes next.
+        """
+        at, rows = self._filled, len(ids)
+        place = self._read + at
+        turns = self._turns[place] if self._padding is None else self._turns[place - self._padding][:, None]
+        self._filled += 1
+        table = rows * self._groups, -1, self._dim
+        blank = None
+        if self._blank is not None and not self._read:
+            blank = self._blank[:, : at + 1].repeat_interleave(self._groups, dim=0)[:, None]
+
+        def attend(layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+            kept, kept_values = self._keys[layer], self._values[layer]
+            kept[:, at], kept_values[:, at] = keys.reshape(-1, self._dim), values.reshape(-1, self._dim)
+            scores = queries.reshape(table).bmm(kept[:, : at + 1].transpose(1, 2))
+            if blank is not None:
+                scores += blank
+            seen = kept_values[:, : at + 1]
+            if not self._read:
+                return scores.softmax(dim=-1).bmm(seen).view(rows, self._heads, self._dim)
+            found, own = weighed(scores, seen)
+            before, sums = self._before(layer, queries[:, 0])
+            share = (sums - own.view(rows, self._heads)).sigmoid_()
+            return torch.lerp(found.view(rows, self._heads, self._dim), before, share[..., None])
+
+        return self._network.logits(self._weights, self._network.through(self._weights, ids[:, None], turns, attend, 0))
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Goes on with some of the rows; those that change their place are copied.
+
+        Args:
+            rows: (K,), their numbers, in the order in which they are from now on.
+        """
+        moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
+        for slabs in (self._keys, self._values):
+            for at, slab in enumerate(slabs):
+                there = slab.view(-1, self._groups, *slab.shape[1:])
+                there[moved, :, : self._filled] = there[rows[moved], :, : self._filled]
+                slabs[at] = slab[: len(rows) * self._groups]
+        self._prompts = self._prompts[rows]
+        if self._padding is not None and self._blank is not None:
+            self._padding, self._blank = self._padding[rows], self._blank[rows]
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Puts rows that share a prompt side by side, in a table of prompts; those whose rows have ended leave it."""
+        if not self._read:
+            return
+        kept, inverse, counts = self._prompts.unique(return_inverse=True, return_counts=True)
+        if len(kept) < len(self._shared[0][0]):
+            self._shared = [(keys[kept], values[kept]) for keys, values in self._shared]
+            self._prompts = inverse
+        self._table = len(kept), int(counts.max())
+        order = inverse.argsort(stable=True)
+        within = torch.arange(len(inverse), device=inverse.device) - (counts.cumsum(0) - counts)[inverse[order]]
+        self._places = torch.empty_like(inverse)
+        self._places[order] = inverse[order] * self._table[1] + within
+        first = order[counts.cumsum(0) - counts]
+        self._prompt_blank = None if self._blank is None else self._blank[first, None, None, : self._read]
+
+    def _before(self, layer: int, queries: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """What each row attends to in its prompt, (R, H, D), and the log-sum-exp of its scores there, (R, H).
+
+        Args:
+            queries: (R, H, D).
+        """
+        prompts, most = self._table
+        table = queries.new_zeros(prompts * most, self._heads, self._dim)
+        table[self._places] = queries
+        table = table.view(prompts, most, self._heads, self._dim).transpose(1, 2)
+        found, sums = grouped_sums(table, *self._shared[layer], self._prompt_blank)
+        return found.transpose(1, 2).flatten(0, 1)[self._places], sums.transpose(1, 2).flatten(0, 1)[self._places]
+
+    def clear(self) -> None:
+        """Gives back what rows have taken."""
+        self._keys, self._values, self._shared = [], [], []
+
+
+def _laid(layer: Layer) -> Layer:
+    """The same, with matrices in memory by what they read: few rows are multiplied faster so."""
+    matrices = "qkv", "out", "gate_up", "down"
+    return replace(layer, **{name: getattr(layer, name).t().contiguous().t() for name in matrices})
+
+
+def _blank(seen: torch.Tensor) -> torch.Tensor:
+    """What is added to scores: the least number where nothing is seen, so that even a row of nothing has a mean."""
+    return torch.zeros(seen.shape, device=seen.device).masked_fill(~seen, torch.finfo(torch.float32).min)

@@ -1,0 +1,152 @@
+"""Small networks of the usual shape, trained without their modules: see `models.lean`.
+
+What lies between products of matrices keeps less for the backward pass, and reads and writes less in it, than the
+library's operations would one by one. Weights are laid out once an optimizer step, by `lent`, and their gradients are
+given back at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from coterie.learning.masks import kinds_of
+from coterie.models.lean import Attend, Network, Operations, Weights, inverse_norm, merged, turned_by, usual
+from coterie.models.load import Model
+
+LARGE = 8_000_000
+"""Of more parameters, a step is products of matrices, and copies would cost memory for little."""
+
+
+class LeanForward:
+    """A network's forward, with a gradient.
+
+    Args:
+        model: one that `can_lean`.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._network = Network(model.net, model.finish, TRAINED)
+        self._lent: Weights | None = None
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Lays the weights out once for all that is computed meanwhile; their gradients are the network's at the end.
+
+        The network's own weights must not move meanwhile.
+        """
+        with torch.enable_grad():
+            own = merged(self._network.net)
+        self._lent = own.mapped(lambda tensor: tensor.detach().requires_grad_(tensor.requires_grad))
+        try:
+            yield
+            pairs = zip(own.tensors, self._lent.tensors, strict=True)
+            moved = {tensor: leaf.grad for tensor, leaf in pairs if leaf.grad is not None}
+        finally:
+            self._lent = None
+        if moved:
+            torch.autograd.backward(list(moved), list(moved.values()))
+
+    @property
+    def weights(self) -> Weights:
+        """Those that are lent, else made of the network's for once."""
+        return self._lent or merged(self._network.net)
+
+    def states(
+        self, weights: Weights, ids: torch.Tensor, positions: torch.Tensor, attend: Attend, first: int
+    ) -> torch.Tensor:
+        """The last hidden states, normed, (B (T - first), W), of the tokens from `first` on.
+
+        Args:
+            ids, positions: (B, T).
+        """
+        turns = self._network.turns(int(positions.max()) + 1)
+        return self._network.through(weights, ids, turns[positions], attend, first)
+
+    def logits(self, weights: Weights, states: torch.Tensor) -> torch.Tensor:
+        """Of such states, (..., V)."""
+        return self._network.logits(weights, states)
+
+
+def can_lean(model: Model) -> bool:
+    """Whether a network can be trained so: all of its weights, of which this process has the whole."""
+    return (
+        model.lean
+        and model.packs
+        and model.size <= LARGE
+        and usual(model.net)
+        and len(kinds_of(model.config)) == 1
+        and len({weight.requires_grad for weight in model.net.parameters()}) == 1
+        and all(type(weight) is torch.nn.Parameter for weight in model.net.parameters())
+    )
+
+
+class _Normed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, states: torch.Tensor, least: torch.Tensor) -> torch.Tensor:
+        inverse = inverse_norm(states, least)
+        found = states * inverse
+        ctx.save_for_backward(found, inverse)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        found, inverse = ctx.saved_tensors
+        return _back(gradient, found, inverse, gradient * found), None
+
+
+def _back(gradient: torch.Tensor, found: torch.Tensor, inverse: torch.Tensor, product: torch.Tensor) -> torch.Tensor:
+    """The gradient at x of y = x / rms(x), from that at y: (g - y mean(g y)) / rms. product: g y."""
+    along = product.sum(dim=-1, keepdim=True)
+    return torch.addcmul(gradient, found, along, value=-1 / found.shape[-1]).mul_(inverse)
+
+
+class _Turned(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, mixed: torch.Tensor, norms: torch.Tensor | None, least: torch.Tensor, turns: torch.Tensor, both: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        pairs, values = mixed[:, :, :both], mixed[:, :, both:].clone()
+        if norms is None:
+            ctx.save_for_backward(turns)
+            return turned_by(pairs, turns), values
+        inverse = inverse_norm(pairs, least)
+        found = pairs * inverse
+        ctx.save_for_backward(turns, found, inverse, norms)
+        return turned_by(found * norms, turns), values
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor, values: torch.Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        turns, *normed = ctx.saved_tensors
+        gradient, norms = turned_by(gradient.contiguous(), turns.conj()), None
+        if normed:
+            found, inverse, weights = normed
+            product = gradient * found
+            norms = product.sum(dim=(0, 1))
+            gradient = _back(gradient * weights, found, inverse, product.mul_(weights))
+        return torch.cat([gradient, values], dim=2), norms, None, None, None
+
+
+class _Gated(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gate_up: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(gate_up)
+        gate, up = gate_up.chunk(2, dim=-1)
+        return torch.nn.functional.silu(gate).mul_(up)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        (gate_up,) = ctx.saved_tensors
+        gate, up = gate_up.chunk(2, dim=-1)
+        found = torch.empty_like(gate_up)
+        for_gate, for_up = found.chunk(2, dim=-1)
+        torch.mul(torch.nn.functional.silu(gate), gradient, out=for_up)
+        torch.ops.aten.silu_backward.grad_input(gradient * up, gate, grad_input=for_gate)
+        return found
+
+
+TRAINED = Operations(_Normed.apply, _Turned.apply, _Gated.apply)  # pyright: ignore[reportArgumentType]
+"""With a gradient."""
