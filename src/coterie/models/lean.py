@@ -86,27 +86,20 @@ class Weights:
         return found
 
 
+Tensors = TypeVar("Tensors", Layer, Weights)
+
+
 def _mapped(weights: Tensors, change: Callable[[torch.Tensor], torch.Tensor]) -> Tensors:
     there = {field.name: getattr(weights, field.name) for field in fields(weights)}
     return replace(weights, **{name: change(one) for name, one in there.items() if isinstance(one, torch.Tensor)})
 
 
-Tensors = TypeVar("Tensors", Layer, Weights)
-
-
 def merged(net: PreTrainedModel) -> Weights:
     """The weights of a network that is `usual`, laid out for `through`; differentiable."""
-    base, head = (part for part in (_any(net.base_model), _any(net.get_output_embeddings())))
-    return Weights(
-        base.embed_tokens.weight,
-        tuple(map(_layer, base.layers)),
-        _weight(head) * base.norm.weight,
-        head.bias,
-    )
-
-
-def _any(part: Any) -> Any:
-    return part
+    base: Any = net.base_model
+    head: Any = net.get_output_embeddings()
+    layers = tuple(map(_layer, base.layers))
+    return Weights(base.embed_tokens.weight, layers, _weight(head) * base.norm.weight, head.bias)
 
 
 def _layer(layer: Any) -> Layer:
@@ -117,20 +110,25 @@ def _layer(layer: Any) -> Layer:
         """(heads x D, ...): the pairs that RoPE turns become neighbours."""
         return weight.unflatten(0, (-1, 2, dim // 2)).transpose(1, 2).flatten(0, 2)
 
-    query, key, value = attention.q_proj, attention.k_proj, attention.v_proj
-    norms, weight, bias = None, turned(_weight(query)), query.bias if query.bias is None else turned(query.bias)
+    def projected(
+        part: Any, change: Callable[[torch.Tensor], torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        return change(_weight(part)), None if part.bias is None else change(part.bias)
+
+    norms = None
     if hasattr(attention, "q_norm"):
-        heads, groups = (len(_weight(part)) // dim for part in (query, key))
+        heads, groups = (len(_weight(part)) // dim for part in (attention.q_proj, attention.k_proj))
         norms = torch.cat([
             (turned(attention.q_norm.weight) * scale).expand(heads, -1),
             turned(attention.k_norm.weight).expand(groups, -1),
         ])  # fmt: skip
+        query = projected(attention.q_proj, turned)
     else:
-        weight, bias = weight * scale, bias if bias is None else bias * scale
-    qkv = torch.cat([weight, turned(_weight(key)), _weight(value)])
+        query = projected(attention.q_proj, lambda tensor: turned(tensor) * scale)
+    key, value = projected(attention.k_proj, turned), projected(attention.v_proj, lambda tensor: tensor)
     return Layer(
-        qkv=qkv * layer.input_layernorm.weight,
-        qkv_bias=_joined(bias, key.bias if key.bias is None else turned(key.bias), value.bias),
+        qkv=torch.cat([query[0], key[0], value[0]]) * layer.input_layernorm.weight,
+        qkv_bias=_joined(query[1], key[1], value[1]),
         norms=norms,
         out=_weight(attention.o_proj),
         out_bias=attention.o_proj.bias,
@@ -220,10 +218,11 @@ class Network:
         operations: Operations = DECODED,
     ) -> None:
         config: Any = net.config
+        base: Any = net.base_model
         self.net = net
         self.heads: int = config.num_attention_heads
         self.groups: int = config.num_key_value_heads
-        self.dim: int = _any(net.base_model).layers[0].self_attn.head_dim
+        self.dim: int = base.layers[0].self_attn.head_dim
         self._finish = finish
         self._operations = operations
         self._least = torch.tensor(config.rms_norm_eps, device=net.device)
