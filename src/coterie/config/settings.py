@@ -107,8 +107,9 @@ class TrainConfig(Settings):
     process trains alone, with whole weights."""
     deterministic: bool = True
     """On CUDA: kernels that give the same numbers every time, where there are any; a CPU's always do."""
-    dtype: DType = "float32"
-    """What networks compute in; trained weights are float32."""
+    dtype: DType | Literal["auto"] = "float32"
+    """What networks compute in; trained weights are float32. auto: what is faster on train.device, measured when the
+    run begins, and kept in its config; float32 for small networks on a processor."""
     eval_every: int = Field(default=20, ge=1)
     """Steps between validations; validation chooses the best checkpoint."""
     eval_tasks: int = Field(default=400, ge=1)

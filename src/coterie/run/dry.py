@@ -20,6 +20,7 @@ from coterie.run.folder import Run
 from coterie.run.measured import graded
 from coterie.run.plan import Plan, plan, process_bytes, with_optimizer
 from coterie.run.policies import pick_device, pinned
+from coterie.run.precision import precise
 from coterie.run.weights import TeamModels
 
 TASKS = 2
@@ -51,7 +52,8 @@ def resolved(config: Config, old: Run | None = None) -> Config:
     Raises:
         CoterieError: what would stop the run at its beginning.
     """
-    config = pinned(config, old.config if old else None, keep=False)
+    before = old.config if old else None
+    config = precise(pinned(config, before, keep=False), before)
     if old:
         old.check_goes_on(config)
     pick_device(config.train.device)

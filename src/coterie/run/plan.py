@@ -30,6 +30,7 @@ from coterie.run.asked import Asked, asked_by
 from coterie.run.measured import KEPT, Measured, Share
 from coterie.run.policies import Policies, pick_device
 from coterie.run.pools import pools_of
+from coterie.run.precision import precise
 
 CONTEXT = 0.7 * GIB
 """Of a CUDA device: what its driver and libraries take for a process."""
@@ -99,6 +100,7 @@ def plan(
     Raises:
         ConfigError: a model's shape cannot be had, or there is no such device here.
     """
+    config = precise(config, machine=None if config.train.device == "cpu" else machine)
     process = process_bytes() if process is None else process
     shapes, policies = _shaped(config)
     remarks = [

@@ -43,6 +43,7 @@ from coterie.run.metrics import (
 )
 from coterie.run.plan import check_fits
 from coterie.run.policies import pinned
+from coterie.run.precision import precise
 from coterie.run.records import Played, Progress
 from coterie.run.rollout import Rollout, check_versions, step_tasks
 from coterie.run.trackers import Trackers
@@ -242,7 +243,7 @@ def light_collection() -> Iterator[None]:
 def _begin(folder: Path, config: Config) -> Iterator[tuple[Run, TeamModels, Progress]]:
     check_free(folder)
     rehearse(config.environment, play_timeout_s=config.engine.play_timeout_s)
-    config = pinned(config)
+    config = precise(pinned(config))
     check_fits(config)
     with closing(TeamModels(config, training=True, folder=folder)) as models:
         config = models.config
@@ -263,7 +264,7 @@ def _begin(folder: Path, config: Config) -> Iterator[tuple[Run, TeamModels, Prog
 @contextmanager
 def _continue(folder: Path, config: Config, anyway: bool) -> Iterator[tuple[Run, TeamModels, Progress]]:
     run = Run.open(folder)
-    config = pinned(config, run.config)
+    config = precise(pinned(config, run.config), run.config)
     run.check_goes_on(config)
     with run.locked(), ExitStack() as closed, ExitStack() as reading:
         run.checkpoints.recover()
