@@ -49,6 +49,16 @@ def test_its_gradient_is_that_of_plain_forwards(name, settings, worth, monkeypat
     assert relative(gradient(trainer, rows), reference_gradient(model, rows, trainer.loss)) < 1e-5
 
 
+def test_the_word_of_padding_is_not_trained_as_an_input_which_the_librarys_embedding_does_not_either():
+    model = tiny(scale=3.0)
+    padding = model.config.pad_token_id
+    assert padding is not None
+    rows = [replace(row, prompt_ids=(5, padding, *row.prompt_ids)) for row in rows_of(experience(), Clip())]
+    trainer = learner(model)
+    assert trainer.trainees["p"].lean is not None
+    assert relative(gradient(trainer, rows), reference_gradient(model, rows, trainer.loss)) < 1e-5
+
+
 def test_modules_compute_nothing_of_it():
     trainer = learner(tiny(), Clip(kl=0.5))
     trainee = trainer.trainees["p"]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, TypeVar
 
 import torch
-from torch.nn.functional import linear, silu
+from torch.nn.functional import embedding, linear, silu
 from transformers import PreTrainedModel
 
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -223,6 +223,7 @@ class Network:
         self.heads: int = config.num_attention_heads
         self.groups: int = config.num_key_value_heads
         self.dim: int = base.layers[0].self_attn.head_dim
+        self._padding: int | None = base.embed_tokens.padding_idx  # a word that is never trained as an input
         self._finish = finish
         self._operations = operations
         self._least = torch.tensor(config.rms_norm_eps, device=net.device)
@@ -251,7 +252,7 @@ class Network:
         """
         normed, turned, gated = self._operations
         (batch, length), both = ids.shape, self.heads + self.groups
-        hidden = weights.words[ids.flatten()]
+        hidden = embedding(ids.flatten(), weights.words, self._padding)
         for number, layer in enumerate(weights.layers):
             mixed = linear(normed(hidden, self._least), layer.qkv, layer.qkv_bias)
             mixed = mixed.view(batch, length, -1, self.dim)
