@@ -13,9 +13,10 @@ from safetensors.torch import load_file
 
 from coterie import load_config, train
 from coterie.errors import CheckpointError, UpdateError
+from coterie.learning import learner
 from coterie.run.folder import Run
 from coterie.run.update import update
-from tests.run.test_runs import TINY, model, whole  # noqa: F401
+from tests.run.test_runs import TINY, model  # noqa: F401
 from tests.runs import cut_back, untimed, weights
 from tests.toys import Hears
 
@@ -26,6 +27,21 @@ def config(model, *more):  # noqa: F811
     return load_config(
         "tests/toys.py:Agree", [one.replace("TINY", str(model)) for one in (*TINY, "train.ranks=2", *more)]
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def modules():
+    """One process computes as ranks do, by modules: Adam divides gradients of nothing but rounding by themselves."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learner, "can_lean", lambda _: False)
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(model, modules, tmp_path_factory):  # noqa: F811
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    train(config(model, "train.ranks=1"), folder)
+    return folder
 
 
 def ranks() -> list[psutil.Process]:
