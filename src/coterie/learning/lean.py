@@ -34,17 +34,17 @@ class LeanForward:
 
     @contextmanager
     def lent(self) -> Iterator[None]:
-        """Lays the weights out once for all that is computed meanwhile; their gradients are the network's at the end.
+        """Lays the weights out once for all that is computed meanwhile; all gradients are the network's at the end.
 
-        The network's own weights must not move meanwhile.
+        The network's own weights must not move meanwhile. Those that are used as they are have theirs at once.
         """
         with torch.enable_grad():
             own = merged(self._network.net)
-        self._lent = own.mapped(lambda tensor: tensor.detach().requires_grad_(tensor.requires_grad))
+        self._lent = own.mapped(_leaf)
         try:
             yield
             pairs = zip(own.tensors, self._lent.tensors, strict=True)
-            moved = {tensor: leaf.grad for tensor, leaf in pairs if leaf.grad is not None}
+            moved = {tensor: leaf.grad for tensor, leaf in pairs if leaf is not tensor and leaf.grad is not None}
         finally:
             self._lent = None
         if moved:
@@ -69,6 +69,10 @@ class LeanForward:
     def logits(self, weights: Weights, states: torch.Tensor) -> torch.Tensor:
         """Of such states, (..., V)."""
         return self._network.logits(weights, states)
+
+
+def _leaf(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.is_leaf else tensor.detach().requires_grad_()
 
 
 def can_lean(model: Model) -> bool:

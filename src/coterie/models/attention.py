@@ -39,13 +39,14 @@ class Split:
     """One pack's parts: a prefix of `shared` tokens, then M tokens of S rows, of which the longest has L.
 
     taken: (S, L), for each place of a row's part its index among the M; at padding the last of the row's own. kept:
-    (M,), for each of the M its place among the S x L. real: (S, L), False at padding.
+    (M,), for each of the M its place among the S x L. real: (S, L), False at padding. even: there is none.
     """
 
     shared: int
     taken: torch.Tensor
     kept: torch.Tensor
     real: torch.Tensor
+    even: bool
 
     @property
     def longest(self) -> int:
@@ -61,7 +62,8 @@ class Split:
         ]
         kept = [row * longest + at for row, size in enumerate(lengths) for at in range(size)]
         real = [[at < size for at in range(longest)] for size in lengths]
-        return cls(shared, *(torch.tensor(table, device=device) for table in (taken, kept, real)))
+        tables = (torch.tensor(table, device=device) for table in (taken, kept, real))
+        return cls(shared, *tables, even=min(lengths) == longest)
 
 
 def pairs(shared: int, lengths: Sequence[int]) -> int:
@@ -214,13 +216,16 @@ def _cached(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, split: 
 
 
 def _rows(tensor: torch.Tensor, split: Split) -> torch.Tensor:
-    """(1, H, M, D), or (1, H, M), as (S, H, L, D), or (S, H, L)."""
+    """(1, H, M, D), or (1, H, M), as (S, H, L, D), or (S, H, L); without a copy where all are of one length."""
+    if split.even:
+        return tensor[0].unflatten(1, split.taken.shape).transpose(0, 1)
     return tensor[0].transpose(0, 1)[split.taken].transpose(1, 2)
 
 
 def _flat(tensor: torch.Tensor, split: Split) -> torch.Tensor:
     """(S, H, L, D), or (S, H, L), as (1, H, M, D), or (1, H, M)."""
-    return tensor.transpose(1, 2).flatten(0, 1)[split.kept].transpose(0, 1)[None]
+    flat = tensor.transpose(1, 2).flatten(0, 1)
+    return (flat if split.even else flat[split.kept]).transpose(0, 1)[None]
 
 
 def _on_cpu(tensor: torch.Tensor) -> bool:
@@ -271,7 +276,8 @@ class _Merged(torch.autograd.Function):
         own = [
             _rows(tensor, split) for tensor in (grad, query, *(tensor[:, :, shared:] for tensor in of_keys), out, sums)
         ]
-        own[0] = own[0] * split.real[:, None, :, None]
+        if not split.even:
+            own[0] = own[0] * split.real[:, None, :, None]
         after = [_flat(tensor, split) for tensor in back(*own, 0.0, True, scale=scale)]
         before = [tensor[:, :, :shared] for tensor in of_keys]
         prefix: list[torch.Tensor] = []

@@ -99,7 +99,7 @@ def merged(net: PreTrainedModel) -> Weights:
     base: Any = net.base_model
     head: Any = net.get_output_embeddings()
     layers = tuple(map(_layer, base.layers))
-    return Weights(base.embed_tokens.weight, layers, _weight(head) * base.norm.weight, head.bias)
+    return Weights(base.embed_tokens.weight, layers, _scaled(base.norm.weight, _weight(head)), head.bias)
 
 
 def _layer(layer: Any) -> Layer:
@@ -127,16 +127,40 @@ def _layer(layer: Any) -> Layer:
         query = projected(attention.q_proj, lambda tensor: turned(tensor) * scale)
     key, value = projected(attention.k_proj, turned), projected(attention.v_proj, lambda tensor: tensor)
     return Layer(
-        qkv=torch.cat([query[0], key[0], value[0]]) * layer.input_layernorm.weight,
+        qkv=_scaled(layer.input_layernorm.weight, query[0], key[0], value[0]),
         qkv_bias=_joined(query[1], key[1], value[1]),
         norms=norms,
         out=_weight(attention.o_proj),
         out_bias=attention.o_proj.bias,
-        gate_up=torch.cat([_weight(mlp.gate_proj), _weight(mlp.up_proj)]) * layer.post_attention_layernorm.weight,
+        gate_up=_scaled(layer.post_attention_layernorm.weight, _weight(mlp.gate_proj), _weight(mlp.up_proj)),
         gate_up_bias=_joined(mlp.gate_proj.bias, mlp.up_proj.bias),
         down=_weight(mlp.down_proj),
         down_bias=mlp.down_proj.bias,
     )
+
+
+def _scaled(norm: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+    """Weights (each O, W) below one another, with those of the norm (W,) that comes before them."""
+    return _Scaled.apply(norm, *weights)  # pyright: ignore[reportReturnType]
+
+
+class _Scaled(torch.autograd.Function):
+    """In one reading of the weights, and its gradient in two."""
+
+    @staticmethod
+    def forward(ctx: Any, norm: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(norm, *weights)
+        found = norm.new_empty(sum(map(len, weights)), len(norm))
+        for weight, part in zip(weights, found.split([len(weight) for weight in weights]), strict=True):
+            torch.mul(weight, norm, out=part)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        norm, *weights = ctx.saved_tensors
+        parts = gradient.split([len(weight) for weight in weights])
+        products = [(part * weight).sum(dim=0) for part, weight in zip(parts, weights, strict=True)]
+        return torch.stack(products).sum(dim=0), *(part * norm for part in parts)
 
 
 def _weight(part: Any) -> torch.Tensor:
