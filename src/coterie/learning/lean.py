@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.nn.functional import silu
 
 from coterie.learning.masks import kinds_of
-from coterie.models.lean import Attend, Network, Operations, Weights, inverse_norm, merged, turned_by, usual
+from coterie.models.lean import Attend, Network, Operations, Weights, gated, inverse_norm, merged, turned_by, usual
 from coterie.models.load import Model
 
 LARGE = 8_000_000
@@ -138,8 +139,7 @@ class _Gated(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gate_up: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(gate_up)
-        gate, up = gate_up.chunk(2, dim=-1)
-        return torch.nn.functional.silu(gate).mul_(up)
+        return gated(gate_up)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -147,7 +147,7 @@ class _Gated(torch.autograd.Function):
         gate, up = gate_up.chunk(2, dim=-1)
         found = torch.empty_like(gate_up)
         for_gate, for_up = found.chunk(2, dim=-1)
-        torch.mul(torch.nn.functional.silu(gate), gradient, out=for_up)
+        torch.mul(silu(gate), gradient, out=for_up)
         torch.ops.aten.silu_backward.grad_input(gradient * up, gate, grad_input=for_gate)
         return found
 
