@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from coterie.commands import AsJson, RunFolder, Sets, looking, models, new, team_of, terminal
+from coterie.commands import AsJson, RunFolder, Sets, looking, models, new, team_of, terminal, tracked
 from coterie.errors import nearest
 from coterie.kernel.safe import command, plain
 from coterie.report.evaluation import evaluation_json, evaluation_text
@@ -46,6 +46,10 @@ def train(
     test: Annotated[
         bool, typer.Option("--test/--no-test", help="Play the held-out test tasks at the end, start and best.")
     ] = True,
+    tracker: Annotated[
+        list[str] | None,
+        typer.Option(help="Tell this tracker too: tensorboard, wandb, mlflow, trackio; may be repeated."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the resolved config, try one tiny step, and keep nothing.")
     ] = False,
@@ -65,7 +69,7 @@ def train(
 
     old = None if resume is None else Run.open(resume)
     config = str(resume / "config.toml") if resume and config is None else config
-    resolved = load_config(str(config), sets or ())
+    resolved = load_config(str(config), [*map(tracked, tracker or ()), *(sets or ())])
     if out is not None:
         check_free(out)  # before torch is loaded, which takes seconds
     finished = old is not None and resolved.train.steps in old.checkpoints.steps()

@@ -59,6 +59,10 @@ ENGINES = {
 }
 TRACKERS = {
     "display": "coterie.report.display:Display",
+    "tensorboard": "coterie.trackers.tensorboard:TensorBoard",
+    "wandb": "coterie.trackers.wandb:WandB",
+    "mlflow": "coterie.trackers.mlflow:MLflow",
+    "trackio": "coterie.trackers.trackio:Trackio",
 }
 TABLES = {
     "environment": ENVIRONMENTS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,11 @@ Sets = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+
+
+def tracked(name: str) -> str:
+    """The setting that has a run told to a tracker, by any name of it; what a config says of that one stays."""
+    return f"trackers.{re.sub('[^A-Za-z0-9_-]', '_', name)}.name={name}"
 
 
 def terminal(stderr: bool = False) -> Console:

@@ -29,6 +29,9 @@ class Tracker:
         """Without a config, the defaults of its options."""
         self.config = self.options() if config is None else config
 
+    def ready(self) -> None:
+        """Raises ConfigError where this machine lacks what it needs; asked before anything is loaded."""
+
     def begin(self, folder: Path, tables: Mapping[str, Any], lines: Sequence[Line]) -> None:
         """A run begins, or goes on.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from coterie.config.settings import Config
 from coterie.errors import ConfigError, CoterieError
@@ -31,20 +31,31 @@ class JSONL(Tracker):
         self._run.log(line)
 
 
+def of_config(config: Config) -> dict[str, Tracker]:
+    """The trackers that a config names, by what it calls them.
+
+    Raises:
+        ConfigError: one of them lacks what it needs.
+    """
+    trackers = {
+        label: find("tracker", config.names[f"trackers.{label}"], Tracker)(settings)
+        for label, settings in config.trackers.items()
+    }
+    for tracker in trackers.values():
+        tracker.ready()
+    return trackers
+
+
 class Trackers:
     """All that are told of a run's metrics, as long as this is entered."""
 
-    def __init__(self, run: Run, config: Config, more: Sequence[Tracker] | None) -> None:
-        """Those of the config and `more`; where that is None, the display too in a notebook."""
+    def __init__(self, run: Run, config: Config, named: Mapping[str, Tracker], more: Sequence[Tracker] | None) -> None:
+        """Those that the config names and `more`; where that is None, the display too in a notebook."""
         if more is None:
             more = [find("tracker", "display", Tracker)()] if in_notebook() else []
         self._run = run
         self._config = config
         self._first = JSONL(run)
-        named = {
-            label: find("tracker", config.names[f"trackers.{label}"], Tracker)(settings)
-            for label, settings in config.trackers.items()
-        }
         self._others = [*named.items(), *((f"{number}", tracker) for number, tracker in enumerate(more))]
 
     def __enter__(self) -> Trackers:

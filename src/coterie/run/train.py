@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -46,7 +47,7 @@ from coterie.run.policies import pinned
 from coterie.run.precision import precise
 from coterie.run.records import Played, Progress
 from coterie.run.rollout import Rollout, check_versions, step_tasks
-from coterie.run.trackers import Trackers
+from coterie.run.trackers import Trackers, of_config
 from coterie.run.weights import TeamModels
 from coterie.seeds import seed_of
 
@@ -84,13 +85,14 @@ def train(
             raise ConfigError("say what to train: settings, or a run to resume")
         config = Run.open(Path(resume)).config
     config = config if isinstance(config, Config) else load_config(config)
+    named = of_config(config)
     folder, lost, there = Path(resume or out or new_folder(config.names["environment"])), 0, -1
     with Interrupts(config.train.grace_s) as interrupts:
         interrupts.beginning = True
         while True:
             opened = _continue(folder, config, anyway) if resume or lost else _begin(folder, config)
             try:
-                return _trained(opened, config, interrupts, trackers)
+                return _trained(opened, config, interrupts, partial(Trackers, named=named, more=trackers))
             except LearnerLost as error:  # the run goes on by itself from its last checkpoint
                 if not (folder / "config.toml").exists():  # it had not begun
                     raise
@@ -106,10 +108,10 @@ def _trained(
     opened: AbstractContextManager[tuple[Run, TeamModels, Progress]],
     config: Config,
     interrupts: Interrupts,
-    trackers: Sequence[Tracker] | None,
+    trackers: Callable[[Run, Config], Trackers],
 ) -> Run:
     """A run, from where it was opened to its end; what stops it is raised once what is whole is saved."""
-    with opened as (run, models, progress), light_collection(), Trackers(run, config, trackers) as told:
+    with opened as (run, models, progress), light_collection(), trackers(run, config) as told:
         try:
             _steps(run, models, progress, interrupts, told)
         except Stop as stop:

@@ -1,0 +1,72 @@
+"""Where a run's metrics go beside metrics.jsonl: one file for each tracker that people use already.
+
+None is told of a run unless its config names it, each writes on this machine unless its settings say otherwise, and
+what these libraries report to their makers is switched off. A run that goes on begins anew with a tracker, which is
+told all that was logged before: whatever was begun last is whole, and agrees with metrics.jsonl.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from coterie.errors import ConfigError
+from coterie.kernel.tracker import Line, Tracker
+
+SAME_OF_RUN = {"rollout/reply_tokens": "completions/mean_length"}
+SAME_OF_ROLE = {"truncated_share": "completions/clipped_ratio", "zero_variance_share": "frac_reward_zero_std"}
+SAME_OF_POLICY = {
+    "lr": "learning_rate",
+    "grad_norm": "grad_norm",
+    "entropy": "entropy",
+    "kl_k3": "kl",
+    "clip_share": "clip_ratio/region_mean",
+    "mismatch": "sampling/sampling_logp_difference/mean",
+    "mismatch_max": "sampling/sampling_logp_difference/max",
+    "correction": "sampling/importance_sampling_ratio/mean",
+    "correction_max": "sampling/importance_sampling_ratio/max",
+}
+"""Metrics that TRL has too, with the same meaning, and what it calls them."""
+SAME = {"role": SAME_OF_ROLE, "policy": SAME_OF_POLICY}
+
+
+def as_trl(line: Line) -> dict[str, float]:
+    """A line without its step, with TRL's names where they mean the same, and the role or policy: `entropy/solver`."""
+    return {_as_trl(name): value for name, value in line.items() if name != "step"}
+
+
+def _as_trl(name: str) -> str:
+    kind, _, rest = name.partition("/")
+    owner, _, what = rest.partition("/")
+    same = SAME.get(kind, {}).get(what)
+    return f"{same}/{owner}" if same else SAME_OF_RUN.get(name, name)
+
+
+class Other(Tracker):
+    """A tracker that is a library of others."""
+
+    extra: ClassVar[str]
+    """Ours that installs it, and how the registry calls it."""
+    package: ClassVar[str]
+    off: ClassVar[Mapping[str, str]] = {}
+    """Variables that keep it from reporting to its makers; they are read when it is imported."""
+
+    def ready(self) -> None:
+        """It has to be installed."""
+        self.library()
+
+    def library(self) -> Any:
+        """The library's module.
+
+        Raises:
+            ConfigError: it is not installed.
+        """
+        os.environ.update(self.off)
+        try:
+            return importlib.import_module(self.package)
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"tracker '{self.extra}' needs {error.name}; install it: pip install 'coterie[{self.extra}]'"
+            ) from error
