@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sqlite3
 import struct
 import subprocess
@@ -9,6 +10,8 @@ import sys
 
 import pytest
 
+from coterie.commands import tracked
+from coterie.config.resolve import load_config
 from coterie.errors import ConfigError
 from coterie.registry import TRACKERS, find
 from coterie.run.train import train
@@ -21,7 +24,9 @@ BLOCK, HEAD = 32768, 7
 def read_tensorboard(folder):
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator").EventAccumulator
     events = accumulator(str(folder / "tensorboard"), size_guidance={"scalars": 0, "tensors": 0}).Reload()
-    return {(name, point.step): point.value for name in events.Tags()["scalars"] for point in events.Scalars(name)}
+    points = {name: events.Scalars(name) for name in events.Tags()["scalars"]}
+    assert {len(values) for values in points.values()} == {len(LINES)}
+    return {(name, point.step): point.value for name, values in points.items() for point in values}
 
 
 def records(data):
@@ -71,6 +76,7 @@ def read_trackio(folder):
 
 READERS = {"tensorboard": read_tensorboard, "wandb": read_wandb, "mlflow": read_mlflow, "trackio": read_trackio}
 TELLS = """
+import time
 from pathlib import Path
 from coterie.kernel.tracker import Tracker
 from coterie.registry import find
@@ -83,6 +89,7 @@ for told, until in ((0, 600), (500, 1000)):  # a run is stopped, and goes on fro
     for line in LINES[told:until]:
         tracker.log(line)
     tracker.end()
+    time.sleep(1)  # TensorBoard's files are named by the second
 """
 
 
@@ -91,13 +98,30 @@ def test_every_point_is_read_back_of_a_run_that_went_on(name, tmp_path):
     pytest.importorskip(find("tracker", name, Other).package)
     folder = tmp_path / "run"
     folder.mkdir()
-    subprocess.run(  # a process of its own: these libraries start others, and warn
+    told = subprocess.run(  # a process of its own: these libraries start others, and warn
         [sys.executable, "-c", TELLS.format(name=name, folder=str(folder))], check=True, timeout=300,
-        env={**os.environ, "TRACKIO_DIR": str(tmp_path / "trackio"), "HOME": str(tmp_path)},
+        stdout=subprocess.PIPE, env={**os.environ, "TRACKIO_DIR": str(tmp_path / "trackio"), "HOME": str(tmp_path)},
     )  # fmt: skip
+    assert not told.stdout  # it would write into the display
     points = READERS[name](folder)
     wanted = {(key, line["step"]): value for line in LINES for key, value in as_trl(line).items()}
     assert points == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not all(map(shutil.which, ("strace", "unshare"))), reason="needs strace and unshare")
+@pytest.mark.parametrize("name", READERS)
+def test_nothing_outside_is_looked_up(name, tmp_path):
+    """Where there is no network, and every connection is noted, those of native code too."""
+    pytest.importorskip(find("tracker", name, Other).package)
+    (tmp_path / "run").mkdir()
+    told = TELLS.format(name=name, folder=str(tmp_path / "run"))
+    noted = ["strace", "-f", "-qq", "-e", "trace=connect,sendto", "-o", str(tmp_path / "noted")]
+    subprocess.run(
+        ["unshare", "-rn", *noted, sys.executable, "-c", told], check=True, timeout=300,
+        env={**os.environ, "TRACKIO_DIR": str(tmp_path / "trackio"), "HOME": str(tmp_path)},
+    )  # fmt: skip
+    assert "AF_INET" not in (tmp_path / "noted").read_text()
 
 
 def test_metrics_that_trl_has_too_are_called_as_there():
@@ -122,3 +146,13 @@ def test_one_that_is_not_installed_is_refused_before_anything_is_loaded(name, tm
     with pytest.raises(ConfigError, match=rf"tracker '{name}' needs .*; install it: pip install 'coterie\[{name}\]'"):
         train(tables, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_one_on_the_command_line_stands_beside_those_of_the_config(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text('[environment]\nname = "plan_path"\n[trackers.wandb]\nproject = "ours"\n')
+    own = f"{tmp_path}/mine.py:Log"
+    (tmp_path / "mine.py").write_text("import coterie\n\nclass Log(coterie.Tracker):\n    def log(self, line): ...\n")
+    config = load_config(file, [*map(tracked, ("wandb", "trackio", own)), "trackers.trackio.project=mine"])
+    assert [config.names[f"trackers.{label}"] for label in config.trackers] == ["wandb", "trackio", own]
+    assert [getattr(settings, "project", "") for settings in config.trackers.values()] == ["ours", "mine", ""]

@@ -19,7 +19,7 @@ class TensorBoard(Other):
     package = "tensorboardX"
 
     def begin(self, folder: Path, tables: Mapping[str, Any], lines: Sequence[Line]) -> None:
-        """Writes anew what was logged before: after a resume, TensorBoard would show what was rewound beside it."""
+        """Writes anew what was logged before: of two files, TensorBoard would show what was rewound too."""
         home = folder / "tensorboard"
         shutil.rmtree(home, ignore_errors=True)
         self._writer = self.library().SummaryWriter(str(home))

@@ -44,4 +44,4 @@ class Trackio(Other):
     def end(self) -> None:
         """Waits until all is written."""
         with redirect_stdout(StringIO()):
-            self._run.finish()
+            self.library().finish()  # its run's own would be finished again, aloud, when Python ends
