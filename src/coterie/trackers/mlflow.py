@@ -16,6 +16,15 @@ LONGEST = 6000
 """Characters of a parameter's value that MLflow takes."""
 
 
+class MLflowConfig(Settings):
+    """What [trackers.mlflow] may say."""
+
+    uri: str = ""
+    """Of a tracking server, such as http://localhost:5000; none: mlflow.db in the run's folder."""
+    experiment: str = "coterie"
+    """What its runs stand under."""
+
+
 class MLflow(Other):
     """MLflow: a database in the run's folder, or a server of your own."""
 
@@ -23,15 +32,8 @@ class MLflow(Other):
     package = "mlflow"
     off: ClassVar = {"MLFLOW_DISABLE_TELEMETRY": "true"}
 
-    class options(Settings):  # noqa: N801
-        """What [trackers.mlflow] may say."""
-
-        uri: str = ""
-        """Of a tracking server, such as http://localhost:5000; none: mlflow.db in the run's folder."""
-        experiment: str = "coterie"
-        """What its runs stand under."""
-
-    config: options
+    options: ClassVar[type[Settings]] = MLflowConfig
+    config: MLflowConfig
 
     def begin(self, folder: Path, tables: Mapping[str, Any], lines: Sequence[Line]) -> None:
         """A run of theirs, named after the folder."""

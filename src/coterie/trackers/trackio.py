@@ -6,11 +6,18 @@ from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from coterie.kernel.environment import Settings
 from coterie.kernel.tracker import Line
 from coterie.trackers import Other, as_trl
+
+
+class TrackioConfig(Settings):
+    """What [trackers.trackio] may say."""
+
+    project: str = "coterie"
+    """What the run stands under."""
 
 
 class Trackio(Other):
@@ -19,13 +26,8 @@ class Trackio(Other):
     extra = "trackio"
     package = "trackio"
 
-    class options(Settings):  # noqa: N801
-        """What [trackers.trackio] may say."""
-
-        project: str = "coterie"
-        """What the run stands under."""
-
-    config: options
+    options: ClassVar[type[Settings]] = TrackioConfig
+    config: TrackioConfig
 
     def begin(self, folder: Path, tables: Mapping[str, Any], lines: Sequence[Line]) -> None:
         """A run of theirs, named after the folder."""

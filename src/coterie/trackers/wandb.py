@@ -11,6 +11,17 @@ from coterie.kernel.tracker import Line
 from coterie.trackers import Other, as_trl
 
 
+class WandBConfig(Settings):
+    """What [trackers.wandb] may say."""
+
+    mode: Literal["offline", "online"] = "offline"
+    """offline: nothing is sent; online: the metrics and the config are, as they come."""
+    project: str = "coterie"
+    """Where it stands at Weights & Biases."""
+    entity: str = ""
+    """Whose project it is; none: the default of your account."""
+
+
 class WandB(Other):
     """Weights & Biases: offline in the run's folder, or, where asked for, at their server."""
 
@@ -18,17 +29,8 @@ class WandB(Other):
     package = "wandb"
     off: ClassVar = {"WANDB_ERROR_REPORTING": "false"}
 
-    class options(Settings):  # noqa: N801
-        """What [trackers.wandb] may say."""
-
-        mode: Literal["offline", "online"] = "offline"
-        """offline: nothing is sent; online: the metrics and the config are, as they come."""
-        project: str = "coterie"
-        """Where it stands at Weights & Biases."""
-        entity: str = ""
-        """Whose project it is; none: the default of your account."""
-
-    config: options
+    options: ClassVar[type[Settings]] = WandBConfig
+    config: WandBConfig
 
     def begin(self, folder: Path, tables: Mapping[str, Any], lines: Sequence[Line]) -> None:
         """A run of theirs, in one group with those of the same folder that it goes on from."""
