@@ -8,11 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from coterie import load_config, train, update
 from coterie.cli import app
 from coterie.errors import CheckpointError
 from coterie.models.load import load_model, save_model
+from coterie.models.threads import Threads
 from coterie.run.files import fingerprint_of
 from coterie.run.folder import Run
 from tests.runs import weights
@@ -164,3 +166,17 @@ def test_steps_made_again_after_a_run_was_prolonged_are_updated_with_their_own_r
         shutil.rmtree(run.checkpoints.path(step))
     train(longer, resume=run.folder)
     assert [update(run, step).differs for step in (1, 2, 3, 4)] == [()] * 4
+
+
+@pytest.mark.parametrize(("then", "now"), [(2, 1), (1, 2)])
+def test_how_many_threads_help_changes_no_bit(then, now, tmp_path, monkeypatch):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        save_model(tiny(hidden=64, scale=2.0), tmp_path / "tiny")
+        monkeypatch.setattr(Threads, "_measured", lambda self, rounds: then)
+        run = made(tmp_path / "tiny", tmp_path / "run", *WAYS["at_grpo"])
+        monkeypatch.setattr(Threads, "_measured", lambda self, rounds: now)
+        assert [update(run, step).differs for step in (1, 2)] == [()] * 2
+    finally:
+        torch.set_num_threads(before)

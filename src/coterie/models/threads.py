@@ -12,6 +12,7 @@ to sleep after every product, those at work too, so whoever is done ends its own
 from __future__ import annotations
 
 import ctypes
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -26,11 +27,14 @@ WORTH = 1.1
 """All threads are taken where they are so much faster than one."""
 SMALL = 50_000_000
 """Networks of more parameters have a machine of their own."""
-TOKENS = (64, 1024)
-"""Rows of the products that are tried."""
+TOKENS = (*range(1, 17), 64, 1024)
+"""Rows of the products that are tried: Intel's library takes other ways where there are few."""
 PRODUCTS, ROUNDS = 5, 3
 DOUBT = 5
 """Times as many rounds before fewer threads are taken: a short measurement errs where others share the machine."""
+
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
+"""Products of Intel's library are the same with any number of threads; it reads this at a process's first product."""
 
 
 class Threads:

@@ -55,7 +55,7 @@ ATTACKS = [
     # endless or huge answers
     _attack("endless output to standard output", "ok timeout error", "import os\nwhile True: os.write(1, b'x' * 65536)"),
     _attack("endless output to every descriptor", "output error refused timeout", "import os\nwhile True:\n    for n in range(3, 20):\n        try: os.write(n, b'x' * 65536)\n        except OSError: pass"),
-    _attack("huge value", "output memory error", "return ['x' * 1000] * 100_000"),
+    _attack("huge value", "output memory error timeout", "return ['x' * 1000] * 100_000"),
     _attack("nested value", "refused", "a = []\nfor _ in range(10_000): a = [a]\nreturn a"),
     _attack("value that contains itself", "refused", "a = []\na.append(a)\nreturn a"),
     _attack("huge integer", "error refused output", "return 10 ** 100_000"),
