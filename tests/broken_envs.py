@@ -26,6 +26,19 @@ class Clock(Toy):
         await scene.ask("b", "and now?")
 
 
+class Forgetful(Toy):
+    """Keeps beside its state how often it was told nothing, which shows in its last reward alone."""
+
+    async def play(self, task, scene: Scene) -> None:
+        scene.state()
+        turns = 0
+        for _ in scene.turns(self.max_turns):
+            await scene.ask("a", "say")
+            turns += 1
+        scene.team_reward(turns)
+        scene.succeed()
+
+
 class Hour(Toy):
     """A clock too coarse to differ between two plays here."""
 

@@ -82,6 +82,35 @@ class Looping(Toy):
                 break
 
 
+class Carrying(Toy):
+    """Its state passes from turn to turn, and is changed in place; chance is drawn before, in and after the turns."""
+
+    max_turns: int = 3
+
+    async def play(self, task: Number, scene: Scene) -> None:
+        secret = scene.rng.randrange(1000)
+        state = scene.state(said=[], best=0.0, turns=([],))
+        for _ in scene.turns(0):
+            pass
+        for turn in scene.turns(self.max_turns):
+            if turn:
+                scene.reward("b", state.best)
+            for role in ("a", "b"):
+                reply = await scene.ask(role, f"{secret} {turn} {scene.rng.randrange(1000)} {state.said} {state.turns}")
+                state.said.append(role + reply.text)
+                found = await scene.call(double, int(worth(reply.text)))
+                state.best = max(state.best, found)
+                scene.reward(role, worth(reply.text) + state.best / 100)
+            state.turns[0].append(turn)
+            if state.best == 10:
+                break
+        for _ in scene.turns(2):
+            last = await scene.ask("a", f"{state.said} {scene.rng.randrange(1000)}")
+            scene.reward("a", worth(last.text))
+        scene.team_reward(state.best)
+        scene.succeed()
+
+
 class Tools(Toy):
     """Calls outside: one that works, one that fails; results reach the prompt."""
 

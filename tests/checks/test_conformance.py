@@ -13,11 +13,12 @@ from coterie.kernel.scene import Scene
 from coterie.sandbox import Box
 from coterie.sandbox.backends import missing
 from tests import broken_envs
-from tests.toys import Looping, Number, Sequential, Simultaneous, Tools, Toy
+from tests.toys import Carrying, Looping, Number, Sequential, Simultaneous, Tools, Toy
 from tests.troubled import Crashing
 
 BROKEN = {
     "Clock": ("a replay says the same", "not deterministic"),
+    "Forgetful": ("a replay says the same", "must be in scene.state"),
     "Hour": ("a second process", "differs there"),
     "SetOrder": ("a second process", "differs there"),
     "WrongRole": ("raises nothing", "the roles are"),
@@ -58,6 +59,7 @@ def test_the_toys_keep_the_contract(environment):
 
 def test_a_late_reward_is_fine_under_a_longer_horizon():
     assert check(broken_envs.LateReward(), tasks=1, horizon="episode").ok
+    assert check(Carrying(), tasks=2, horizon="episode").ok
 
 
 def test_a_class_that_a_second_process_cannot_import_is_said_so():

@@ -14,10 +14,10 @@ from coterie.kernel.bounds import as_json
 from coterie.kernel.cursor import Cursor, PlayBug
 from coterie.kernel.episode import LOGS, Asked, Called, Ended, Noted, Returned, Rewarded
 from coterie.kernel.scene import Reply, Scene
-from tests.outside import CALLS
-from tests.toys import Looping, Number, Sequential, Simultaneous, Tools, Toy, run
+from tests.outside import CALLS, double
+from tests.toys import Carrying, Looping, Number, Sequential, Simultaneous, Tools, Toy, run
 
-TOYS = [Sequential(), Simultaneous(), Looping(), Tools()]
+TOYS = [Sequential(), Simultaneous(), Looping(), Tools(), Carrying()]
 
 
 def drive(cursor: Cursor, seed: int = 0, points: int | None = None, chance: int | None = None) -> Cursor:
@@ -371,6 +371,103 @@ def test_a_stop_may_be_one_string_and_text_that_is_no_utf8_is_made_so():
     assert asked.stop == ("END",)
     assert asked.prompts["a"] == "half ? a pair"
     assert LOGS.validate_json(LOGS.dump_json(cursor.log)) == cursor.log
+
+
+def test_a_branch_is_played_from_its_turn_on():
+    played: list[int] = []
+
+    class Long(Carrying):
+        async def play(self, task, scene):
+            state = scene.state(said=[])
+            for turn in scene.turns(40):
+                played.append(turn)
+                state.said.append((await scene.ask("a", f"{len(state.said)}")).text)
+            scene.succeed()
+
+    whole = drive(fresh(Long()))
+    assert played == list(range(40))
+    played.clear()
+    fork = whole.fork(30)
+    point = asyncio.run(fork.advance())
+    assert played == [30]
+    assert (point.index, point.turn, point.asked.prompts) == (30, 30, {"a": "30"})
+    fork.answer({"a": Reply("a", "other")})
+    asyncio.run(fork.advance())
+    asyncio.run(fork.fork(31).advance())
+    assert played == [30, 31, 31]
+
+
+@pytest.mark.parametrize("chance", [None, 5])
+def test_a_branch_of_a_branch_has_the_state_and_the_chance_of_its_own_past(chance):
+    environment = Carrying()
+    whole = drive(fresh(environment), 1, points=4, chance=chance)
+    fork = whole.fork(3)
+    asyncio.run(fork.advance())
+    fork.answer({"b": Reply("b", "5")}, chance)
+    drive(fork, 9, chance=chance)
+    again = Cursor(environment, fork.task, fork.seed, recorded=fork.events)
+    assert asyncio.run(again.advance()) is None  # the same events, played from the beginning
+    for at in range(sum(isinstance(event, Asked) for event in fork.events)):
+        later = fork.fork(at)
+        asyncio.run(later.advance())
+        assert later.events == fork.events[: len(later.events)]
+
+
+def test_a_late_branch_knows_that_the_world_has_changed_and_that_a_prompt_was_too_long():
+    class Marked(Toy):
+        async def play(self, task, scene):
+            state = scene.state(texts=())
+            for turn in scene.turns(3):
+                state.texts += ((await scene.ask("a", "x")).text,)
+                if turn == 0:
+                    await scene.call(double, 1, effect="external")
+            scene.succeed()
+
+    whole = fresh(Marked())
+    asyncio.run(whole.advance())
+    whole.answer({"a": Reply("a", "", "context")})
+    drive(whole)
+    fork = whole.fork(2)
+    point = asyncio.run(fork.advance())
+    assert point.after_external
+    assert fork.acted
+    fork.answer({"a": Reply("a", "y")})
+    asyncio.run(fork.advance())
+    assert fork.events[-1] == Ended(False, "the prompt of a outgrew the context")
+
+
+def test_what_a_state_is_misused_for_is_told():
+    def told(play) -> str:
+        whole = fresh(type("Wrong", (Toy,), {"play": play, "__module__": __name__})())
+        try:
+            drive(whole)
+            asyncio.run(whole.fork(3).advance())
+        except EnvError as error:
+            return str(error)
+        return ""
+
+    async def asks_before(self, task, scene):
+        scene.state(n=0)
+        await scene.ask("a", "x")
+
+    async def comes_late(self, task, scene):
+        await scene.ask("a", "x")
+        scene.state(n=0)
+
+    async def twice(self, task, scene):
+        scene.state(n=0)
+        scene.state(m=0)
+
+    async def forgets(self, task, scene):
+        scene.state()
+        said: list[str] = []
+        for _ in scene.turns(5):
+            said.append((await scene.ask("a", str(said))).text)
+
+    assert "all is said in scene.turns" in told(asks_before)
+    assert "before anything is said" in told(comes_late)
+    assert "comes once" in told(twice)
+    assert "what passes from turn to turn must be in scene.state" in told(forgets)
 
 
 def test_chance_given_anew_depends_on_episode_point_and_number():

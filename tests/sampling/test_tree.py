@@ -138,6 +138,20 @@ def test_where_nothing_is_drawn_equal_answers_share_a_fork_and_the_committed_one
     ]
 
 
+def test_a_branch_that_is_valued_otherwise_than_the_story_is_told():
+    class Counting(Toy):
+        async def play(self, task, scene):
+            scene.state()
+            said: list[str] = []
+            for _ in scene.turns(3):
+                said.append((await scene.ask("a", "say")).text)
+                scene.reward("a", -len(said))
+            scene.succeed()
+
+    with pytest.raises(EnvError, match=r"what passes from turn to turn must be in scene\.state"):
+        grow(Counting(), horizon="point")
+
+
 def test_greedy_commits_a_best_candidate_and_random_does_not_look():
     _, greedy = grow(Sequential(max_turns=4), horizon="point")
     assert all(group.values[group.committed] == max(group.values) for group in greedy.groups)

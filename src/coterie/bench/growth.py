@@ -92,6 +92,7 @@ class Round(Environment):
 
     async def play(self, task: Task, scene: Scene) -> None:
         """One after the other."""
+        scene.state()  # nothing passes from one turn to the next
         for turn in scene.turns(self.turns):
             for at, role in enumerate(self.roles):
                 asked = words(at, int(task.query) * self.turns + turn, self.prompt)

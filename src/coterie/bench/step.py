@@ -33,15 +33,16 @@ class Wander(PlanPath):
 
     async def play(self, task: Maze, scene: Scene) -> None:
         """As in plan_path, but the goal is not the end."""
-        here = task.start
+        state = scene.state(here=task.start)
         for _ in scene.turns(self.max_turns):
+            here = state.here
             idea = await scene.ask("proposer", map_view(task, here), max_tokens=self.max_tokens)
             end, legal = walk(task, here, idea, self.max_moves)
             scene.reward("proposer", progress(task, here, end, legal, self.max_moves))
             answer = await scene.ask("planner", self.planner_sees(task, here, idea), max_tokens=self.max_tokens)
             end, legal = walk(task, here, answer, self.max_moves)
             scene.reward("planner", progress(task, here, end, legal, self.max_moves))
-            here = end if end != task.goal else task.start
+            state.here = end if end != task.goal else task.start
 
 
 def run(say: Say) -> dict[str, Any]:

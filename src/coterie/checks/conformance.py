@@ -16,6 +16,7 @@ import copy
 import dataclasses
 import hashlib
 import inspect
+import itertools
 import json
 import os
 import subprocess
@@ -45,6 +46,8 @@ CALL_TIMEOUT_S = 10.0
 """What one `scene.call` may take in a check."""
 PLAY_TIMEOUT_S = 10.0
 """Seconds that an environment's own code may take from an answer to its next question."""
+REPLAYS = 9
+"""Replays of an episode: from its beginning, and from its first turns."""
 HOSTILE = (
     "",
     "\x00\x1b[2J\r\n\u202e\ud7ff",
@@ -361,9 +364,9 @@ def _replays(environment: Environment, task: Task, hand: Hand, watch: Patience) 
     last = sum(isinstance(event, Asked) for event in played.events) - 1
     if last >= 0:
         drive(played.fork(last).advance())
-    again = Cursor(environment, task, played.seed, recorded=played.events, watch=watch)
-    if drive(again.advance()) is not None or again.events != played.events:
-        return f"task {task.id}: the replay goes on after the log's end"
+    for again in itertools.islice(played.replays(), REPLAYS):
+        if drive(again.advance()) is not None or again.events != played.events:
+            return f"task {task.id}: the replay goes on after the log's end"
     return ""
 
 

@@ -37,12 +37,15 @@ class Talk:
 
     Args:
         instructions: what each role is told first; none: prompts are brief.
+        said: where the conversations are kept, by role and member; of an environment that has a `scene.state`, in it.
     """
 
-    def __init__(self, scene: Scene, instructions: Mapping[str, str]) -> None:
+    def __init__(
+        self, scene: Scene, instructions: Mapping[str, str], said: dict[tuple[str, int], list[Message]] | None = None
+    ) -> None:
         self._scene = scene
         self._instructions = instructions
-        self._said: dict[tuple[str, int], list[Message]] = {}
+        self._said = {} if said is None else said
 
     async def ask(self, role: str, text: str, *, max_tokens: int | None = None) -> Reply:
         """One role speaks."""

@@ -7,16 +7,19 @@
 
 Fork is replay: a new coroutine is driven along the log and must say the same again, event for
 event; anything else is a broken contract. Replies and results of calls come from the log, so
-nothing outside ever runs twice.
+nothing outside ever runs twice. Where `play` gives the scene its state, the replay begins with
+the turn that the fork is in.
 """
 
 from __future__ import annotations
 
 import asyncio
 import types
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
 from operator import attrgetter
-from random import Random
 from typing import Any, TypeVar, get_args
 
 from coterie.errors import CallError, EnvError, ExternalEffect, Unavailable
@@ -50,6 +53,8 @@ Perform = Callable[[Callable[..., JSON], tuple[JSON, ...]], Awaitable[JSON]]
 E = TypeVar("E", Asked, Rewarded)
 VALUES = {Asked: attrgetter("prompts", "max_tokens", "stop"), Rewarded: attrgetter("role", "point", "value", "name")}
 """What says that two of the events a replay is full of are the same."""
+SETTLED = {str, int, float, bool, bytes, type(None), Reply}
+"""Types of values that cannot change."""
 LONGEST_EPISODE = 2000
 """Decision points of an episode: more is a loop that a model's words keep going."""
 MOST_AT_ONCE = 256
@@ -83,6 +88,29 @@ async def perform_inline(function: Callable[..., JSON], args: tuple[JSON, ...]) 
 @types.coroutine
 def _suspend(event: Asked | Called) -> Generator[Asked | Called, Any, Any]:
     return (yield event)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """An episode when a turn began: what the cursor had (of events and points, how many) and the state of `play`."""
+
+    events: int
+    points: int
+    spoke: dict[str, tuple[int, dict[str, Reply]]]
+    external: bool
+    overlong: str
+    chance: tuple[Any, ...] | None
+    state: dict[str, Any]
+
+
+def _copied(state: dict[str, Any]) -> dict[str, Any]:
+    """A state that stays as it is, whatever becomes of the other."""
+    return dict(state) if all(map(_settled, state.values())) else deepcopy(state)
+
+
+def _settled(value: object) -> bool:
+    """Whether nothing in it can change: most states are cells and texts, and need no copy."""
+    return type(value) in SETTLED or (type(value) in (tuple, frozenset) and all(map(_settled, value)))  # pyright: ignore
 
 
 class Cursor:
@@ -124,6 +152,13 @@ class Cursor:
         self._spoke: dict[str, tuple[int, dict[str, Reply]]] = {}
         """Of each role, the point of its latest replies, and these by speaker."""
         self._points: list[int] = []
+        self._state: types.SimpleNamespace | None = None
+        self._kept: list[_Kept] = []
+        """Of each turn of the first loop, where `play` gave its state."""
+        self._loops = 0
+        self._late = ""
+        self._from: _Kept | None = None
+        """Where the replay begins, until it does."""
         self._turn = -1
         self._external = False
         self._ended = False
@@ -132,8 +167,7 @@ class Cursor:
         self._open: Point | None = None
         self._answer: Answered | None = None
         self._finished = False
-        self._rng = Random(seed)
-        self._scene = Scene(self, self._rng)
+        self._scene = Scene(self, seed)
         self._coroutine: Coroutine[Any, Any, None] | None = None
 
     @property
@@ -237,7 +271,7 @@ class Cursor:
         wanted = self._asked if at is None else at
         if not 0 <= wanted < len(self._points):
             raise ValueError(f"no decision point {wanted} in this episode")
-        return Cursor(
+        fork = Cursor(
             self.environment,
             self.task,
             self.seed,
@@ -248,6 +282,25 @@ class Cursor:
             trial=trial,
             watch=self._watch,
         )
+        fork._begin(self, bisect_right(self._kept, self._points[wanted], key=attrgetter("events")) - 1)
+        return fork
+
+    def replays(self) -> Iterator[Cursor]:
+        """Cursors before a replay of all that was: from the beginning, then from every turn whose state was given."""
+        for turn in range(-1, len(self._kept)):
+            again = Cursor(self.environment, self.task, self.seed, recorded=self.events, watch=self._watch)
+            again._begin(self, turn)
+            yield again
+
+    def _begin(self, other: Cursor, turn: int) -> None:
+        """Takes all that was before a turn from another cursor of the episode; -1: nothing."""
+        if turn < 0:
+            return
+        self._late = f", in a branch that began with turn {turn}: what passes from turn to turn must be in scene.state"
+        self._kept, kept = other._kept[:turn], other._kept[turn]
+        self._from = kept
+        self._events, self._points = other._events[: kept.events], other._points[: kept.points]
+        self._spoke, self._external, self._overlong = dict(kept.spoke), kept.external, kept.overlong
 
     def _start(self) -> Coroutine[Any, Any, None]:
         """A new `play`. Raises: EnvError: it is no coroutine."""
@@ -276,6 +329,7 @@ class Cursor:
         place = place_in_code(error, self.environment)
         if isinstance(error, CallError) and error.place:
             place += f", in a call of {error.place}"
+        place += self._late
         return PlayBug(f"{play} raised {said(error)} ({place})", whole)
 
     # What the scene calls.
@@ -332,8 +386,35 @@ class Cursor:
             raise CallError(*replayed.error, replayed.place)
         return as_json(replayed.value, "result")
 
+    def state(self, first: dict[str, Any]) -> types.SimpleNamespace:
+        if self._state is not None or len(self._events) > (self._from.events if self._from else 0):
+            raise EnvError("scene.state comes once, before anything is said")
+        self._state = types.SimpleNamespace(**(_copied(self._from.state) if self._from else first))
+        return self._state
+
+    def first_turn(self, limit: int) -> int:
+        self._loops += limit > 0
+        if self._from is None or not limit:
+            return 0
+        if self._from.chance is not None:
+            self._scene.rng.setstate(self._from.chance)
+        self._from = None
+        return len(self._kept)
+
     def turn(self, number: int) -> None:
         self._turn = number
+        if self._state is not None and self._loops == 1:  # another loop numbers its turns anew
+            self._kept.append(
+                _Kept(
+                    len(self._events),
+                    len(self._points),
+                    dict(self._spoke),
+                    self._external,
+                    self._overlong,
+                    self._scene.chance.getstate() if self._scene.chance else None,
+                    _copied(vars(self._state)),
+                )
+            )
         self._say(TurnBegan(number))
 
     def reward(self, role: str | Reply | None, value: float, name: str) -> None:
@@ -399,6 +480,8 @@ class Cursor:
         return None
 
     def _say(self, event: Event) -> None:
+        if self._state is not None and not self._kept and not isinstance(event, TurnBegan | Ended):
+            raise EnvError(f"play says {event} before its first turn; with scene.state, all is said in scene.turns")
         if self._ended and not isinstance(event, Noted | Rewarded):
             raise EnvError(f"play goes on after the outcome with {event}; return after scene.succeed() or scene.fail()")
         at = len(self._events)
@@ -406,6 +489,7 @@ class Cursor:
             raise EnvError(
                 f"play of task {self.task.id} is not deterministic: event {at} was {self._recorded[at]}, "
                 f"and is {event} when replayed; it may depend on its settings, task, scene.rng and the scene only"
+                + self._late
             )
         self._events.append(event)
 
@@ -425,7 +509,7 @@ class Cursor:
             if reply.finish == "context":  # whatever `play` makes of the silence, the episode is no success
                 self._overlong = f"the prompt of {role} outgrew the context"
         if answer.chance is not None:
-            self._rng.seed(seed_of(self.seed, self._asked, answer.chance))
+            self._scene.rng.seed(seed_of(self.seed, self._asked, answer.chance))
 
     async def _run_call(self, called: Called) -> Returned:
         assert self._function is not None

@@ -99,7 +99,9 @@ class Front:
                 if left:  # the last one hands its place back to the parent
                     self._ended()
 
-        return await asyncio.gather(*(run(branch) for branch in branches))
+        if left == 1:
+            return [await run(*branches)]
+        return await asyncio.gather(*map(run, branches))
 
     def _began(self, branches: int) -> None:
         """There are so many branches more."""
@@ -271,7 +273,7 @@ def _mistakes(sample: Sample, request: Request, seed: int) -> Iterator[str]:
             f"{len(sample.completion_ids)} tokens where {request.max_tokens} were allowed; cut a reply there, with "
             "finish 'length'"
         )
-    if not all(-math.inf < logprob <= ROUNDING for logprob in sample.logprobs):
+    if not (math.isfinite(sum(sample.logprobs)) and max(sample.logprobs, default=0.0) <= ROUNDING):
         yield "a log-probability that is not finite, or above 0"
 
 
@@ -281,6 +283,6 @@ def _is_plain(sample: object) -> bool:
         and isinstance(sample.text, str)
         and isinstance(sample.completion_ids, tuple)
         and isinstance(sample.logprobs, tuple)
-        and all(type(token) is int for token in sample.completion_ids)
-        and all(type(logprob) is float for logprob in sample.logprobs)
+        and set(map(type, sample.completion_ids)) <= {int}
+        and set(map(type, sample.logprobs)) <= {float}
     )

@@ -98,10 +98,15 @@ class Group:
     @property
     def alike(self) -> bool:
         """Whether all members said the same to the same prompts: their returns differ by chance alone."""
-        said = {
-            tuple((sample.prompt_ids, sample.completion_ids) for sample in member.samples) for member in self.members
-        }
-        return len(said) == 1
+        first, *others = (member.samples for member in self.members)
+        return all(
+            len(other) == len(first)
+            and all(
+                one.completion_ids == two.completion_ids and one.prompt_ids == two.prompt_ids
+                for one, two in zip(other, first, strict=True)
+            )
+            for other in others
+        )
 
     @property
     def live(self) -> bool:

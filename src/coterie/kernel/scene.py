@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from inspect import currentframe
 from random import Random
-from types import CodeType
+from types import CodeType, SimpleNamespace
 from typing import Any, Literal, Protocol, TypedDict, TypeVar, overload
 
 from coterie.errors import EnvError
@@ -40,6 +40,10 @@ class Reply:
     ids: tuple[int, ...] = ()
     policy: str = ""
 
+    def __deepcopy__(self, memo: object) -> Reply:
+        """Itself: nothing in it changes."""
+        return self
+
 
 class Message(TypedDict):
     """One chat message; a role's own earlier words may be the `Reply` itself."""
@@ -58,6 +62,8 @@ class Stage(Protocol):
         self, prompts: Mapping[str, Prompt], max_tokens: int | None, stop: tuple[str, ...]
     ) -> Mapping[str, Reply]: ...
     async def call(self, function: Callable[..., JSON], args: tuple[JSON, ...], effect: Effect) -> JSON: ...
+    def state(self, first: dict[str, Any]) -> SimpleNamespace: ...
+    def first_turn(self, limit: int) -> int: ...
     def turn(self, number: int) -> None: ...
     def reward(self, role: str | Reply | None, value: float, name: str) -> None: ...
     def outcome(self, solved: bool, reason: str) -> None: ...
@@ -67,15 +73,23 @@ class Stage(Protocol):
 class Scene:
     """The one thing `play` talks to."""
 
-    __slots__ = ("_in_turn", "_made", "_stage", "_waiting", "rng")
+    __slots__ = ("_in_turn", "_made", "_seed", "_stage", "_waiting", "chance")
 
-    def __init__(self, stage: Stage, rng: Random) -> None:
+    def __init__(self, stage: Stage, seed: int) -> None:
         self._stage = stage
         self._in_turn = False
         self._made = 0
         self._waiting: dict[int, tuple[Coroutine[Any, Any, Any], CodeType, int]] = {}
-        self.rng = rng
+        self._seed = seed
+        self.chance: Random | None = None
+        """What `rng` is, once it was asked for."""
+
+    @property
+    def rng(self) -> Random:
         """The only source of chance; a sampler may reseed it between decisions."""
+        if self.chance is None:
+            self.chance = Random(self._seed)
+        return self.chance
 
     def ask(
         self, role: str, prompt: Prompt, *, max_tokens: int | None = None, stop: str | Sequence[str] = ()
@@ -140,15 +154,29 @@ class Scene:
         """
         return self._noted(self._outside(self._made, function, args, effect))
 
+    def state(self, **first: Any) -> SimpleNamespace:
+        """What passes from one turn to the next, so that a branch is played from its turn on, not from the beginning.
+
+        Long episodes need it: a branch at decision 60 then costs what one at decision 2 costs.
+
+        Args:
+            first: its values before the first turn. They are copied at every turn, so they may be changed in place.
+
+        Returns:
+            them, as attributes to read and set: `state = scene.state(board=…)`, then `state.board = …`. All that
+            `play` keeps over turns must be there, but for `scene.rng`, and all it says be said in `scene.turns`.
+        """
+        return self._stage.state(first)
+
     def turns(self, limit: int) -> Iterator[int]:
-        """0, 1, … limit - 1, each marked in the log; does not nest."""
+        """0, 1, … limit - 1, each marked in the log; does not nest. With `state`, a branch goes on at its own turn."""
         if not isinstance(limit, int) or limit < 0:
             raise ValueError(f"scene.turns({limit!r:.80}): give the number of turns, a whole one")
         if self._in_turn:
             raise ValueError("scene.turns does not nest: use one loop of turns, and plain loops inside")
         self._in_turn = True
         try:
-            for number in range(limit):
+            for number in range(self._stage.first_turn(limit), limit):
                 self._stage.turn(number)
                 yield number
         finally:

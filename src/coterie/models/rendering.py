@@ -24,6 +24,8 @@ OPEN, CLOSE = "\ue000", "\ue001"
 """Around a mark; private-use characters, which no template contains, and no content after marking."""
 MARK = re.compile(f"{OPEN}(\\d+){CLOSE}")
 THOUGHT = "</think>"
+REMEMBERED = 4096
+"""Texts whose ids are kept: the samples and branches of a step ask the same again."""
 
 
 class Renderer:
@@ -63,7 +65,8 @@ class Renderer:
         self.system: System = system
         self._template = dict(template or {})
         self._shapes: set[tuple[str, ...]] = set()
-        self._encode = lru_cache(maxsize=65_536)(self._encoded)
+        self._encode = lru_cache(maxsize=REMEMBERED)(self._encoded)
+        self._text = lru_cache(maxsize=REMEMBERED)(self._of_messages)
         controls = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
         self._foreign = re.compile("|".join(map(re.escape, sorted((OPEN, CLOSE, *controls), key=len, reverse=True))))
 
@@ -76,6 +79,9 @@ class Renderer:
         Raises:
             ConfigError: the chat template refuses the messages, or leaves one out.
         """
+        return self._text(prompt, "") if isinstance(prompt, str) else self._of_messages(prompt, role)
+
+    def _of_messages(self, prompt: LoggedPrompt, role: str) -> tuple[int, ...]:
         messages = _messages(prompt, self.system)
         self._check_shape(tuple(message.role for message in messages))
         marked: list[tuple[int, ...]] = []

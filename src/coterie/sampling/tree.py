@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-from coterie.errors import ExternalEffect, Unavailable
+from coterie.errors import EnvError, ExternalEffect, Unavailable
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import Task
 from coterie.kernel.episode import Horizon, Point, Sample, Value, check_seen, value
@@ -62,7 +62,7 @@ async def tree(
     spine = play.start(task)
     groups: list[Group] = []
     spare: list[Cursor] = []
-    while (point := await spine.advance()) is not None:
+    while (point := await _advanced(spine, spare)) is not None:
         carried, spare = spare, []
         learning = play.learning(point.roles)
         draws = await play.ask(spine, point, num_generations if learning and not point.after_external else 1)
@@ -73,7 +73,8 @@ async def tree(
             spine.answer({role: samples[0].reply() for role, samples in draws.items()})
             continue
         branches = _branches(point.roles, num_generations, joint)
-        answers = [{role: draws[role][draw].reply() for role, draw in branch.draws.items()} for branch in branches]
+        replies = {role: [sample.reply() for sample in samples] for role, samples in draws.items()}
+        answers = [{role: replies[role][draw] for role, draw in branch.draws.items()} for branch in branches]
         alike = [answers.index(answer) if horizon == "point" else at for at, answer in enumerate(answers)]
         tried = sorted(set(alike))
         fresh = (spine.fork(branch=f"{point.index}.{number}", trial=True) for number in tried[len(carried) :])
@@ -106,6 +107,17 @@ async def tree(
         spare = [forks[tried.index(alike[committed])]] if horizon == "point" else []
     check_seen(spine.events, horizon)
     return Collected(tuple(groups), (spine.log,))
+
+
+async def _advanced(spine: Cursor, forks: Sequence[Cursor]) -> Point | None:
+    """The story's next point. Raises: EnvError: a fork that was answered alike has gone another way."""
+    point = await spine.advance()
+    if any(fork.events != spine.events for fork in forks):
+        raise EnvError(
+            f"play of task {spine.task.id} is not deterministic: a branch and the story went apart after the same "
+            "answers; what passes from turn to turn must be in scene.state"
+        )
+    return point
 
 
 def _branches(roles: Sequence[str], draws: int, joint: Joint) -> list[_Branch]:

@@ -95,9 +95,10 @@ class Game(RunsPrograms):
 
     async def play(self, task: Any, scene: Scene) -> None:
         """Up to `max_turns` turns of a proposal and what the planner makes of it."""
-        talk = Talk(scene, {} if self.brief else {role: self.manual(role) for role in self.roles})
-        board = self.begin(task)
+        state = scene.state(board=self.begin(task), said={})
+        talk = Talk(scene, {} if self.brief else {role: self.manual(role) for role in self.roles}, state.said)
         for _ in scene.turns(self.max_turns):
+            board = state.board
             seen = self.shown(task, board)
             if not self.solo:
                 role = self.roles[0]
@@ -109,8 +110,8 @@ class Game(RunsPrograms):
             answer = await talk.ask(PLANNER, seen, max_tokens=self.max_tokens)
             after, legal = self.move(task, board, answer)
             scene.reward(PLANNER, self.local(PLANNER, task, board, after, legal))
-            board = after
-            ending = self.ended(task, board)
+            state.board = after
+            ending = self.ended(task, after)
             scene.team_reward(float(ending == SOLVED))
             if ending == SOLVED:
                 return scene.succeed()
