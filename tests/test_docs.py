@@ -122,6 +122,7 @@ SMALL = {
     "play": [],
     "update": [],
     "check": ["--tasks", "1"],
+    "audit": [],
     "sft": ["--set", "sft.steps=1", "--set", "sft.tasks_per_step=1"],
     "doctor": [],
     "export": [],

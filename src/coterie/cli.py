@@ -305,6 +305,7 @@ for name, verb in {
     "data": looking.show_data,
     "ledger": looking.ledger,
     "check": looking.check,
+    "audit": looking.audit_rollouts,
     "doctor": looking.doctor,
     "bench": looking.bench,
 }.items():

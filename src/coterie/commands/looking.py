@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -111,6 +112,26 @@ def check(
     else:
         say(str(report))
     raise typer.Exit(0 if report.ok else 1)
+
+
+def audit_rollouts(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE|RUN", help="Rollouts of TRL, verl, slime, miles or verifiers; or a run folder."),
+    ],
+    group: Annotated[
+        str, typer.Option(help="The column that says a reply's group, or how many in a row are one; default: as saved.")
+    ] = "",
+    reward: Annotated[str, typer.Option(help="The column of rewards; default: the format's.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Find groups that mix roles, turns or prompts in saved rollouts: coterie audit completions.parquet"""
+    from coterie.report.audit import audit
+    from coterie.report.rollouts import Asked, read
+
+    found = audit(read(file, Asked(group, reward)))
+    say(json.dumps(found.as_json()) if as_json else str(found))
+    raise typer.Exit(0 if found.ok else 1)
 
 
 def doctor(as_json: AsJson = False) -> None:

@@ -1,0 +1,161 @@
+"""An audit of saved rollouts: which groups compare what must not be compared, and what that does to advantages.
+
+A group-relative advantage is a reply's reward against those of others to the same prompt. Where a group holds replies
+of several roles, turns or prompts, the baseline is of none of them: replies to the easier prompt are praised for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from coterie.algorithms.credit import standardize
+from coterie.report.rollouts import Rollouts, Row, lots
+
+SHOWN = 3
+"""Mixed groups that are shown whole."""
+WIDE = 40
+"""Characters of a name, a role or a turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A reply of a mixed group. was: its advantage as trained; apart: among replies of its kind, None: it is alone."""
+
+    row: Row
+    was: float
+    apart: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """A group that mixes. what: "prompts", "roles", "turns", those that differ in it."""
+
+    group: str
+    what: tuple[str, ...]
+    replies: tuple[Judged, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What was found. lone: groups of one reply, which is compared with nothing. computed: advantages are ours."""
+
+    rollouts: Rollouts
+    groups: int
+    lone: int
+    mixed: tuple[Mixed, ...]
+    computed: bool
+
+    @property
+    def ok(self) -> bool:
+        """Whether no group mixes."""
+        return not self.mixed
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it, without prompts."""
+        return {
+            "ok": self.ok,
+            "source": self.rollouts.source,
+            "grouped": self.rollouts.grouped,
+            "rewarded": self.rollouts.rewarded,
+            "replies": len(self.rollouts.rows),
+            "without_reward": self.rollouts.passed,
+            "groups": self.groups,
+            "lone": self.lone,
+            "mixed": [
+                {
+                    "group": mixed.group,
+                    "what": mixed.what,
+                    "replies": [
+                        {"role": judged.row.role, "turn": judged.row.turn, "reward": judged.row.reward,
+                         "was": judged.was, "apart": judged.apart}
+                        for judged in mixed.replies
+                    ],
+                }
+                for mixed in self.mixed
+            ],
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        rows = self.rollouts.rows
+        passed = f", {self.rollouts.passed} without a reward passed over" if self.rollouts.passed else ""
+        lines = [
+            f"{self.rollouts.source}: {len(rows)} replies{passed}",
+            f"  {self.rollouts.grouped}",
+            f"  {self.rollouts.rewarded}",
+            f"  {self.groups} groups, {len(self.mixed)} mixed"
+            + (f", {self.lone} of one reply, which is compared with nothing" if self.lone else ""),
+        ]
+        if not self.mixed:
+            return "\n".join([*lines, "no group mixes roles, turns or prompts"])
+        kinds = {kind: sum(kind in mixed.what for mixed in self.mixed) for kind in KINDS}
+        lines.append("  they mix " + ", ".join(f"{kind} ({count})" for kind, count in kinds.items() if count))
+        replies = [judged for mixed in self.mixed for judged in mixed.replies]
+        alone = sum(judged.apart is None for judged in replies)
+        others = [judged for judged in replies if judged.apart is not None]
+        turned = sum((judged.apart or 0.0) * judged.was < 0 for judged in others)
+        idle = sum(not judged.apart and judged.was != 0 for judged in others)
+        lines.append(
+            f"of {len(replies)} replies in them, compared with their own kind alone: {turned} would be pushed the "
+            f"other way, {idle} not at all, for their kind earned the same, and {alone} have none to be compared with"
+        )
+        if self.computed:
+            lines.append("(the file has no advantages: both are (r - mean) / (standard deviation + 1e-6), of rewards)")
+        for mixed in sorted(self.mixed, key=_harm, reverse=True)[:SHOWN]:
+            lines += ["", f"group {mixed.group[:WIDE]}: mixes {', '.join(mixed.what)}", *_table(mixed.replies)]
+        if len(self.mixed) > SHOWN:
+            lines += ["", f"and {len(self.mixed) - SHOWN} more; all with --json"]
+        return "\n".join(lines)
+
+
+KINDS = {"prompts": "prompt", "roles": "role", "turns": "turn"}
+"""What may be mixed, and the field of a row that says it."""
+
+
+def audit(rollouts: Rollouts) -> Audit:
+    """Judges every group of some rollouts."""
+    groups = list(lots(rollouts.rows))
+    mixed = [found for rows in groups if (found := _mixed(rows))]
+    lone = sum(len(rows) == 1 for rows in groups)
+    computed = any(row.advantage is None for row in rollouts.rows)
+    return Audit(rollouts, len(groups), lone, tuple(mixed), computed)
+
+
+def _mixed(rows: Sequence[Row]) -> Mixed | None:
+    """What a group mixes, or None."""
+    what = tuple(kind for kind, name in KINDS.items() if len({getattr(row, name) for row in rows}) > 1)
+    if not what:
+        return None
+    was = standardize([row.reward for row in rows])
+    saved = [row.advantage for row in rows]
+    before = was if None in saved else [advantage or 0.0 for advantage in saved]
+    order = sorted(range(len(rows)), key=lambda at: _kind(rows[at]))
+    apart: dict[int, float | None] = {}
+    for _, lot in groupby(order, key=lambda at: _kind(rows[at])):
+        those = list(lot)
+        credit = standardize([rows[at].reward for at in those]) if len(those) > 1 else [None]
+        apart |= dict(zip(those, credit, strict=True))
+    return Mixed(rows[0].group, what, tuple(Judged(rows[at], before[at], apart[at]) for at in order))
+
+
+def _kind(row: Row) -> tuple[str, str, str]:
+    return row.role, row.turn, row.prompt
+
+
+def _harm(mixed: Mixed) -> float:
+    """How far advantages are from what they should be, summed."""
+    return sum(abs(judged.was - (judged.apart or 0.0)) for judged in mixed.replies)
+
+
+def _table(replies: Sequence[Judged]) -> list[str]:
+    """One line a reply; prompts by a letter."""
+    prompts = {prompt: at for at, prompt in enumerate(dict.fromkeys(judged.row.prompt for judged in replies))}
+    rows = [("role", "turn", "prompt", "reward", "advantage", "apart")]
+    for judged in replies:
+        apart = "alone" if judged.apart is None else f"{judged.apart:+.2f}"
+        named = judged.row.role[:WIDE] or "-", judged.row.turn[:WIDE] or "-", f"#{prompts[judged.row.prompt] + 1}"
+        rows.append((*named, f"{judged.row.reward:.4g}", f"{judged.was:+.2f}", apart))
+    wide = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    return ["  " + "  ".join(cell.rjust(width) for cell, width in zip(row, wide, strict=True)) for row in rows]
