@@ -60,6 +60,9 @@ test-vllm: .venv-vllm/ready ## vLLM as an engine, on this processor: installs 3.
 test-cluster: setup ## parts and machines of a Ray cluster that are killed: three minutes, as root
 	$(BIN)/pytest -m cluster --durations=3
 
+test-long: setup ## claims that tests of the gate hold in smaller forms: N minutes
+	$(BIN)/pytest -m long -n 2
+
 test-plans: setup ## every config for a GPU fits the one that it names: three minutes
 	$(BIN)/pytest -m "plans or not plans" -k "every_config or five_whole" tests/run/test_plan.py -n 2
 

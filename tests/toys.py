@@ -1,4 +1,7 @@
-"""Toy environments, a tiny random model and the scripted team that tests share."""
+"""Toy environments, a tiny random model and the scripted team that tests share.
+
+Torch is loaded where a model is made: a process that plays a toy alone, as `coterie check` starts, does without.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
-from typing import Any, ClassVar
-
-import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from coterie.engines.scripted import ScriptedEngine
 from coterie.kernel.environment import Environment, Split, Task
@@ -20,10 +20,11 @@ from coterie.kernel.scene import Reply, Scene
 from coterie.kernel.team import Team
 from coterie.kernel.tracker import Line, Tracker
 from coterie.learning.optimizer import OptimizerConfig
-from coterie.learning.policy import Policy
-from coterie.models.load import Model, prepare
-from coterie.run.sft import new_tokenizer
 from tests.outside import double, fail
+
+if TYPE_CHECKING:
+    from coterie.learning.policy import Policy
+    from coterie.models.load import Model
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +219,8 @@ TEXTS = ("user\npick\nassistant\nsystem\n", "match 0 1", "go a1 b2 c3 d4", "here
 
 @lru_cache(maxsize=8)
 def tokenizer(vocabulary: int = 320) -> Any:
+    from coterie.run.sft import new_tokenizer
+
     return new_tokenizer(list(TEXTS) * 3, vocabulary)
 
 
@@ -225,6 +228,11 @@ def tiny(
     seed: int = 0, *, hidden: int = 32, layers: int = 2, vocabulary: int = 320, scale: float = 1.0, context: int = 512
 ) -> Model:
     """A random network of Qwen3 shape. scale: of its weights; above 1 its distribution is far from flat."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    from coterie.models.load import prepare
+
     torch.manual_seed(seed)
     words = tokenizer(vocabulary)
     net = Qwen3ForCausalLM(
@@ -275,6 +283,8 @@ class Flat(Agree):
 
 def policies(models: Mapping[str, Model], **optimizer: Any) -> dict[str, Policy]:
     """Models as policies of their names, all moved alike."""
+    from coterie.learning.policy import Policy
+
     config = OptimizerConfig(**optimizer)
     return {name: Policy(name, model, optimizer=config) for name, model in models.items()}
 

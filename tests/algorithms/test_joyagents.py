@@ -126,11 +126,12 @@ def test_a_task_that_is_not_there_is_one_line(whole, monkeypatch):
 def test_notes_are_prompt_tokens_of_every_sample_of_their_episode(whole):
     """Invariant 1: one prompt a group, notes included, or masked for all of it."""
     with_notes, without = 0, 0
+    policies = load(whole, 4).models.policies
     for played in Run(whole).episodes(4):
         for group in played.collected.groups:
             prompts = {member.samples[0].prompt_ids for member in group.members}
             assert len(prompts) == 1
-            words = load(whole, 4).models.policies[group.policy].tokenizer.decode(list(*prompts))
+            words = policies[group.policy].tokenizer.decode(list(*prompts))
             with_notes += "unverified hints" in words
             without += "unverified hints" not in words
     assert with_notes

@@ -138,7 +138,7 @@ PROBED = ["train.mute_every=1", "train.steps=6"]
 """A probe of each role after every validation."""
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.long)])
 def test_a_signal_at_any_wave_saves_what_is_done_and_the_run_goes_on_as_if_nothing_had_been(
     number, sets, tmp_path, monkeypatch
 ):
@@ -316,7 +316,9 @@ def left_pending(config, folder: Path, at: int, monkeypatch) -> bool:
         return progress.pending is not None and progress.step > 0
 
 
-@pytest.mark.parametrize("output", ["closed", "full", "a pipe that nobody reads"])
+@pytest.mark.parametrize(
+    "output", ["a pipe that nobody reads", *(pytest.param(each, marks=pytest.mark.long) for each in ("closed", "full"))]
+)
 def test_what_is_shown_can_never_stop_a_run(output, sets, tmp_path):
     command = [sys.executable, "-m", "coterie.cli", "train", "tests/toys.py:Agree", "--out", str(tmp_path / "run")]
     command += [word for one in [*sets, "train.steps=3", "eval.tasks=5"] for word in ("--set", one)]

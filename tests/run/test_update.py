@@ -168,7 +168,7 @@ def test_steps_made_again_after_a_run_was_prolonged_are_updated_with_their_own_r
     assert [update(run, step).differs for step in (1, 2, 3, 4)] == [()] * 4
 
 
-@pytest.mark.parametrize(("then", "now"), [(2, 1), (1, 2)])
+@pytest.mark.parametrize(("then", "now"), [(2, 1), pytest.param(1, 2, marks=pytest.mark.long)])
 def test_how_many_threads_help_changes_no_bit(then, now, tmp_path, monkeypatch):
     before = torch.get_num_threads()
     torch.set_num_threads(2)

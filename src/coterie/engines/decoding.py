@@ -110,6 +110,10 @@ class Decoder:
         """What decoding takes, found on short prompts."""
         return costs_of(self.net, self.steps(), pads=self.model.pads)
 
+    def _takes(self, rows: int, prompts: int, prompt_tokens: int, max_tokens: int, memory: float) -> bool:
+        """Whether so much takes more than there is; what it takes is not measured where memory has no end."""
+        return memory < math.inf and self.costs.of(rows, prompts, prompt_tokens, max_tokens) > memory
+
     def batches(self, rows: Sequence[Row], memory: float) -> Iterator[list[Row]]:
         """Rows that are decoded side by side: short prompts first, of one length where it must be.
 
@@ -124,7 +128,7 @@ class Decoder:
             for row in some:
                 another = not batch or batch[-1].request.prompt_ids != row.request.prompt_ids
                 prompts, max_tokens = prompts + another, max(max_tokens, row.request.max_tokens)
-                if batch and self.costs.of(len(batch) + 1, prompts, _prompt_tokens(row), max_tokens) > memory:
+                if batch and self._takes(len(batch) + 1, prompts, _prompt_tokens(row), max_tokens, memory):
                     yield batch
                     batch, prompts, max_tokens = [], 1, row.request.max_tokens
                 batch.append(row)

@@ -40,6 +40,8 @@ class Policies:
         self.config = config
         self._load = load
         self._bases: dict[tuple[str, str, torch.dtype], Model] = {}
+        self._tested: dict[tuple[object, ...], Model] = {}
+        """Of networks that are run alike, the one that was tested."""
 
     def make(self, name: str, policy: PolicyConfig, folder: Path | None = None) -> Policy:
         """The policy of a checkpoint's folder, or else of the model that the config names.
@@ -58,8 +60,21 @@ class Policies:
             for cache in KERNEL_CACHES:
                 os.environ.setdefault(cache, "64")
         made = self.load(name, policy, device, folder)
-        check_family(made, trained=policy.kind != "frozen")
+        self._test(made, policy)
         return made
+
+    def _test(self, made: Policy, policy: PolicyConfig) -> None:
+        """Finds out how a policy's network can be run: once for all that differ in their weights alone."""
+        model, trained = made.model, policy.kind != "frozen"
+        shape = {name: value for name, value in model.net.config.to_dict().items() if name != "_name_or_path"}
+        adapter = repr(policy.lora) if policy.kind == "lora" else type(model.net).__name__
+        key = (repr(sorted(shape.items())), adapter, policy.kind, made.dtype, str(model.device), len(model.stop_ids))
+        twin = None if made.optimizer.checkpointing else self._tested.get(key)  # which is put into the network itself
+        if twin is None:
+            check_family(made, trained=trained)
+            self._tested[key] = model
+        else:
+            model.lean, model.pads, model.packs, model.splits = twin.lean, twin.pads, twin.packs, twin.splits
 
     def load(self, name: str, policy: PolicyConfig, device: str, folder: Path | None = None) -> Policy:
         """As `make`, on a device that is there; nothing is tested.

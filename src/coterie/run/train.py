@@ -153,7 +153,6 @@ def _steps(run: Run, models: TeamModels, progress: Progress, interrupts: Interru
         else:
             interrupts.busy = f"the validation of step {progress.step}"
         _conclude(run, models, progress, interrupts, told)
-        gc.collect()
 
 
 def _learn(run: Run, models: TeamModels, progress: Progress, interrupts: Interrupts) -> None:
@@ -229,13 +228,12 @@ def _conclude(run: Run, models: TeamModels, progress: Progress, interrupts: Inte
 def light_collection() -> Iterator[None]:
     """Collects garbage rarely, and not among what the libraries have loaded.
 
-    An episode's many small events trigger the collector, and most of what it walks is torch's, or of the rollout under
-    way, which it finds alive: all of it is walked where a step ends, by `gc.collect`.
+    An episode's many small events trigger the collector, and most of what it walks is torch's.
     """
     threshold = gc.get_threshold()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, threshold[1], 1_000_000)
+    gc.set_threshold(50_000, *threshold[1:])
     try:
         yield
     finally:
