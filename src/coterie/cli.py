@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from coterie.commands import AsJson, RunFolder, Sets, looking, models, new, team_of, terminal, tracked
+from coterie.commands import AsJson, RunFolder, Sets, looking, models, new, serving, team_of, terminal, tracked
 from coterie.errors import nearest
 from coterie.kernel.safe import command, plain
 from coterie.report.evaluation import evaluation_json, evaluation_text
@@ -300,6 +300,7 @@ for name, verb in {
     "new": new.new,
     "plan": models.plan,
     "export": models.export,
+    "serve": serving.serve,
     "sft": models.sft,
     "list": looking.list_names,
     "data": looking.show_data,

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, Self, get_args
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from coterie.errors import ConfigError
+from coterie.kernel.episode import Log
 from coterie.kernel.scene import Prompt, Reply, Scene
 from coterie.seeds import seed_of
 
@@ -131,6 +132,20 @@ class Environment(Settings):
     async def play(self, task: Any, scene: Scene) -> None:
         """One episode. Depends on settings, task, `scene.rng` and what the scene returned."""
         raise NotImplementedError
+
+    def asked(self, text: str) -> Task:
+        """A problem that a person asks in words, for a team that is served as one model; optional.
+
+        Its gold answer is not known, and its id does not matter.
+
+        Raises:
+            ValueError: this cannot be asked, in one line that says what can.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no asked()")
+
+    def answer(self, task: Any, log: Log) -> str:
+        """What the team says to a person who asked: the last reply, unless an environment knows better."""
+        return next((reply.text for _, reply in reversed([*log.replies()])), "")
 
     def note(self, role: str, reply: Reply) -> str:
         """What memory may keep of a reply: what the role did, in words of the environment's own; "" for nothing.

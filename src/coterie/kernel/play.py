@@ -15,7 +15,7 @@ from coterie.kernel.cursor import Cursor
 from coterie.kernel.engine import Engine, FrontName, Request
 from coterie.kernel.environment import Environment, Split, Task
 from coterie.kernel.episode import LoggedPrompt, Point, Sample, text_of
-from coterie.kernel.front import FRONTS, RETRIES, Budget, Samples, T
+from coterie.kernel.front import FRONTS, RETRIES, Budget, Front, Samples, T
 from coterie.kernel.mistakes import task_of
 from coterie.kernel.scene import JSON, Reply, role_of
 from coterie.kernel.team import Team
@@ -94,6 +94,7 @@ class Play:
         recall: Reminder | None = None,
         votes: int = 1,
         trial: bool = False,
+        front: Front | None = None,
     ) -> None:
         """A rollout's play.
 
@@ -103,6 +104,7 @@ class Play:
             recall: memory.
             votes: replies that `run` draws at every question; what most of them say is the answer.
             trial: an episode ends, as if what it needs were not there, before it would change the world.
+            front: one that several share; None: one of its own, as `sampling` names it.
         """
         self.environment = environment
         self.recall = recall
@@ -113,7 +115,7 @@ class Play:
         self._seats = seats or {}
         self._votes = votes
         self._trial = trial
-        self._front = FRONTS[sampling.front](engine)
+        self._front = front or FRONTS[sampling.front](engine)
         self._watch = Watch(sampling.play_timeout_s)
         self._slots = asyncio.Semaphore(calls.AT_ONCE)
 

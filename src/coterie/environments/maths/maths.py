@@ -35,6 +35,7 @@ from coterie.environments.programs import RunsPrograms
 from coterie.environments.published.plays import PlaysData
 from coterie.environments.talk import Talk, marked
 from coterie.kernel.environment import Lesson, Split
+from coterie.kernel.episode import Log
 from coterie.kernel.scene import Prompt, Reply, Scene
 from coterie.sandbox import runs
 
@@ -164,6 +165,17 @@ class Maths(PlaysData, RunsPrograms):
         scene.metric("agreed", float(all(answer and alike(answer, found[0]) for answer in found)))
         scene.team_reward(float(right))
         return scene.succeed() if right else scene.fail("a wrong answer" if final else "no answer")
+
+    def asked(self, text: str) -> Question:
+        """A problem in words."""
+        if not text.strip():
+            raise ValueError("ask a problem")
+        return Question("asked", "test", query=text)
+
+    def answer(self, task: Question, log: Log) -> str:
+        """The last words of whose answer counts: the judge, or the first of those who were asked."""
+        counts = JUDGE if self.judge else self.members[0]
+        return next((reply.text for _, reply in reversed([*log.replies()]) if reply.role == counts), "")
 
     async def _judged(self, scene: Scene, task: Question, reply: Reply) -> str:
         """A reply's answer, "" where there is none; its role is paid for it."""

@@ -1,0 +1,1 @@
+"""A trained team behind an endpoint that OpenAI's clients know."""

@@ -1,0 +1,118 @@
+"""The endpoint: who may ask, what is asked, and the answer; on this machine alone, with a key, unless told else."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from coterie.kernel.safe import one_line
+from coterie.serving.chat import LARGEST, Chat, Refused, failed, pieces, read, whole
+from coterie.serving.desk import Desk
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+"""Names of this machine: a page of another's name that leads here is refused."""
+
+
+class Endpoint:
+    """Answers requests of HTTP.
+
+    Args:
+        key: what a client must send as `Authorization: Bearer KEY`.
+        anywhere: requests may come under any host's name.
+        tell: is told of what goes wrong here, a line each.
+    """
+
+    def __init__(
+        self, desk: Desk, key: str, *, anywhere: bool = False, tell: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.desk = desk
+        self._key = f"Bearer {key}".encode()
+        self._anywhere = anywhere
+        self._tell = tell
+
+    def app(self) -> Starlette:
+        """The application that a server runs."""
+        routes = [
+            Route("/v1/models", self.models),
+            Route("/v1/models/{name}", self.models),
+            Route("/v1/chat/completions", self.chat, methods=["POST"]),
+            Route("/{path:path}", self.elsewhere, methods=["GET", "POST", "PUT", "DELETE", "PATCH"]),
+        ]
+        return Starlette(routes=routes, exception_handlers={Refused: self._refused, Exception: self._bug})
+
+    async def models(self, request: Request) -> Response:
+        """All models, or one."""
+        self._check(request)
+        name = request.path_params.get("name")
+        if name is None:
+            return JSONResponse({"object": "list", "data": [_card(each) for each in self.desk.models]})
+        return JSONResponse(_card(self.desk.known(name)))
+
+    async def chat(self, request: Request) -> Response:
+        """One answer, whole or as a stream."""
+        self._check(request)
+        asked, number = read(await _body(request)), secrets.token_hex(8)
+        self.desk.known(asked.model)
+        if not asked.stream:
+            return JSONResponse(whole(asked, await self.desk.answer(asked), number))
+        events = self._stream(asked, number)
+        return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+    async def elsewhere(self, request: Request) -> Response:
+        """Says where things are."""
+        self._check(request)
+        path = one_line(request.url.path)
+        raise Refused(f"nothing is at {path:.80}: POST /v1/chat/completions, GET /v1/models", status=404, code="path")
+
+    def _check(self, request: Request) -> None:
+        """Raises Refused: who asks may not."""
+        host = request.headers.get("host", "")
+        if not self._anywhere and host.rsplit(":", 1)[0] not in LOOPBACK:
+            raise Refused(f"this serves {' and '.join(LOOPBACK[:2])}, not '{host:.80}'", status=403, code="host")
+        sent = request.headers.get("authorization", "").encode("utf-8", "replace")
+        if not hmac.compare_digest(sent, self._key):
+            raise Refused("the key is wrong: send the one that `coterie serve` printed", status=401, code="key")
+
+    async def _stream(self, asked: Chat, number: str) -> AsyncIterator[str]:
+        try:
+            for piece in pieces(asked, await self.desk.answer(asked), number):
+                yield piece
+        except Refused as refused:
+            yield failed(refused)
+        except Exception as error:
+            yield failed(self._told(error))
+
+    async def _refused(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, Refused)
+        again = "true" if error.status == 503 else "false"  # clients post again by themselves
+        return JSONResponse(error.body(), error.status, headers={"x-should-retry": again})
+
+    async def _bug(self, request: Request, error: Exception) -> Response:
+        return await self._refused(request, self._told(error))
+
+    def _told(self, error: Exception) -> Refused:
+        """What a client is told of a bug, which is told here."""
+        if not isinstance(error, ClientDisconnect):
+            self._tell(one_line(f"{type(error).__name__}: {error}"))
+        return Refused("it failed here; its log says why", status=500, code="bug")
+
+
+async def _body(request: Request) -> bytes:
+    """A request's body, if it is not too large."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > LARGEST:
+            raise Refused(f"the request has more than {LARGEST:,} bytes", status=413, code="too_large")
+    return bytes(body)
+
+
+def _card(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "coterie"}

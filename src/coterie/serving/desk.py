@@ -1,0 +1,177 @@
+"""Who answers: each role of a trained team as a model, and the team as one, where its environment can be asked."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from coterie.errors import ConfigError, EnvError, Unavailable
+from coterie.kernel.cursor import PlayBug
+from coterie.kernel.engine import Engine, Request
+from coterie.kernel.environment import Environment
+from coterie.kernel.episode import LoggedPrompt, text_of
+from coterie.kernel.front import Front, Samples
+from coterie.kernel.play import Play
+from coterie.run.loaded import Loaded
+from coterie.seeds import seed_of
+from coterie.serving.chat import FINISH, Chat, Refused, Said
+
+TEAM = "team"
+"""The model that is the whole team; `team.ROLE` is one role of it."""
+
+
+class Batches(Front):
+    """Takes to the engine, whenever it is free, all that have come for a policy meanwhile."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._queues: dict[str, deque[tuple[Request, asyncio.Future[Samples | Unavailable]]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def _answers(self, requests: tuple[Request, ...]) -> list[Samples | Unavailable]:
+        return list(await asyncio.gather(*map(self._answer, requests)))
+
+    async def _answer(self, request: Request) -> Samples | Unavailable:
+        future: asyncio.Future[Samples | Unavailable] = asyncio.get_running_loop().create_future()
+        queue = self._queues.get(request.policy)
+        if queue is None:
+            queue = self._queues[request.policy] = deque()
+            task = asyncio.create_task(self._serve(request.policy))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        queue.append((request, future))
+        return await future
+
+    async def _serve(self, policy: str) -> None:
+        queue = self._queues[policy]
+        waiting: list[tuple[Request, asyncio.Future[Samples | Unavailable]]] = []
+        try:
+            while queue:
+                waiting = [queue.popleft() for _ in range(len(queue))]
+                waiting = [(request, future) for request, future in waiting if not future.done()]  # who has left
+                answers = await self._answered([request for request, _ in waiting])
+                for request, future in waiting:
+                    if not future.done():
+                        future.set_result(answers[request.key])
+        except BaseException as error:
+            for _, future in [*waiting, *queue]:
+                if not future.done():
+                    future.set_exception(error)
+            raise
+        finally:
+            del self._queues[policy]
+
+
+class Desk:
+    """Answers chats with a trained team; greedily, as it is evaluated, unless a client says otherwise."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._loaded = loaded
+        self._engine = loaded.models.engine
+        self._front = Batches(self._engine)
+        self._numbers = itertools.count()
+        self.models: dict[str, Callable[[Chat, int], Awaitable[Said]]] = {}
+        if asks(loaded):
+            self.models[TEAM] = self._team
+        self.models |= {f"{TEAM}.{role}": self._role for role in loaded.config.team.roles}
+
+    def known(self, name: str) -> str:
+        """A model's name. Raises: Refused: there is none of it."""
+        if name not in self.models:
+            there = ", ".join(self.models)
+            raise Refused(
+                f"no model '{name:.80}'; there are {there}", status=404, code="model_not_found", param="model"
+            )
+        return name
+
+    async def answer(self, chat: Chat) -> Said:
+        """What the model says that a chat is for.
+
+        Raises:
+            Refused: there is no such model, it cannot answer this, or its engine cannot just now.
+        """
+        try:
+            return await self.models[self.known(chat.model)](chat, next(self._numbers))
+        except Unavailable as fault:
+            raise Refused("the engine does not answer just now; try again", status=503, code="engine") from fault
+
+    async def _role(self, chat: Chat, number: int) -> Said:
+        """One reply of a role."""
+        config = self._loaded.config
+        role = chat.model.removeprefix(f"{TEAM}.")
+        policy = config.team.roles[role]
+        ids = self._engine.render(policy, role, chat.prompt)
+        room = self._engine.context(policy) - len(ids)
+        if room < 1:
+            raise Refused(
+                f"the messages have {len(ids)} tokens and the context is {self._engine.context(policy)}: shorten them",
+                code="context_length_exceeded", param="messages",
+            )  # fmt: skip
+        seed = seed_of("served", config.train.seed, number if chat.seed is None else ("asked", chat.seed))
+        (samples,) = await self._front.ask((
+            Request(
+                key=("served", number, "", role),
+                policy=policy,
+                role=role,
+                prompt=chat.prompt,
+                prompt_ids=ids,
+                seeds=(seed,),
+                temperature=chat.temperature or 0.0,
+                top_p=1.0 if chat.top_p is None else chat.top_p,
+                max_tokens=min(chat.max_tokens or config.engine.max_tokens, room),
+                stop=chat.stop,
+            ),
+        ))  # fmt: skip
+        (sample,) = samples
+        return Said(sample.text, FINISH[sample.finish], len(ids), len(sample.completion_ids))
+
+    async def _team(self, chat: Chat, number: int) -> Said:
+        """One episode of the team, about what a person asks."""
+        if chat.stop or chat.max_tokens is not None:
+            key = "stop" if chat.stop else "max_tokens"
+            raise Refused(f"'{key}' has no effect on a team, whose environment says it; leave it away", param=key)
+        loaded, config = self._loaded, self._loaded.config
+        sampling = config.sampling(chat.temperature or 0.0, 1.0 if chat.top_p is None else chat.top_p)
+        try:
+            task = replace(config.environment.asked(question(chat.prompt)), id=f"asked-{number}")
+        except (EnvError, ConfigError, ValueError) as error:
+            raise Refused(str(error).splitlines()[0], param="messages") from error
+        seed = config.train.seed if chat.seed is None else chat.seed
+        play = Play(
+            config.environment, config.team, self._engine,
+            seed=seed, sampling=sampling, recall=loaded.recall, trial=True, front=self._front,
+        )  # fmt: skip
+        cursor = play.start(task, 0)
+        try:
+            drawn = await play.run(cursor)
+        except (EnvError, ConfigError, PlayBug) as error:
+            raise Refused(
+                f"the team could not play this: {str(error).splitlines()[0]}", status=500, code="play"
+            ) from error
+        samples = [each.sample for each in drawn]
+        cut = any(sample.finish == "length" for sample in samples[-1:])
+        return Said(
+            config.environment.answer(task, cursor.log),
+            "length" if cut else "stop",
+            sum(len(sample.prompt_ids) for sample in samples),
+            sum(len(sample.completion_ids) for sample in samples),
+        )
+
+
+def asks(loaded: Loaded) -> bool:
+    """Whether the environment can be asked in words."""
+    return type(loaded.config.environment).asked is not Environment.asked
+
+
+def question(prompt: LoggedPrompt) -> str:
+    """What a person asks the team: the one message.
+
+    Raises:
+        Refused: there are several; a team answers a question, it does not chat.
+    """
+    if not isinstance(prompt, str) and (len(prompt) != 1 or prompt[0].role != "user"):
+        raise Refused("a team answers one question: send one message of the user", param="messages")
+    return text_of(prompt).removeprefix("[user] ")

@@ -1,0 +1,271 @@
+"""A team behind an endpoint: OpenAI's own client gets what evaluation gets, and nobody else gets anything."""
+
+import asyncio
+import http.client
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+import openai
+import pytest
+import uvicorn
+
+from coterie import load, load_config, train
+from coterie.errors import ConfigError, Unavailable
+from coterie.kernel.episode import Asked
+from coterie.serving.app import Endpoint
+from coterie.serving.chat import UNDONE, Refused, read
+from coterie.serving.desk import Desk
+from coterie.serving.server import listen
+
+KEY = "the-key"
+TASKS = 4
+
+
+@dataclass
+class Served:
+    desk: Desk
+    loaded: object
+    url: str
+    told: list[str]
+    client: openai.OpenAI
+
+    def post(self, path: str, body: bytes, **headers: str) -> tuple[int, dict[str, str], str]:
+        connection = http.client.HTTPConnection(self.url.removeprefix("http://").removesuffix("/v1"))
+        with closing(connection):
+            connection.request("POST" if body else "GET", path, body or None, headers)
+            answer = connection.getresponse()
+            return (
+                answer.status,
+                {name.lower(): value for name, value in answer.headers.items()},
+                answer.read().decode(),
+            )
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory) -> Iterator[Served]:
+    sets = ["train.steps=1", "train.tasks_per_step=2", "train.eval_tasks=4", "train.mute_every=0"]
+    run = train(load_config("maths", sets), tmp_path_factory.mktemp("serving") / "run")
+    loaded = load(run)
+    loaded.models.engine.open()
+    desk, place, told = Desk(loaded), listen("127.0.0.1", 0), []
+    config = uvicorn.Config(Endpoint(desk, KEY, tell=told.append).app(), log_level="critical", lifespan="off")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [place.socket]}, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    with openai.OpenAI(base_url=place.url, api_key=KEY, max_retries=0) as client:
+        yield Served(desk, loaded, place.url, told, client)
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def evaluated(served):
+    """Greedy episodes of test tasks: prompts with what was said to them, questions with the team's answers."""
+    world = served.loaded.config.environment
+    said, answers = [], []
+    for index in range(TASKS):
+        log = served.loaded.play("test", index)
+        points = [event for event in log.events if isinstance(event, Asked)]
+        for point, reply in log.replies():
+            said.append((reply.role, points[point].prompts[reply.role], reply.text))
+        task = world.task("test", index)
+        answers.append((task.query, world.answer(task, log)))
+    return said, answers
+
+
+def ask(client, model: str, text: str, **more):
+    return client.chat.completions.create(model=model, messages=[{"role": "user", "content": text}], **more)
+
+
+def test_each_role_and_the_team_say_what_they_say_in_an_evaluation(served, evaluated):
+    said, answers = evaluated
+    assert [model.id for model in served.client.models.list()] == ["team", "team.reasoner", "team.tool"]
+    assert served.client.models.retrieve("team.tool").owned_by == "coterie"
+    for role, prompt, text in said:
+        answer = ask(served.client, f"team.{role}", prompt)
+        assert (answer.choices[0].message.content, answer.choices[0].message.role) == (text, "assistant")
+        assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens > 2
+    for query, text in answers:
+        answer = ask(served.client, "team", query)
+        assert answer.choices[0].message.content == text
+        assert answer.choices[0].finish_reason == "stop"
+
+
+def test_a_stream_says_the_same_and_how_it_ended(served, evaluated):
+    role, prompt, text = evaluated[0][0]
+    chunks = list(ask(served.client, f"team.{role}", prompt, stream=True, stream_options={"include_usage": True}))
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == text
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] in ("stop", "length")
+    assert chunks[-1].usage.completion_tokens > 0
+    query, answer = evaluated[1][0]
+    chunks = ask(served.client, "team", query, stream=True)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == answer
+
+
+def test_an_error_in_a_stream_is_no_success(served):
+    with pytest.raises(openai.APIError, match="no model"):
+        list(ask(served.client, "team.nobody", "x", stream=True))
+
+
+def test_thirty_two_clients_at_once_get_what_each_gets_alone(served, evaluated):
+    said, answers = evaluated
+    asked = [(f"team.{role}", prompt, text) for role, prompt, text in said] + [("team", *each) for each in answers]
+    asked = (asked * 32)[:32]
+
+    async def all_at_once():
+        async with openai.AsyncOpenAI(base_url=served.url, api_key=KEY, max_retries=0) as client:
+            return await asyncio.gather(*(ask(client, model, prompt) for model, prompt, _ in asked))
+
+    given = asyncio.run(all_at_once())
+    assert [answer.choices[0].message.content for answer in given] == [text for *_, text in asked]
+
+
+def drawn_at(served: Served, model: str, prompt: str, seed: int) -> str:
+    return ask(served.client, model, prompt, temperature=2.0, seed=seed).choices[0].message.content
+
+
+def test_what_a_client_sets_is_what_is_done(served, evaluated):
+    role, prompt, text = evaluated[0][0]
+    short = ask(served.client, f"team.{role}", prompt, max_tokens=1)
+    assert (short.usage.completion_tokens, short.choices[0].finish_reason) == (1, "length")
+    assert ask(served.client, f"team.{role}", prompt, max_completion_tokens=1).usage.completion_tokens == 1
+    drawn = {
+        ask(served.client, f"team.{role}", prompt, temperature=2.0, seed=seed).choices[0].message.content
+        for seed in range(6)
+    }
+    assert len(drawn) > 1
+    again = [
+        ask(served.client, f"team.{role}", prompt, temperature=2.0, seed=3).choices[0].message.content for _ in range(2)
+    ]
+    assert again[0] == again[1]
+    cut = ask(served.client, f"team.{role}", prompt, stop=[text[1]])
+    assert (cut.choices[0].message.content, cut.choices[0].finish_reason) == (text[:1], "stop")
+    parts = served.client.chat.completions.create(
+        model=f"team.{role}",
+        messages=[{"role": "user", "content": [{"type": "text", "text": prompt}]}],
+        user="me",
+        store=False,
+    )
+    assert parts.choices[0].message.content == text
+
+
+@pytest.mark.parametrize(
+    ("key", "headers", "status"),
+    [
+        ("other", {}, 401),
+        ("", {}, 401),
+        (KEY, {"host": "evil.example"}, 403),
+        (KEY, {"host": "127.0.0.1.evil.example:80"}, 403),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/chat/completions", "/elsewhere"])
+def test_who_may_not_ask_gets_nothing(served, key, headers, status, path):
+    code, told, said = served.post(path, b"{}" if "chat" in path else b"", authorization=f"Bearer {key}", **headers)
+    assert code == status
+    assert "access-control-allow-origin" not in told
+    assert KEY not in said
+
+
+def test_it_listens_on_this_machine_alone_unless_told_otherwise(served):
+    assert served.url.startswith("http://127.0.0.1:")
+    for host, anywhere in (("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)):
+        place = listen(host, 0)
+        with place.socket:
+            assert place.anywhere == anywhere
+            with pytest.raises(ConfigError, match="in use; choose another, or --port 0"):
+                listen(host, place.socket.getsockname()[1])
+
+
+@pytest.mark.parametrize("key", UNDONE)
+def test_what_would_change_the_meaning_is_refused_by_name(served, key):
+    for value in UNDONE[key]:
+        read(json.dumps({"model": "team", "messages": [{"role": "user", "content": "x"}], key: value}).encode())
+    with pytest.raises(openai.BadRequestError) as caught:
+        ask(served.client, "team", "x", extra_body={key: 2 if key != "audio" else {}})
+    assert (caught.value.param, caught.value.code) == (key, "unsupported")
+    assert caught.value.response.headers["x-should-retry"] == "false"
+
+
+def body(**keys) -> bytes:
+    return json.dumps({"model": "team.tool", "messages": [{"role": "user", "content": "x"}], **keys}).encode()
+
+
+def said_by(role: object, content: object) -> bytes:
+    return body(messages=[{"role": role, "content": content}])
+
+
+WRONG = [
+    *(b"", b"[]", b"{", b"null", b"[" * 100_000, b'{"model": 1}', b'{"model": "team"}'),
+    *(body(messages=messages) for messages in ([], [1], {}, "x")),
+    *(said_by("king", "x"), said_by("user", 3), said_by("user", [{"type": "image_url"}]), said_by("tool", "x")),
+    *(body(model="team", messages=[{"role": "user", "content": text}] * count) for text, count in (("x", 2), (" ", 1))),
+    *(body(temperature=value) for value in (-1, "hot", 1e999)),
+    *(body(max_tokens=value) for value in (0, True, 1 << 70)),
+    *(body(stop=value) for value in ("", [1], ["a"] * 17)),
+    *(body(top_p=2), body(seed="x"), body(stream="yes"), body(stream_options=[]), body(model="team", max_tokens=5)),
+]
+
+
+@pytest.mark.parametrize("sent", WRONG, ids=range(len(WRONG)))
+def test_what_is_no_request_is_refused_in_one_line(served, sent):
+    code, _, text = served.post("/v1/chat/completions", sent or b" ", authorization=f"Bearer {KEY}")
+    said = json.loads(text)["error"]
+    assert code == 400, said
+    assert "\n" not in said["message"]
+    assert said["type"] == "invalid_request_error"
+
+
+def test_what_is_too_long_is_refused_and_what_is_elsewhere_is_named(served):
+    with pytest.raises(openai.BadRequestError) as caught:
+        ask(served.client, "team.tool", "x " * 5000)
+    assert caught.value.code == "context_length_exceeded"
+    with pytest.raises(openai.APIStatusError) as caught:
+        ask(served.client, "team.tool", "x" * 11_000_000)
+    assert caught.value.status_code == 413
+    with pytest.raises(openai.NotFoundError, match="POST /v1/chat/completions"):
+        served.client.embeddings.create(model="team", input="x")
+    with pytest.raises(openai.NotFoundError, match=r"there are team, team\.reasoner"):
+        served.client.models.retrieve("gpt-5")
+
+
+def test_an_engine_that_fails_is_asked_again_and_then_told(served, monkeypatch):
+    async def fails(requests):
+        raise Unavailable("engine", "gone")
+
+    monkeypatch.setattr(served.loaded.models.engine.engine, "generate", fails)
+    with pytest.raises(openai.InternalServerError) as caught:
+        ask(served.client, "team.tool", "x")
+    assert (caught.value.status_code, caught.value.response.headers["x-should-retry"]) == (503, "true")
+    with pytest.raises(openai.InternalServerError):
+        ask(served.client, "team", "What is 1 + 1?")
+    monkeypatch.undo()
+    assert ask(served.client, "team.tool", "x").choices
+
+
+def test_a_bug_is_told_here_and_not_there(served, monkeypatch):
+    monkeypatch.setattr(Desk, "answer", lambda self, chat: 1 / 0)
+    with pytest.raises(openai.InternalServerError, match="its log says why") as caught:
+        ask(served.client, "team", "x")
+    assert "division" not in str(caught.value)
+    assert served.told[-1] == "ZeroDivisionError: division by zero"
+    with pytest.raises(openai.APIError, match="its log says why"):
+        list(ask(served.client, "team", "x", stream=True))
+
+
+def test_a_client_that_leaves_is_none_of_anothers_business(served, evaluated):
+    role, prompt, text = evaluated[0][0]
+    with pytest.raises(openai.APITimeoutError):
+        ask(served.client.with_options(timeout=0.001), f"team.{role}", prompt)
+    assert ask(served.client, f"team.{role}", prompt).choices[0].message.content == text
+
+
+def test_a_refusal_keeps_its_words():
+    assert Refused("why", code="c", param="p").body() == {
+        "error": {"message": "why", "type": "invalid_request_error", "param": "p", "code": "c"}
+    }
