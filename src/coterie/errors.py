@@ -114,6 +114,10 @@ class CallError(Exception):
         self.message = message
         self.place = place
 
+    def __reduce__(self) -> tuple[type[CallError], tuple[str, str, str]]:
+        """By its parts: what `play` keeps is copied."""
+        return CallError, (self.kind, self.message, self.place)
+
 
 def first_line(error: BaseException) -> str:
     """What another's exception says, for a line of one's own: its first line, at most 160 characters."""

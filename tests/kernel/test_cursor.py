@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import threading
 from functools import partial
 from random import Random
 
@@ -14,7 +15,7 @@ from coterie.kernel.bounds import as_json
 from coterie.kernel.cursor import Cursor, PlayBug
 from coterie.kernel.episode import LOGS, Asked, Called, Ended, Noted, Returned, Rewarded
 from coterie.kernel.scene import Reply, Scene
-from tests.outside import CALLS, double
+from tests.outside import CALLS, double, fail
 from tests.toys import Carrying, Looping, Number, Sequential, Simultaneous, Tools, Toy, run
 
 TOYS = [Sequential(), Simultaneous(), Looping(), Tools(), Carrying()]
@@ -395,6 +396,8 @@ def test_a_branch_is_played_from_its_turn_on():
     asyncio.run(fork.advance())
     asyncio.run(fork.fork(31).advance())
     assert played == [30, 31, 31]
+    with pytest.raises(ValueError, match="advance it first"):
+        whole.fork(3).fork()
 
 
 @pytest.mark.parametrize("chance", [None, 5])
@@ -436,16 +439,61 @@ def test_a_late_branch_knows_that_the_world_has_changed_and_that_a_prompt_was_to
     assert fork.events[-1] == Ended(False, "the prompt of a outgrew the context")
 
 
-def test_what_a_state_is_misused_for_is_told():
-    def told(play) -> str:
-        whole = fresh(type("Wrong", (Toy,), {"play": play, "__module__": __name__})())
-        try:
-            drive(whole)
-            asyncio.run(whole.fork(3).advance())
-        except EnvError as error:
-            return str(error)
-        return ""
+class Busy(Toy):
+    """Does with its state, before its turns and in them, what people do."""
 
+    async def play(self, task, scene):
+        first: list[int] = []
+        state = scene.state(said=[], seen={}, marks=set(), given=first, pair=(first, {"deep": []}), error=None)
+        held, state.best = state.said, 0.0
+        held.append("hello")
+        begun = len(state.said)
+        first.append(1)
+        for turn in scene.turns(5):
+            held.append(f"turn {turn}")
+            state.seen[turn] = held[-1]
+            state.marks.add(turn)
+            state.pair[1]["deep"].append(turn)
+            state.pair[0].append(turn)
+            reply = await scene.ask("a", f"{begun} {state}")
+            state.best = max(state.best, float(reply.text or 0))
+            try:
+                await scene.call(fail, turn)
+            except CallError as error:
+                state.error = error
+            scene.reward("a", state.best)
+        scene.succeed()
+
+
+def test_what_is_done_with_a_state_before_the_turns_and_by_another_name_holds_in_a_branch():
+    whole = drive(fresh(Busy()), 3)
+    for again in whole.replays():
+        assert asyncio.run(again.advance()) is None
+        assert again.events == whole.events
+    for at in range(5):
+        fork = whole.fork(at)
+        asyncio.run(fork.advance())
+        assert fork.events == whole.events[: len(fork.events)]
+    assert all(
+        "'hello', 'turn 0'" in prompt
+        for event in whole.events
+        if isinstance(event, Asked)
+        for prompt in event.prompts.values()
+    )
+
+
+def told(play) -> str:
+    """What is said of a `play` that is forked in its fourth turn."""
+    whole = fresh(type("Wrong", (Toy,), {"play": play, "__module__": __name__})())
+    try:
+        drive(whole)
+        asyncio.run(whole.fork(3).advance())
+    except EnvError as error:
+        return str(error)
+    return ""
+
+
+def test_what_a_state_is_misused_for_is_told():
     async def asks_before(self, task, scene):
         scene.state(n=0)
         await scene.ask("a", "x")
@@ -458,6 +506,20 @@ def test_what_a_state_is_misused_for_is_told():
         scene.state(n=0)
         scene.state(m=0)
 
+    async def keeps(self, task, scene, what):
+        scene.state(x=[what])
+        for _ in scene.turns(5):
+            await scene.ask("a", "x")
+
+    async def keeps_chance(self, task, scene):
+        await keeps(self, task, scene, scene.rng)
+
+    async def keeps_a_lock(self, task, scene):
+        await keeps(self, task, scene, threading.Lock())
+
+    async def keeps_a_function(self, task, scene):
+        scene.state(add=lambda: task)
+
     async def forgets(self, task, scene):
         scene.state()
         said: list[str] = []
@@ -467,6 +529,9 @@ def test_what_a_state_is_misused_for_is_told():
     assert "all is said in scene.turns" in told(asks_before)
     assert "before anything is said" in told(comes_late)
     assert "comes once" in told(twice)
+    assert "scene.rng stands in scene.state" in told(keeps_chance)
+    assert "scene.state cannot be copied: TypeError" in told(keeps_a_lock)
+    assert "scene.state.add is a function" in told(keeps_a_function)
     assert "what passes from turn to turn must be in scene.state" in told(forgets)
 
 

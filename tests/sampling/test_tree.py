@@ -6,6 +6,7 @@ Names of the form D1 refer to defects of the published code that must not come b
 import time
 from dataclasses import replace
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -136,6 +137,31 @@ def test_where_nothing_is_drawn_equal_answers_share_a_fork_and_the_committed_one
         tuple(worth(member.samples[0].text) + (member.parts.get("team/team", 0.0)) for member in group.members)
         for group in found.groups
     ]
+
+
+@pytest.mark.parametrize("horizon", ["point", "turn", "episode"])
+@pytest.mark.parametrize("commit", ["greedy", "random"])
+def test_a_state_changes_no_value_whatever_is_done_with_it_before_the_turns(horizon, commit):
+    class Best(Toy):
+        kept: bool = True
+
+        async def play(self, task, scene):
+            state = scene.state() if self.kept else SimpleNamespace()
+            state.best, state.said = 0.0, []
+            state.said.append(scene.rng.random())
+            for _ in scene.turns(4):
+                reply = await scene.ask("a", f"{state.said} {scene.rng.random()}")
+                state.best = max(state.best, worth(reply.text))
+                state.said.append(state.best)
+                scene.reward("a", state.best)
+            scene.succeed()
+
+    def values(kept: bool) -> list[tuple[float, ...]]:
+        _, found = grow(Best(kept=kept), horizon=horizon, commit=commit)
+        return [group.values for group in found.groups]
+
+    assert values(kept=True) == values(kept=False)
+    assert len(set(values(kept=True))) > 1
 
 
 def test_a_branch_that_is_valued_otherwise_than_the_story_is_told():

@@ -46,8 +46,8 @@ CALL_TIMEOUT_S = 10.0
 """What one `scene.call` may take in a check."""
 PLAY_TIMEOUT_S = 10.0
 """Seconds that an environment's own code may take from an answer to its next question."""
-REPLAYS = 9
-"""Replays of an episode: from its beginning, and from its first turns."""
+REPLAYS = 65
+"""Replays of an episode: from its beginning, and from each of its first turns."""
 HOSTILE = (
     "",
     "\x00\x1b[2J\r\n\u202e\ud7ff",

@@ -55,6 +55,9 @@ VALUES = {Asked: attrgetter("prompts", "max_tokens", "stop"), Rewarded: attrgett
 """What says that two of the events a replay is full of are the same."""
 SETTLED = {str, int, float, bool, bytes, type(None), Reply}
 """Types of values that cannot change."""
+CHANGING = {list, dict, set}
+"""Types of values that are changed in place."""
+FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.GeneratorType, types.CoroutineType)
 LONGEST_EPISODE = 2000
 """Decision points of an episode: more is a loop that a model's words keep going."""
 MOST_AT_ONCE = 256
@@ -103,9 +106,44 @@ class _Kept:
     state: dict[str, Any]
 
 
-def _copied(state: dict[str, Any]) -> dict[str, Any]:
-    """A state that stays as it is, whatever becomes of the other."""
-    return dict(state) if all(map(_settled, state.values())) else deepcopy(state)
+def _copied(state: dict[str, Any], memo: dict[int, Any] | None = None) -> dict[str, Any]:
+    """A state that stays as it is, whatever becomes of the other.
+
+    Args:
+        memo: by the id of what is in it, what stands there in the copy.
+
+    Raises:
+        EnvError: there is something in it that cannot be copied, or would be shared.
+    """
+    if all(map(_settled, state.values())):
+        return dict(state)
+    for name, value in state.items():
+        if isinstance(value, FUNCTIONS):
+            raise EnvError(f"scene.state.{name} is a function, whose variables cannot be copied: keep data")
+    try:
+        return deepcopy(state, memo)
+    except (TypeError, RecursionError, AttributeError) as error:
+        raise EnvError(f"scene.state cannot be copied: {type(error).__name__}: {error}; keep data") from error
+
+
+def _put(kept: dict[str, Any], state: dict[str, Any]) -> None:
+    """Makes a state what was kept: lists, dicts and sets in place, for `play` may hold them since before its turns."""
+    places = {name: state.get(name) for name, value in kept.items() if type(value) in CHANGING}
+    places = {name: value for name, value in places.items() if type(value) is type(kept[name])}
+    apart = len({id(value) for value in places.values()}) == len({id(kept[name]) for name in places}) == len(places)
+    memo = {id(kept[name]): value for name, value in places.items()} if apart else {}
+    for name, value in places.items() if apart else ():
+        whole = kept[name]
+        value.clear()
+        if isinstance(value, dict):
+            value.update((deepcopy(key, memo), deepcopy(item, memo)) for key, item in whole.items())
+        elif isinstance(value, list):
+            value.extend(deepcopy(item, memo) for item in whole)
+        else:
+            value.update(deepcopy(item, memo) for item in whole)
+    state_now = _copied(kept, memo)
+    state.clear()
+    state.update(state_now)
 
 
 def _settled(value: object) -> bool:
@@ -215,7 +253,7 @@ class Cursor:
                 raise self._told(error) from error
             given = failure = None
             if isinstance(event, Asked):
-                self._open = Point(self._asked, self._turn, f"{self.id}@{self._asked}", event, self._external)
+                self._open = Point(self.asked, self._turn, f"{self.id}@{self.asked}", event, self._external)
                 return self._open
             if not isinstance(event, Called):
                 if isinstance(event, asyncio.Future):
@@ -268,7 +306,9 @@ class Cursor:
             branch: extends the id, so that what is drawn on the fork is drawn by seeds of its own.
             trial: it raises Unavailable before a call with an external effect.
         """
-        wanted = self._asked if at is None else at
+        if self._coroutine is None and self._recorded:
+            raise ValueError("a fork is forked once it stands at its point: advance it first")
+        wanted = self.asked if at is None else at
         if not 0 <= wanted < len(self._points):
             raise ValueError(f"no decision point {wanted} in this episode")
         fork = Cursor(
@@ -389,7 +429,7 @@ class Cursor:
     def state(self, first: dict[str, Any]) -> types.SimpleNamespace:
         if self._state is not None or len(self._events) > (self._from.events if self._from else 0):
             raise EnvError("scene.state comes once, before anything is said")
-        self._state = types.SimpleNamespace(**(_copied(self._from.state) if self._from else first))
+        self._state = types.SimpleNamespace(**_copied(first))
         return self._state
 
     def first_turn(self, limit: int) -> int:
@@ -398,6 +438,8 @@ class Cursor:
             return 0
         if self._from.chance is not None:
             self._scene.rng.setstate(self._from.chance)
+        if self._state is not None:
+            _put(self._from.state, vars(self._state))
         self._from = None
         return len(self._kept)
 
@@ -459,14 +501,14 @@ class Cursor:
         since = "from its beginning"
         if isinstance(told, Answered):
             roles = ", ".join(f"'{role}'" for role in sorted(told.replies))
-            since = f"after the answer of role {roles} at point {self._asked}"
+            since = f"after the answer of role {roles} at point {self.asked}"
         elif told is not None:
             called = next(event for event in reversed(self._events) if isinstance(event, Called))
-            since = f"after the call of {called.function} that followed point {self._asked}"
+            since = f"after the call of {called.function} that followed point {self.asked}"
         return f"play of task {self.task.id}, episode {self.id}, {since},"
 
     @property
-    def _asked(self) -> int:
+    def asked(self) -> int:
         """The latest point's number, -1 before the first."""
         return len(self._points) - 1
 
@@ -504,12 +546,12 @@ class Cursor:
         spoke: dict[str, dict[str, Reply]] = {}
         for speaker, reply in answer.replies.items():
             spoke.setdefault(role_of(speaker), {})[speaker] = reply
-        self._spoke |= {role: (self._asked, replies) for role, replies in spoke.items()}
+        self._spoke |= {role: (self.asked, replies) for role, replies in spoke.items()}
         for role, reply in answer.replies.items():
             if reply.finish == "context":  # whatever `play` makes of the silence, the episode is no success
                 self._overlong = f"the prompt of {role} outgrew the context"
         if answer.chance is not None:
-            self._scene.rng.seed(seed_of(self.seed, self._asked, answer.chance))
+            self._scene.rng.seed(seed_of(self.seed, self.asked, answer.chance))
 
     async def _run_call(self, called: Called) -> Returned:
         assert self._function is not None

@@ -102,7 +102,7 @@ class Group:
         return all(
             len(other) == len(first)
             and all(
-                one.completion_ids == two.completion_ids and one.prompt_ids == two.prompt_ids
+                (one.completion_ids, one.policy, one.prompt_ids) == (two.completion_ids, two.policy, two.prompt_ids)
                 for one, two in zip(other, first, strict=True)
             )
             for other in others

@@ -55,6 +55,13 @@ class Message(TypedDict):
 Prompt = str | Sequence[Message]
 
 
+class Chance(Random):
+    """An episode's chance. A copy of it would not be reseeded with it."""
+
+    def __deepcopy__(self, memo: object) -> Chance:
+        raise EnvError("scene.rng stands in scene.state, which need not keep it: leave it out, and ask scene for it")
+
+
 class Stage(Protocol):
     """What stands behind a scene: the cursor."""
 
@@ -88,7 +95,7 @@ class Scene:
     def rng(self) -> Random:
         """The only source of chance; a sampler may reseed it between decisions."""
         if self.chance is None:
-            self.chance = Random(self._seed)
+            self.chance = Chance(self._seed)
         return self.chance
 
     def ask(

@@ -62,8 +62,10 @@ async def tree(
     spine = play.start(task)
     groups: list[Group] = []
     spare: list[Cursor] = []
-    while (point := await _advanced(spine, spare)) is not None:
-        carried, spare = spare, []
+    same: list[Cursor] = []
+    """A fork that was answered as the story was."""
+    while (point := await _advanced(spine, same)) is not None:
+        carried, spare, same = spare, [], []
         learning = play.learning(point.roles)
         draws = await play.ask(spine, point, num_generations if learning and not point.after_external else 1)
         speaking = [role for role in learning if not draws[role][0].silent]
@@ -104,15 +106,18 @@ async def tree(
         for role in speaking:
             groups += _group(play, spine, point, role, draws[role], branches, values, committed)
         spine.answer(answers[committed])
-        spare = [forks[tried.index(alike[committed])]] if horizon == "point" else []
+        same = [forks[tried.index(alike[committed])]]
+        spare = same if horizon == "point" else []
     check_seen(spine.events, horizon)
     return Collected(tuple(groups), (spine.log,))
 
 
 async def _advanced(spine: Cursor, forks: Sequence[Cursor]) -> Point | None:
     """The story's next point. Raises: EnvError: a fork that was answered alike has gone another way."""
+    last = spine.asked
     point = await spine.advance()
-    if any(fork.events != spine.events for fork in forks):
+    told = spine.since(last) if forks else ()
+    if any(fork.since(last)[: len(told)] != told for fork in forks):
         raise EnvError(
             f"play of task {spine.task.id} is not deterministic: a branch and the story went apart after the same "
             "answers; what passes from turn to turn must be in scene.state"
