@@ -16,7 +16,6 @@ import copy
 import dataclasses
 import hashlib
 import inspect
-import itertools
 import json
 import os
 import subprocess
@@ -29,7 +28,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from coterie.checks.rehearsal import _stayed
+from coterie.checks.rehearsal import _stayed, replayed
 from coterie.errors import ConfigError, EnvError
 from coterie.kernel import calls
 from coterie.kernel.cursor import Cursor, PlayBug, perform_inline
@@ -46,8 +45,6 @@ CALL_TIMEOUT_S = 10.0
 """What one `scene.call` may take in a check."""
 PLAY_TIMEOUT_S = 10.0
 """Seconds that an environment's own code may take from an answer to its next question."""
-REPLAYS = 65
-"""Replays of an episode: from its beginning, and from each of its first turns."""
 HOSTILE = (
     "",
     "\x00\x1b[2J\r\n\u202e\ud7ff",
@@ -364,9 +361,7 @@ def _replays(environment: Environment, task: Task, hand: Hand, watch: Patience) 
     last = sum(isinstance(event, Asked) for event in played.events) - 1
     if last >= 0:
         drive(played.fork(last).advance())
-    for again in itertools.islice(played.replays(), REPLAYS):
-        if drive(again.advance()) is not None or again.events != played.events:
-            return f"task {task.id}: the replay goes on after the log's end"
+    replayed(played)
     return ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import warnings
 from collections.abc import Callable
@@ -16,6 +17,9 @@ from coterie.kernel.mistakes import task_of
 from coterie.kernel.scene import JSON, Reply, role_of
 from coterie.kernel.watchdog import Watch
 from coterie.seeds import seed_of
+
+REPLAYS = 65
+"""Replays of an episode: from its beginning, and from each of its first turns."""
 
 
 def rehearse(environment: Environment, *, play_timeout_s: float) -> None:
@@ -39,10 +43,22 @@ def rehearse(environment: Environment, *, play_timeout_s: float) -> None:
         warnings.simplefilter("always")
         with contextlib.suppress(PlayBug, Unavailable):
             drive(_rehearsed(cursor, watch))
+            replayed(cursor)
     _stayed(here)
     for warning in seen:
         if "never awaited" in str(warning.message):
             raise EnvError(f"play of task {task.id}: {str(warning.message).splitlines()[0]}; write `await` before it")
+
+
+def replayed(cursor: Cursor) -> None:
+    """Plays a whole episode again: from its beginning, and from each of its first turns whose state was given.
+
+    Raises:
+        EnvError: it says something else.
+    """
+    for again in itertools.islice(cursor.replays(), REPLAYS):
+        if drive(again.advance()) is not None or again.events != cursor.events:
+            raise EnvError(f"task {cursor.task.id}: the replay goes on after the log's end")
 
 
 def _stayed(here: Path) -> None:

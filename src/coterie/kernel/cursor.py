@@ -128,8 +128,11 @@ def _copied(state: dict[str, Any], memo: dict[int, Any] | None = None) -> dict[s
 
 def _put(kept: dict[str, Any], state: dict[str, Any]) -> None:
     """Makes a state what was kept: lists, dicts and sets in place, for `play` may hold them since before its turns."""
-    places = {name: state.get(name) for name, value in kept.items() if type(value) in CHANGING}
-    places = {name: value for name, value in places.items() if type(value) is type(kept[name])}
+    places = {
+        name: state[name]
+        for name, value in kept.items()
+        if type(value) in CHANGING and type(state.get(name)) is type(value)
+    }
     apart = len({id(value) for value in places.values()}) == len({id(kept[name]) for name in places}) == len(places)
     memo = {id(kept[name]): value for name, value in places.items()} if apart else {}
     for name, value in places.items() if apart else ():
