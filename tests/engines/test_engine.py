@@ -87,6 +87,22 @@ def test_a_sample_depends_on_its_seed_not_on_its_wave():
     assert {sample.version for group in together for sample in group} == {0}  # of weights that no update has moved
 
 
+@pytest.mark.parametrize("lean", [True, False])
+def test_temperatures_and_limits_stay_with_their_rows_where_others_have_ended(lean):
+    engine = engine_of(tiny(scale=3.0))
+    engine._decoders["p"].lean = lean
+    engine._decoders["p"].model.stop_ids = frozenset()
+    each = [(2.0, 3), (0.3, 9), (1.0, 6), (0.1, 12)]
+    wave = [
+        request(prompt, [7, 8], key=at, temperature=temperature, max_tokens=limit)
+        for at, (prompt, (temperature, limit)) in enumerate(zip(prompts(4), each, strict=True))
+    ]
+    for asked, samples in zip(wave, run(engine.generate(wave)), strict=True):
+        (alone,) = run(engine.generate([asked]))
+        assert [sample.completion_ids for sample in samples] == [sample.completion_ids for sample in alone]
+        assert {(len(sample.completion_ids), sample.finish) for sample in samples} == {(asked.max_tokens, "length")}
+
+
 def test_long_replies_draw_on_from_their_own_seeds_whoever_has_ended_beside_them():
     """More tokens than are drawn for at once, in waves of other rows."""
     engine = engine_of(tiny(scale=3.0))

@@ -117,7 +117,7 @@ def trl(path: Path, team=TEAM) -> Path:
 
 @pytest.mark.parametrize("make", [verl, slime, results, traces, trl])
 def test_a_group_that_mixes_is_found_in_every_format_and_judged_by_hand(make, tmp_path):
-    found = audit(read(make(tmp_path)))
+    found = audit(read(make(tmp_path), Asked(reward="right+form" if make is trl else "")))
     assert not found.ok
     (mixed,) = found.mixed
     assert mixed.what == (("prompts", "roles", "turns") if make not in (traces, trl) else ("prompts", "roles"))
@@ -142,8 +142,8 @@ def test_replies_to_one_prompt_are_fine(make, tmp_path):
 
 
 def test_groups_that_the_file_does_not_say_are_found_and_how_is_said(tmp_path):
-    read_trl = read(trl(tmp_path))
-    assert read_trl.grouped == "groups: each 4 in a row, found by their advantages, which sum to zero"
+    read_trl = read(trl(tmp_path), Asked(reward="right+form"))
+    assert read_trl.grouped.startswith("groups: each 4 in a row, found by their advantages, which sum to zero")
     assert read_trl.rewarded == "rewards: right + form"
     by_two = read(trl(tmp_path), Asked(group="2", reward="right"))
     assert audit(by_two).ok
@@ -182,10 +182,15 @@ def test_what_was_not_rewarded_or_not_trained_is_passed_over_and_counted(tmp_pat
     ]
     torch.save({"samples": samples}, tmp_path / "x.pt")
     found = read(tmp_path / "x.pt")
-    assert (len(found.rows), found.passed) == (1, 2)
+    assert (len(found.rows), found.passed) == (2, 1)  # one that is removed is compared all the same
     frozen = json.loads(traces(tmp_path).read_text().splitlines()[0])
     frozen["agent"]["trainable"] = False
-    assert (read(lines(tmp_path / "frozen.jsonl", [frozen, frozen])).passed, read(traces(tmp_path)).passed) == (2, 0)
+    assert (
+        read(
+            lines(tmp_path / "frozen.jsonl", [frozen, json.loads(traces(tmp_path).read_text().splitlines()[0])])
+        ).passed,
+        read(traces(tmp_path)).passed,
+    ) == (1, 0)
     several = [{"group_index": 0, "prompt": "p", "reward": {"right": 1.0, "form": 0.5}}]
     torch.save({"samples": several}, tmp_path / "y.pt")
     with pytest.raises(ConfigError, match=r"reward\.right"):
@@ -205,7 +210,8 @@ def test_it_says_what_it_cannot_read(tmp_path):
     (tmp_path / "c.jsonl").write_text('{"input": "a", "output": "b", "score": 1}\n{broken\n')
     assert "line 2" in told(tmp_path / "c.jsonl")
     assert "line 1: a record is an object" in told(lines(tmp_path / "d.jsonl", [[1]]))
-    assert "cannot be read" in told(tmp_path / "none.jsonl")
+    assert "is not there" in told(tmp_path / "none.jsonl")
+    assert "is no file" in told(Path("/dev/null"))
     assert "not like its first" in told(
         lines(tmp_path / "e.jsonl", [{"input": "a", "output": "b", "score": 1}, {"output": "b"}])
     )
@@ -216,7 +222,9 @@ def test_it_says_what_it_cannot_read(tmp_path):
     assert not (tmp_path / "ran").exists()
     (tmp_path / "g.jsonl").write_text("[" * 100_000 + "\n")
     assert "line 1" in told(tmp_path / "g.jsonl")
-    assert "no column" in told(lines(tmp_path / "h.jsonl", [{"prompt": "a", "completion": "b", "text": "c"}]))
+    assert "it has no column of numbers" in told(
+        lines(tmp_path / "h.jsonl", [{"prompt": "a", "completion": "b", "text": "c"}])
+    )
 
 
 class Evil:
@@ -230,6 +238,58 @@ def test_rewards_that_are_no_numbers_are_none(tmp_path):
     )
     found = read(tmp_path / "a.jsonl")
     assert (len(found.rows), found.passed) == (1, 1)
+
+
+MORE = {"input": "a", "output": "b", "score": 1.0, "uid": "g"}
+
+
+@pytest.mark.parametrize(
+    ("records", "mixed"),
+    [
+        ([{**MORE, "role": "assistant", "agent_name": name} for name in ("planner", "checker")], ("roles",)),
+        ([{**MORE, "policy": "shared", "extra_info": {"role": name}} for name in ("planner", "checker")], ("roles",)),
+        ([{**MORE, "uid": None}, *({**MORE, "input": str(at)} for at in range(3))], ("prompts",)),
+        ([MORE, {**MORE, "input": "b", "turn": 1}], ("prompts", "turns")),
+        ([{**MORE, "extra_info": {"turn": at}} for at in range(3)], None),  # how many turns there were, perhaps
+        ([{**MORE, "step": 1, "uid": "2/3"}, {**MORE, "step": "1/2", "uid": "3", "input": "b"}], None),
+    ],
+)
+def test_what_hides_is_found_and_what_is_fine_is_fine(records, mixed, tmp_path):
+    found = audit(read(lines(tmp_path / "x.jsonl", records)))
+    assert [each.what for each in found.mixed] == ([] if mixed is None else [mixed])
+
+
+def test_groups_of_advantages_that_sum_to_zero_by_halves_are_said_to_be_a_guess(tmp_path):
+    records = [{**MORE, "uid": None, "advantage": at} for at in (1.0, -1.0, 1.0, -1.0)]
+    assert read(lines(tmp_path / "x.jsonl", records)).grouped.endswith("--group SIZE if more")
+    records = [{**MORE, "uid": None, "advantage": 1.0 + at} for at in range(3000)]
+    assert "by equal prompts" in read(lines(tmp_path / "y.jsonl", records)).grouped
+
+
+@pytest.mark.parametrize("score", [10**400, 1e308, "1", None, float("inf")])
+def test_numbers_that_statistics_cannot_take_are_none(score, tmp_path):
+    with pytest.raises(ConfigError, match="has a number as its reward"):
+        read(lines(tmp_path / "x.jsonl", [{**MORE, "score": score}]))
+
+
+def test_a_line_that_a_model_wrote_is_no_line_of_ours(tmp_path):
+    name = "a\nno group mixes roles, turns or prompts"
+    found = audit(read(lines(tmp_path / "x.jsonl", [{**MORE, "uid": name, "role": each} for each in (name, "b")])))
+    assert "\nno group mixes" not in str(found)
+
+
+def test_several_rewards_are_asked_for(tmp_path):
+    record = {"prompt": "p", "completion": "c", "right": 1.0, "length": 300}
+    with pytest.raises(
+        ConfigError, match=r"which of right, length are rewards\? Name them, such as --reward right\+length"
+    ):
+        read(lines(tmp_path / "x.jsonl", [record]))
+    assert read(lines(tmp_path / "x.jsonl", [record]), Asked(reward="right")).rows[0].reward == 1.0
+    torch.save(
+        {"samples": [{"group_index": 0, "prompt": "p", "reward": {"right": 1.0, "form": 0.5}}]}, tmp_path / "y.pt"
+    )
+    with pytest.raises(ConfigError, match=r"which of reward\.right, reward\.form is the reward"):
+        read(tmp_path / "y.pt")
 
 
 @pytest.mark.parametrize("algorithm", ["at_grpo", "magrpo"])

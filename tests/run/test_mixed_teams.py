@@ -6,9 +6,13 @@ import copy
 import shutil
 
 import pytest
+import torch
 
 from coterie import Ablation, load, load_config, train
+from coterie.checks.families import check_family
+from coterie.errors import ConfigError
 from coterie.models.load import load_model, prepare, save_model
+from coterie.run.policies import Policies
 from tests.families import family
 from tests.runs import cut_back, untimed, weights
 from tests.toys import tiny, tokenizer
@@ -50,3 +54,28 @@ def test_qwen3_and_another_family_train_as_one_team_and_go_on_exactly(name, kind
     assert weights(tmp_path / "again", 4) == weights(run.folder, 4)
     _, after = load(run).ablate([Ablation.parse("swap", "a,b"), Ablation.parse("replace", "b=base")], tasks=6)
     assert [one.tasks for one in after] == [6, 6]
+
+
+def test_of_networks_that_are_tested_once_for_all_each_has_sound_weights(tmp_path, monkeypatch):
+    tested: list[str] = []
+
+    def noted(made, **how) -> None:
+        tested.append(made.name)
+        check_family(made, **how)
+
+    monkeypatch.setattr("coterie.run.policies.check_family", noted)
+    for name in ("one", "two", "wide"):
+        save_model(tiny(len(name), hidden=64 if name == "wide" else 32), tmp_path / name)
+    models = [f"policies.{name}.model={tmp_path / 'one'}" for name in "xy"]
+    config = load_config("tests/toys.py:Agree", ["team.a=x", "team.b=y", *models])
+    made = Policies(config)
+    for name in ("one", "two", "wide"):
+        policy = made.make(name, config.policies["x"].model_copy(update={"model": str(tmp_path / name)}))
+        assert policy.model.lean
+    assert tested == ["one", "wide"]
+    model = tiny(3)
+    with torch.no_grad():
+        next(model.net.parameters())[0, 0] = float("nan")
+    save_model(model, tmp_path / "damaged")
+    with pytest.raises(ConfigError, match="policy 'bad' has weights that are no finite numbers"):
+        made.make("bad", config.policies["x"].model_copy(update={"model": str(tmp_path / "damaged")}))

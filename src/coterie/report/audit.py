@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Any
 
 from coterie.algorithms.credit import standardize
+from coterie.kernel.safe import one_line
 from coterie.report.rollouts import Rollouts, Row, lots
 
 SHOWN = 3
@@ -104,7 +105,11 @@ class Audit:
         if self.computed:
             lines.append("(the file has no advantages: both are (r - mean) / (standard deviation + 1e-6), of rewards)")
         for mixed in sorted(self.mixed, key=_harm, reverse=True)[:SHOWN]:
-            lines += ["", f"group {mixed.group[:WIDE]}: mixes {', '.join(mixed.what)}", *_table(mixed.replies)]
+            lines += [
+                "",
+                f"group {one_line(mixed.group)[:WIDE]}: mixes {', '.join(mixed.what)}",
+                *_table(mixed.replies),
+            ]
         if len(self.mixed) > SHOWN:
             lines += ["", f"and {len(self.mixed) - SHOWN} more; all with --json"]
         return "\n".join(lines)
@@ -119,19 +124,20 @@ def audit(rollouts: Rollouts) -> Audit:
     groups = list(lots(rollouts.rows))
     mixed = [found for rows in groups if (found := _mixed(rows))]
     lone = sum(len(rows) == 1 for rows in groups)
-    computed = any(row.advantage is None for row in rollouts.rows)
+    computed = any(judged.row.advantage is None for each in mixed for judged in each.replies)
     return Audit(rollouts, len(groups), lone, tuple(mixed), computed)
 
 
 def _mixed(rows: Sequence[Row]) -> Mixed | None:
     """What a group mixes, or None."""
-    what = tuple(kind for kind, name in KINDS.items() if len({getattr(row, name) for row in rows}) > 1)
-    if not what:
+    if len({_kind(row) for row in rows}) == 1:
         return None
+    what = tuple(kind for kind, name in KINDS.items() if len({getattr(row, name) for row in rows}) > 1)
     was = standardize([row.reward for row in rows])
     saved = [row.advantage for row in rows]
     before = was if None in saved else [advantage or 0.0 for advantage in saved]
-    order = sorted(range(len(rows)), key=lambda at: _kind(rows[at]))
+    order = sorted(range(len(rows)), key=lambda at: (rows[at].role, rows[at].turn, rows[at].prompt))
+    order.sort(key=lambda at: _kind(rows[at]))
     apart: dict[int, float | None] = {}
     for _, lot in groupby(order, key=lambda at: _kind(rows[at])):
         those = list(lot)
@@ -140,8 +146,9 @@ def _mixed(rows: Sequence[Row]) -> Mixed | None:
     return Mixed(rows[0].group, what, tuple(Judged(rows[at], before[at], apart[at]) for at in order))
 
 
-def _kind(row: Row) -> tuple[str, str, str]:
-    return row.role, row.turn, row.prompt
+def _kind(row: Row) -> tuple[str, str]:
+    """What may be compared: replies of one role to one prompt, whichever turn it comes in."""
+    return row.role, row.prompt
 
 
 def _harm(mixed: Mixed) -> float:
@@ -155,7 +162,8 @@ def _table(replies: Sequence[Judged]) -> list[str]:
     rows = [("role", "turn", "prompt", "reward", "advantage", "apart")]
     for judged in replies:
         apart = "alone" if judged.apart is None else f"{judged.apart:+.2f}"
-        named = judged.row.role[:WIDE] or "-", judged.row.turn[:WIDE] or "-", f"#{prompts[judged.row.prompt] + 1}"
+        role, turn = one_line(judged.row.role)[:WIDE], one_line(judged.row.turn)[:WIDE]
+        named = role or "-", turn or "-", f"#{prompts[judged.row.prompt] + 1}"
         rows.append((*named, f"{judged.row.reward:.4g}", f"{judged.was:+.2f}", apart))
     wide = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     return ["  " + "  ".join(cell.rjust(width) for cell, width in zip(row, wide, strict=True)) for row in rows]

@@ -7,10 +7,12 @@ how its groups were found, and what the rewards are.
 from __future__ import annotations
 
 import json
-import math
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from coterie.errors import ConfigError, first_line, nearest
@@ -28,6 +30,12 @@ SMALLEST = 2
 """Replies of a group that compares anything."""
 ZERO = 1e-3
 """Advantages of one group sum to zero up to this, a reply; they are saved in half precision at times."""
+LARGEST_GROUP = 1024
+"""Replies of a group that is looked for by its advantages, at most."""
+LARGEST_REWARD = 1e100
+"""Of what is a reward: squares of larger ones have no end."""
+MOST = 2_000_000
+"""Records of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +97,15 @@ def read(path: Path, asked: Asked = Asked()) -> Rollouts:
     for name, (fits, reader) in FORMATS.items():
         if fits(records[0]):
             try:
-                return reader(f"{path}: {name}", records, asked)
-            except (KeyError, TypeError, AttributeError) as error:
+                found = reader(f"{path}: {name}", records, asked)
+                if not found.rows:
+                    raise ConfigError(
+                        f"{path}: no record of {name} has a number as its reward; say where with --reward"
+                    )
+                return found
+            except ConfigError:
+                raise
+            except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
                 raise ConfigError(f"{path}: a record of {name} is not like its first one: {said(error)}") from error
     raise ConfigError(
         f"{path} is of no known format: its first record has {', '.join(map(str, records[0])) or 'nothing'}; known are "
@@ -107,6 +122,8 @@ def said(error: Exception) -> str:
 def _records(path: Path) -> list[Record]:
     """All records of a file, by its ending."""
     try:
+        if not path.is_file():
+            raise ConfigError(f"{path} is no file" if path.exists() else f"{path} is not there")
         if path.stat().st_size > LARGEST:
             raise ConfigError(f"{path} has more than {LARGEST >> 30} GiB; audit a part of it")
         if path.suffix == ".parquet":
@@ -135,7 +152,12 @@ def _parquet(path: Path) -> list[Record]:
     except ImportError as error:
         raise ConfigError(f"{path} needs pyarrow: pip install 'coterie[data]'") from error
     try:
-        return parquet.read_table(path).to_pylist()
+        with parquet.ParquetFile(path) as file:
+            if file.metadata.num_rows > MOST:
+                raise ConfigError(f"{path} has more than {MOST:,} records; audit a part of it")
+            return file.read().to_pylist()
+    except ConfigError:
+        raise
     except Exception as error:  # of a column, whatever its type raises
         raise ConfigError(f"{path} cannot be read: {first_line(error)}") from error
 
@@ -159,45 +181,51 @@ def _tensors(path: Path) -> list[Record]:
 
 def _columns(source: str, records: Sequence[Record], asked: Asked, form: _Columns) -> Rollouts:
     """Rows of a table of columns."""
-    rewards = (asked.reward,) if asked.reward else tuple(name for name in form.rewards if name in records[0])
-    if not rewards or any(name not in records[0] for name in rewards):
-        raise ConfigError(
-            f"{source}: no column '{' + '.join(rewards) or 'reward'}'{nearest(asked.reward, records[0])}; name one "
-            f"with --reward, of {', '.join(records[0])}"
-        )
+    columns = dict.fromkeys(name for record in records for name in record)
+    rewards = tuple(asked.reward.split("+")) if asked.reward else form.rewards
+    if lacking := [name for name in rewards if name not in columns]:
+        raise ConfigError(f"{source}: no column '{lacking[0]}'{nearest(lacking[0], columns)}; it has {_named(columns)}")
     groups, grouped = _groups(source, records, asked, form)
+    roles, turns = _found(records, ROLES), _found(records, TURNS)
     rows: list[Row] = []
-    for record, group in zip(records, groups, strict=True):
-        values = [_number(record[name]) for name in rewards]
-        given = [value for value in values if value is not None]
+    for record, group, role, turn in zip(records, groups, roles, turns, strict=True):
+        given = [value for value in (_number(record.get(name)) for name in rewards) if value is not None]
         if given:
             advantage = _number(record.get(form.advantage))
-            names = _text(record[form.prompt]), sum(given), _found(record, ROLES), _found(record, TURNS)
-            rows.append(Row(group, *names, advantage))
+            rows.append(Row(group, _text(record[form.prompt]), sum(given), role, turn, advantage))
     return Rollouts(source, tuple(rows), grouped, f"rewards: {' + '.join(rewards)}", len(records) - len(rows))
 
 
 def _groups(source: str, records: Sequence[Record], asked: Asked, form: _Columns) -> tuple[list[str], str]:
     """Of each record its group, and how it was found."""
     steps = [str(record.get(form.step, "")) for record in records]
-    if asked.group.isdigit() and int(asked.group) >= SMALLEST:
+    if re.fullmatch("[0-9]{1,6}", asked.group) and int(asked.group) >= SMALLEST:
         return _in_a_row(steps, int(asked.group)), f"groups: each {asked.group} in a row, as you say"
     if asked.group:
-        if asked.group not in records[0]:
-            raise ConfigError(
-                f"{source}: no column '{asked.group}'{nearest(asked.group, records[0])}; it has {', '.join(records[0])}"
-            )
+        columns = dict.fromkeys(name for record in records for name in record)
+        if asked.group not in columns:
+            lacks = f"no column '{asked.group:.80}'{nearest(asked.group, columns)}"
+            raise ConfigError(f"{source}: {lacks}; it has {_named(columns)}")
         named, how = asked.group, "as you say"
     else:
-        named, how = next((name for name in form.group if records[0].get(name) is not None), ""), "its own"
+        said = [name for name in form.group if any(record.get(name) is not None for record in records)]
+        named, how = next(iter(said), ""), "its own"
     if named:
-        return [
-            f"{step}/{_text(record[named])}" for step, record in zip(steps, records, strict=True)
-        ], f"groups: by '{named}', {how}"
+        without = sum(record.get(named) is None for record in records)
+        names = [
+            _text([step, at if record.get(named) is None else record[named]])
+            for at, (step, record) in enumerate(zip(steps, records, strict=True))
+        ]
+        alone = f"; {without} have none, and are each alone" if without else ""
+        return names, f"groups: by '{named}', {how}{alone}"
     if size := _by_sums(steps, [_number(record.get(form.advantage)) for record in records]):
-        return _in_a_row(steps, size), f"groups: each {size} in a row, found by their advantages, which sum to zero"
-    prompts = [f"{step}/{_text(record[form.prompt])}" for step, record in zip(steps, records, strict=True)]
-    return prompts, "groups: by equal prompts, for the file does not say; say it with --group COLUMN or --group SIZE"
+        return (
+            _in_a_row(steps, size),
+            f"groups: each {size} in a row, found by their advantages, which sum to zero; --group SIZE if more",
+        )
+    prompts = [_text([step, record[form.prompt]]) for step, record in zip(steps, records, strict=True)]
+    how = "so prompts cannot mix; say how with --group COLUMN or --group SIZE"
+    return prompts, f"groups: by equal prompts, for the file does not say, {how}"
 
 
 def _in_a_row(steps: Sequence[str], size: int) -> list[str]:
@@ -215,25 +243,39 @@ def _by_sums(steps: Sequence[str], advantages: Sequence[float | None]) -> int:
     known = [advantage for advantage in advantages if advantage is not None]
     if len(known) < len(advantages) or not any(abs(advantage) > ZERO for advantage in known):
         return 0
-    for size in range(SMALLEST, len(known) + 1):
-        sums: dict[str, list[float]] = {}
-        for group, advantage in zip(_in_a_row(steps, size), known, strict=True):
-            sums.setdefault(group, []).append(advantage)
-        if all(len(lot) == size and abs(sum(lot)) <= ZERO * size for lot in sums.values()):
+    counts = Counter(steps)
+    for size in range(SMALLEST, min(LARGEST_GROUP, *counts.values()) + 1):
+        if all(count % size == 0 for count in counts.values()) and _sum_to_zero(steps, known, size):
             return size
     return 0
 
 
+def _sum_to_zero(steps: Sequence[str], advantages: Sequence[float], size: int) -> bool:
+    """Whether advantages of each `size` records of a step in a row sum to zero; it stops at the first that do not."""
+    sums: dict[str, tuple[int, float]] = {}
+    for step, advantage in zip(steps, advantages, strict=True):
+        seen, total = sums.get(step, (0, 0.0))
+        sums[step] = seen + 1, total + advantage
+        if seen + 1 == size:
+            if abs(total + advantage) > ZERO * size:
+                return False
+            del sums[step]
+    return True
+
+
 def _trl(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
     """TRL's `log_completions`: each reward function is a column, and so is whatever else was logged."""
-    known = {"step", "advantage", *ROLES, *TURNS}
-    rewards = tuple(
+    known = {"step", "advantage", "prompt", "completion", asked.group, *ROLES, *TURNS}
+    columns = dict.fromkeys(name for record in records for name in record)
+    numbers = [
         name
-        for name in records[0]
-        if name not in known
-        and all(_number(record.get(name)) is not None or record.get(name) is None for record in records)
-    )
-    return _columns(source, records, asked, _Columns("prompt", rewards, ("group", "group_id")))
+        for name in columns
+        if name not in known and all(isinstance(record.get(name), int | float | None) for record in records)
+    ]
+    if len(numbers) != 1 and not asked.reward:
+        which = f"which of {', '.join(numbers)} are rewards? Name" if numbers else "it has no column of numbers; name"
+        raise ConfigError(f"{source}: {which} them, such as --reward {'+'.join(numbers[:2]) or 'COLUMN'}")
+    return _columns(source, records, asked, _Columns("prompt", tuple(numbers), ("group", "group_id")))
 
 
 def _verl(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
@@ -243,12 +285,11 @@ def _verl(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
 
 def _slime(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
     """What slime and miles write with `--save-debug-rollout-data`."""
-    flat = [_with_reward(record) for record in records if not record.get("remove_sample")]
-    if not flat:
-        raise ConfigError(f"{source}: every sample is marked as removed")
-    rewards = tuple(name for name in flat[0] if name == "reward")
-    read = _columns(source, flat, asked, _Columns("prompt", rewards, ("group_index",)))
-    return Rollouts(read.source, read.rows, read.grouped, read.rewarded, read.passed + len(records) - len(flat))
+    flat = [_with_reward(record) for record in records]  # one that is removed is compared all the same, and not trained
+    several = [name for name in flat[0] if name.startswith("reward.")]
+    if several and not asked.reward:
+        raise ConfigError(f"{source}: which of {', '.join(several)} is the reward? Name it with --reward")
+    return _columns(source, flat, asked, _Columns("prompt", ("reward",), ("group_index",)))
 
 
 def _with_reward(record: Record) -> Record:
@@ -279,6 +320,7 @@ def _traces(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
             for reward in (record.get("rewards") or {}).values()
             if reward and (score := _number(reward.get("score"))) is not None
         ]
+        rewards = [value for value in rewards if _number(value) is not None]
         if not rewards or agent.get("trainable") is False:
             passed += 1
             continue
@@ -334,15 +376,30 @@ FORMATS: dict[str, tuple[Callable[[Record], bool], Callable[[str, Sequence[Recor
 """How each is known by its first record, and read."""
 
 
-def _found(record: Record, names: Iterable[str]) -> str:
-    """What stands under one of the names, in the record or in an object of it."""
-    places = [record, *(record[name] for name in WITHIN if isinstance(record.get(name), dict))]
-    return next((str(place[name]) for place in places for name in names if place.get(name) is not None), "")
+def _named(columns: Iterable[str]) -> str:
+    """Columns in a line."""
+    return shorten(", ".join(map(str, columns)), 400, placeholder=", …")
+
+
+def _found(records: Sequence[Record], names: Iterable[str]) -> list[str]:
+    """Of each record what stands under the names, in it or in an object of it: all that vary, or else the first."""
+    found: dict[str, list[str]] = {}
+    for within in ("", *WITHIN):
+        for name in names:
+            places = [record.get(within) if within else record for record in records]
+            values = [
+                _text(place[name]) if isinstance(place, dict) and place.get(name) is not None else ""
+                for place in places
+            ]
+            if any(values):
+                found[f"{within}.{name}"] = values
+    vary = [values for values in found.values() if len(set(values)) > 1] or list(found.values())[:1]
+    return ["/".join(dict.fromkeys(filter(None, each))) for each in zip(*vary, strict=True)] or [""] * len(records)
 
 
 def _number(value: object) -> float | None:
-    """A finite number, or None."""
-    if isinstance(value, bool | int | float) and math.isfinite(value):
+    """A number that statistics can take, or None."""
+    if isinstance(value, bool | int | float) and abs(value) <= LARGEST_REWARD:  # NaN is not
         return float(value)
     return None
 

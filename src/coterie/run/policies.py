@@ -66,9 +66,12 @@ class Policies:
     def _test(self, made: Policy, policy: PolicyConfig) -> None:
         """Finds out how a policy's network can be run: once for all that differ in their weights alone."""
         model, trained = made.model, policy.kind != "frozen"
-        shape = {name: value for name, value in model.net.config.to_dict().items() if name != "_name_or_path"}
-        adapter = repr(policy.lora) if policy.kind == "lora" else type(model.net).__name__
-        key = (repr(sorted(shape.items())), adapter, policy.kind, made.dtype, str(model.device), len(model.stop_ids))
+        if model.device.type != "meta" and not all(bool(torch.isfinite(each).all()) for each in model.net.parameters()):
+            raise ConfigError(f"policy '{made.name}' has weights that are no finite numbers: its files are damaged")
+        said = {name: value for name, value in model.net.config.to_dict().items() if name != "_name_or_path"}
+        weights = tuple((name, tuple(each.shape), each.dtype) for name, each in model.net.named_parameters())
+        attention = str(getattr(model.net.config, "_attn_implementation", ""))
+        key = (repr(sorted(said.items())), weights, attention, policy.kind, made.dtype, str(model.device))
         twin = None if made.optimizer.checkpointing else self._tested.get(key)  # which is put into the network itself
         if twin is None:
             check_family(made, trained=trained)
