@@ -60,7 +60,7 @@ test-vllm: .venv-vllm/ready ## vLLM as an engine, on this processor: installs 3.
 test-cluster: setup ## parts and machines of a Ray cluster that are killed: three minutes, as root
 	$(BIN)/pytest -m cluster --durations=3
 
-test-long: setup ## claims that tests of the gate hold in smaller forms: N minutes
+test-long: setup ## claims that tests of the gate hold in smaller forms: three minutes
 	$(BIN)/pytest -m long -n 2
 
 test-plans: setup ## every config for a GPU fits the one that it names: three minutes
