@@ -30,7 +30,7 @@ lint: setup types ## ruff, pyright, import-linter
 types: setup ## pyright
 	$(BIN)/pyright
 
-test: setup ## the tests: CPU, offline, about seven minutes on two cores
+test: setup ## the tests: CPU, offline, seven to twelve minutes on two cores
 	$(BIN)/pytest -n 2
 
 .venv/oracles: .venv/ready
@@ -60,7 +60,7 @@ test-vllm: .venv-vllm/ready ## vLLM as an engine, on this processor: installs 3.
 test-cluster: setup ## parts and machines of a Ray cluster that are killed: three minutes, as root
 	$(BIN)/pytest -m cluster --durations=3
 
-test-long: setup ## claims that tests of the gate hold in smaller forms: three minutes
+test-long: setup ## claims that tests of the gate hold in smaller forms: about a minute
 	$(BIN)/pytest -m long -n 2
 
 test-plans: setup ## every config for a GPU fits the one that it names: three minutes

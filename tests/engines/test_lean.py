@@ -110,6 +110,13 @@ def test_it_follows_the_networks_weights_and_looks_at_them_again_only_where_they
         for weight in model.net.parameters():
             weight.add_(0.05 * torch.randn_like(weight))
     assert furthest(model, PROMPTS["even"], [0, 1], {}, network) < 1e-5
+    layer = model.net.model.layers[0].mlp.up_proj  # another tensor, as often changed
+    other = torch.nn.Parameter(torch.zeros_like(layer.weight))
+    while other._version < layer.weight._version:
+        with torch.no_grad():
+            other.copy_(2 * layer.weight)
+    layer.weight = other
+    assert furthest(model, PROMPTS["even"], [0, 1], {}, network) < 1e-5
     decoder = Decoder(Policy("p", model))
     mine = decoder.steps()
     with torch.no_grad():

@@ -1,6 +1,7 @@
 """Play: what a question asks for, what is tried again, and what a rollout is said to have cost."""
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -165,6 +166,24 @@ def test_a_faulty_wave_is_tried_again_and_then_its_branches_are_dropped():
     assert [(type(fault), fault.stage, str(fault)) for fault in lost] == [
         (Unavailable, "engine", "busy just now")] * 2  # fmt: skip
     assert (play.budget.dropped, play.budget.engine_calls) == ({"engine": 2}, RETRIES + 1)
+
+
+def test_what_an_engine_has_tried_again_is_counted_once():
+    class Tries(ScriptedEngine):
+        count = 0
+
+        @property
+        def tried_again(self):
+            return Counter(busy=self.count)
+
+        async def generate(self, requests):
+            self.count += 1
+            return await super().generate(requests)
+
+    play = Play(Two(), TEAM, Tries(said), seed=0)
+    played(play)
+    assert play.budget.engine_calls == 2
+    assert play.budget.retried == {"busy": 2}
 
 
 class HalfDown(ScriptedEngine):

@@ -60,9 +60,10 @@ def test_keys_and_values_of_other_sizes_are_attended_to():
 def test_what_more_a_layer_does_is_refused_and_not_left_out():
     query = some(4, 2, 8, torch.float32)
     split = {attention.KEYWORD: Split.of(2, [1, 1], torch.device("cpu"))}
-    for more in ({"softcap": 30.0}, {"s_aux": torch.ones(2)}, {"sliding_window": 2}):
-        with pytest.raises(ValueError, match=f"cannot do without a mask: {next(iter(more))}"):
-            attention.attention(torch.nn.Module(), query, query, query, None, **split, **more)
+    for way in (split, {attention.KEYWORD: attention.CAUSAL}):
+        for more in ({"softcap": 30.0}, {"s_aux": torch.ones(2)}, {"sliding_window": 2}):
+            with pytest.raises(ValueError, match=f"cannot do without a mask: {next(iter(more))}"):
+                attention.attention(torch.nn.Module(), query, query, query, None, **way, **more)
     # rows are of three tokens each, however long the pack is
     whole, _ = attention.attention(torch.nn.Module(), query, query, query, None, **split, sliding_window=3)
     assert whole.shape == (1, 4, 2, 8)

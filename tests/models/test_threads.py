@@ -132,6 +132,26 @@ def test_products_that_depend_on_the_count_are_found():
     assert torch.get_num_threads() == 2
 
 
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_each_of_a_layers_products_and_the_norm_is_compared(number):
+    """Forward, backward, gradient, norm: one of the four depends on how many threads there are."""
+
+    class One(TorchDispatchMode):
+        seen = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            found = func(*args, **(kwargs or {}))
+            if func in (torch.ops.aten.mm.default, torch.ops.aten.linalg_vector_norm.default):
+                self.seen = self.seen % 4 + 1
+                if self.seen == number:
+                    return found * (1 + 1e-6 * torch.get_num_threads())
+            return found
+
+    with One() as mode:
+        assert not threads._alike(2, (48, 32), torch.Generator().manual_seed(0))
+    assert mode.seen == 4
+
+
 def test_products_of_few_rows_that_depend_on_the_count_are_found():
     class Few(TorchDispatchMode):
         """Intel's library, as it is by default on some processors."""

@@ -217,7 +217,7 @@ def test_it_says_what_it_cannot_read(tmp_path):
     )
     assert "no column 'scor', did you mean 'score'" in told(verl(tmp_path), reward="scor").replace("; did", ", did")
     assert "no column 'uids'" in told(verl(tmp_path), group="uids")
-    torch.save({"samples": [Evil()]}, tmp_path / "f.pt")
+    torch.save({"samples": [Evil(tmp_path / "ran")]}, tmp_path / "f.pt")
     assert "cannot be read as plain data" in told(tmp_path / "f.pt")
     assert not (tmp_path / "ran").exists()
     (tmp_path / "g.jsonl").write_text("[" * 100_000 + "\n")
@@ -228,8 +228,11 @@ def test_it_says_what_it_cannot_read(tmp_path):
 
 
 class Evil:
+    def __init__(self, flag: Path) -> None:
+        self.flag = flag
+
     def __reduce__(self):
-        return Path.touch, (Path("ran"),)
+        return Path.touch, (self.flag,)
 
 
 def test_rewards_that_are_no_numbers_are_none(tmp_path):

@@ -208,7 +208,8 @@ WRONG = [
     *(body(temperature=value) for value in (-1, "hot", 1e999)),
     *(body(max_tokens=value) for value in (0, True, 1 << 70)),
     *(body(stop=value) for value in ("", [1], ["a"] * 17)),
-    *(body(top_p=2), body(seed="x"), body(stream="yes"), body(stream_options=[]), body(model="team", max_tokens=5)),
+    *(body(top_p=2), body(seed="x"), body(stream="yes"), body(stream_options=[])),
+    *(body(model="team", **{key: value}) for key, value in (("max_tokens", 5), ("seed", 1), ("stop", "x"))),
 ]
 
 
@@ -246,6 +247,21 @@ def test_an_engine_that_fails_is_asked_again_and_then_told(served, monkeypatch):
         ask(served.client, "team", "What is 1 + 1?")
     monkeypatch.undo()
     assert ask(served.client, "team.tool", "x").choices
+
+
+def test_what_goes_wrong_in_play_says_nothing_of_this_machine_to_a_client(served, monkeypatch):
+    def broken(self, scene, task, reply):
+        raise RuntimeError("of no interest")
+
+    monkeypatch.setattr(type(served.loaded.config.environment), "_judged", broken)
+    with pytest.raises(openai.InternalServerError, match="its log says why") as caught:
+        ask(served.client, "team", "What is 1 + 1?")
+    assert ".py" not in str(caught.value)
+    assert "RuntimeError: of no interest" in served.told[-1]
+    monkeypatch.undo()
+    with pytest.raises(openai.BadRequestError) as caught:
+        ask(served.client, "team", "1 + " * 5000)
+    assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "messages")
 
 
 def test_a_bug_is_told_here_and_not_there(served, monkeypatch):

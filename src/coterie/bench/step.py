@@ -1,12 +1,14 @@
 """How much of a step is the kernel's: everything that is neither engine nor learner.
 
-Once at the demo's size, once with episodes of 64 decisions.
+Once at the demo's size, once with episodes of 64 decisions. And what a fork of the last of them takes by itself, played
+from its turn on and from the beginning.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from random import Random
 from statistics import median
 from typing import Any
@@ -16,16 +18,18 @@ from coterie.config.resolve import load_config
 from coterie.config.settings import Config
 from coterie.environments.games.plan_path import Maze, PlanPath, map_view, progress, walk
 from coterie.errors import Unavailable
+from coterie.kernel.cursor import Cursor
 from coterie.kernel.group import Group
 from coterie.kernel.mistakes import task_of
 from coterie.kernel.play import Play
-from coterie.kernel.scene import Scene
+from coterie.kernel.scene import Reply, Scene
 from coterie.kernel.team import route
 from coterie.run.train import light_collection
 from coterie.run.weights import TeamModels
 
 STEPS = 6
 DECISIONS = 64
+FORKS = 300
 
 
 class Wander(PlanPath):
@@ -46,13 +50,38 @@ class Wander(PlanPath):
 
 
 def run(say: Say) -> dict[str, Any]:
-    """The kernel's share of a step, median over steps, in percent."""
+    """The kernel's share of a step, median over steps, in percent; and what forks take."""
     demo = load_config("configs/plan_path.toml")
     wander = Wander.model_validate({"max_turns": DECISIONS // 2})
     return {
         "demo_kernel_percent": _share(demo, demo.environment, STEPS, say),
         "decisions_64_kernel_percent": _share(demo, wander, 2, say),
+        **_forks(wander),
     }
+
+
+def _forks(environment: Wander) -> dict[str, float]:
+    """Microseconds of a fork at the last decision, medians of interleaved pairs."""
+    task = environment.task("train", 0)
+    whole, rng = Cursor(environment, task, 0), Random(0)
+
+    async def play() -> None:
+        while (point := await whole.advance()) is not None:
+            ((role, prompt),) = point.asked.prompts.items()
+            whole.answer({role: Reply(role, environment.demonstrate(role, task, str(prompt), rng))})
+
+    asyncio.run(play())
+    last = whole.fork(DECISIONS - 1)
+    asyncio.run(last.advance())
+    took: dict[str, list[float]] = {"fork_us": [], "fork_from_the_beginning_us": []}
+    for _ in range(FORKS):
+        pair = whole.fork(DECISIONS - 1), Cursor(environment, task, 0, recorded=last.events)
+        for name, cursor in zip(took, pair, strict=True):
+            began = time.perf_counter()
+            with suppress(StopIteration):  # it waits for nothing
+                cursor.advance().send(None)
+            took[name].append(1e6 * (time.perf_counter() - began))
+    return {name: round(median(times), 1) for name, times in took.items()}
 
 
 def _share(config: Config, environment: PlanPath | Any, steps: int, say: Say) -> float:

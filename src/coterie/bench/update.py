@@ -103,16 +103,28 @@ def _share(model: Model, rows: list[Row]) -> float:
 
 
 def _useful(model: Model, rows: list[Row]) -> float:
-    """Operations of the products that a forward and a backward need: three of each pair of numbers, two each."""
+    """Operations of the products that a forward and a backward need: three of each pair of numbers, two each.
+
+    Of what rows share the last layer's keys and values alone are needed, for nothing in it predicts a trained token.
+    """
     config, total = model.config, 0.0
     inside = sum(
         weight.numel() for name, weight in model.net.named_parameters() if weight.ndim > 1 and "embed" not in name
     )
+    last = f".{config.num_hidden_layers - 1}."
+    spared = sum(
+        weight.numel()
+        for name, weight in model.net.named_parameters()
+        if weight.ndim > 1 and last in name and "k_proj" not in name and "v_proj" not in name
+    )
     for one in pack(rows, 1 << 20):
         replies = sum(len(row.completion_ids) for row in one.rows)
         seen = pairs(one.shared, [row.tokens - one.shared for row in one.rows])
-        attention = config.num_hidden_layers * 2 * config.num_attention_heads * config.head_dim * seen
-        total += 6 * (inside * one.tokens + config.hidden_size * config.vocab_size * replies + attention)
+        scores = config.num_hidden_layers * seen - pairs(one.shared, [])
+        attention = 2 * config.num_attention_heads * config.head_dim * scores
+        total += 6 * (
+            inside * one.tokens - spared * one.shared + config.hidden_size * config.vocab_size * replies + attention
+        )
     return total
 
 

@@ -133,9 +133,10 @@ def _put(kept: dict[str, Any], state: dict[str, Any]) -> None:
         for name, value in kept.items()
         if type(value) in CHANGING and type(state.get(name)) is type(value)
     }
-    apart = len({id(value) for value in places.values()}) == len({id(kept[name]) for name in places}) == len(places)
-    memo = {id(kept[name]): value for name, value in places.items()} if apart else {}
-    for name, value in places.items() if apart else ():
+    if not len({id(value) for value in places.values()}) == len({id(kept[name]) for name in places}) == len(places):
+        places = {}  # two names of one value, or of one that are two: which of them `play` holds is not known
+    memo = {id(kept[name]): value for name, value in places.items()}
+    for name, value in places.items():
         whole = kept[name]
         value.clear()
         if isinstance(value, dict):
@@ -144,9 +145,9 @@ def _put(kept: dict[str, Any], state: dict[str, Any]) -> None:
             value.extend(deepcopy(item, memo) for item in whole)
         else:
             value.update(deepcopy(item, memo) for item in whole)
-    state_now = _copied(kept, memo)
+    after = _copied(kept, memo)
     state.clear()
-    state.update(state_now)
+    state.update(after)
 
 
 def _settled(value: object) -> bool:

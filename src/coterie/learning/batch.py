@@ -7,6 +7,7 @@ depend on micro-batches, order or padding.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -145,7 +146,8 @@ def merged(rows: Sequence[Row]) -> list[Row]:
     Exact for a loss that is linear in advantages of one sign (`forward.merges`), so advantages above and below 0 stay
     apart: the sum of w_i A_i f is (sum of w_i) x (their weighted mean of A_i) x f, and KL's part has the weight
     sum of w_i. What an engine reports of equal replies differs by rounding, by their neighbours in a batch: a row has
-    the mean, and a reply that is further away than ROUNDING, as one of older weights, stays a row of its own.
+    the mean, in which each counts by its part in the sum, so that what is lost is of the second order; a reply that is
+    further away than ROUNDING, as one of older weights, stays a row of its own.
     """
     alike: dict[tuple[object, ...], list[list[Row]]] = {}
     for row in rows:
@@ -168,10 +170,11 @@ def _one(lot: Sequence[Row]) -> Row:
     weight = sum(row.token_weight for row in lot)
     if len(lot) == 1 or not weight:
         return replace(lot[0], copies=len(lot))
+    parts = [row.token_weight * (abs(row.advantage) or 1.0) for row in lot]
     each = zip(*(row.rollout_logprobs for row in lot), strict=True)
     return replace(
         lot[0],
-        rollout_logprobs=tuple(sum(values) / len(lot) for values in each),
+        rollout_logprobs=tuple(sum(map(operator.mul, parts, values)) / sum(parts) for values in each),
         advantage=sum(row.token_weight * row.advantage for row in lot) / weight,
         token_weight=weight,
         copies=len(lot),

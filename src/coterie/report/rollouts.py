@@ -7,10 +7,11 @@ how its groups were found, and what the rewards are.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -69,16 +70,13 @@ class Asked:
     reward: str = ""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Columns:
     """Where the formats that are tables of columns keep things."""
 
     prompt: str
     rewards: tuple[str, ...]
-    group: tuple[str, ...] = ()
-    advantage: str = "advantage"
-    step: str = "step"
-    own: frozenset[str] = field(default_factory=frozenset[str])
+    group: tuple[str, ...]
 
 
 def read(path: Path, asked: Asked = Asked()) -> Rollouts:
@@ -106,7 +104,7 @@ def read(path: Path, asked: Asked = Asked()) -> Rollouts:
             except ConfigError:
                 raise
             except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
-                raise ConfigError(f"{path}: a record of {name} is not like its first one: {said(error)}") from error
+                raise ConfigError(f"{path}: a record of {name} is not like its first one: {_why(error)}") from error
     raise ConfigError(
         f"{path} is of no known format: its first record has {', '.join(map(str, records[0])) or 'nothing'}; known are "
         "TRL's completions (prompt, completion), verl's dumps (input, output, score), slime's and miles' (samples), "
@@ -114,7 +112,7 @@ def read(path: Path, asked: Asked = Asked()) -> Rollouts:
     )
 
 
-def said(error: Exception) -> str:
+def _why(error: Exception) -> str:
     """An error in few words."""
     return f"it has no {error}" if isinstance(error, KeyError) else first_line(error)
 
@@ -191,14 +189,14 @@ def _columns(source: str, records: Sequence[Record], asked: Asked, form: _Column
     for record, group, role, turn in zip(records, groups, roles, turns, strict=True):
         given = [value for value in (_number(record.get(name)) for name in rewards) if value is not None]
         if given:
-            advantage = _number(record.get(form.advantage))
+            advantage = _number(record.get("advantage"))
             rows.append(Row(group, _text(record[form.prompt]), sum(given), role, turn, advantage))
     return Rollouts(source, tuple(rows), grouped, f"rewards: {' + '.join(rewards)}", len(records) - len(rows))
 
 
 def _groups(source: str, records: Sequence[Record], asked: Asked, form: _Columns) -> tuple[list[str], str]:
     """Of each record its group, and how it was found."""
-    steps = [str(record.get(form.step, "")) for record in records]
+    steps = [str(record.get("step", "")) for record in records]
     if re.fullmatch("[0-9]{1,6}", asked.group) and int(asked.group) >= SMALLEST:
         return _in_a_row(steps, int(asked.group)), f"groups: each {asked.group} in a row, as you say"
     if asked.group:
@@ -208,8 +206,8 @@ def _groups(source: str, records: Sequence[Record], asked: Asked, form: _Columns
             raise ConfigError(f"{source}: {lacks}; it has {_named(columns)}")
         named, how = asked.group, "as you say"
     else:
-        said = [name for name in form.group if any(record.get(name) is not None for record in records)]
-        named, how = next(iter(said), ""), "its own"
+        known = (name for name in form.group if any(record.get(name) is not None for record in records))
+        named, how = next(known, ""), "its own"
     if named:
         without = sum(record.get(named) is None for record in records)
         names = [
@@ -218,7 +216,7 @@ def _groups(source: str, records: Sequence[Record], asked: Asked, form: _Columns
         ]
         alone = f"; {without} have none, and are each alone" if without else ""
         return names, f"groups: by '{named}', {how}{alone}"
-    if size := _by_sums(steps, [_number(record.get(form.advantage)) for record in records]):
+    if size := _by_sums(steps, [_number(record.get("advantage")) for record in records]):
         return (
             _in_a_row(steps, size),
             f"groups: each {size} in a row, found by their advantages, which sum to zero; --group SIZE if more",
@@ -295,11 +293,8 @@ def _slime(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
 def _with_reward(record: Record) -> Record:
     """A sample whose rewards, where there are several, are columns."""
     reward = record.get("reward")
-    return (
-        {**record, **{f"reward.{name}": value for name, value in reward.items()}}
-        if isinstance(reward, dict)
-        else record
-    )
+    several = reward if isinstance(reward, dict) else {}
+    return {**record, **{f"reward.{name}": value for name, value in several.items()}}
 
 
 def _verifiers(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
@@ -315,12 +310,9 @@ def _traces(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
     passed = 0
     for record in (trace for line in records for trace in line.get("traces", [line])):
         agent, task = record.get("agent") or {}, record.get("task") or {}
-        rewards = [
-            score * (_number(reward.get("weight")) or 0.0 if reward.get("weight") is not None else 1.0)
-            for reward in (record.get("rewards") or {}).values()
-            if reward and (score := _number(reward.get("score"))) is not None
-        ]
-        rewards = [value for value in rewards if _number(value) is not None]
+        scored = [reward for reward in (record.get("rewards") or {}).values() if reward]
+        worth = [_number(reward.get("score", math.nan) * reward.get("weight", 1.0)) for reward in scored]
+        rewards = [value for value in worth if value is not None]
         if not rewards or agent.get("trainable") is False:
             passed += 1
             continue
@@ -347,20 +339,11 @@ def _ours(folder: Path) -> Rollouts:
         for played in run.episodes(step):
             for group, earned in zip(played.collected.groups, played.advantages, strict=False):
                 for member, advantage in zip(group.members, earned, strict=True):
-                    key, sample = Key(*group.key), member.samples[0]
-                    prompt = key.task if group.scope == "task" else " ".join(map(str, sample.prompt_ids))
-                    turn = "" if group.scope == "task" else str(key.point)
+                    key, whole = Key(*group.key), group.scope == "task"  # whole episodes of one task are compared
+                    prompt = key.task if whole else " ".join(map(str, member.samples[0].prompt_ids))
+                    turn = "" if whole else str(key.point)
                     name = "/".join(map(str, (step, *key)))
-                    rows.append(
-                        Row(
-                            name,
-                            prompt,
-                            member.value,
-                            sample.role if group.scope == "prompt" else key.role,
-                            turn,
-                            advantage,
-                        )
-                    )
+                    rows.append(Row(name, prompt, member.value, key.role, turn, advantage))
     if not rows:
         raise ConfigError(f"{folder} has saved no episodes; train.episodes_every says when")
     return Rollouts(f"{folder}: a run of coterie", tuple(rows), "groups: its own", "rewards: what each was compared by")

@@ -8,11 +8,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from coterie.errors import ConfigError, EnvError, Unavailable
-from coterie.kernel.cursor import PlayBug
+from coterie.errors import ConfigError, Unavailable, first_line
 from coterie.kernel.engine import Engine, Request
 from coterie.kernel.environment import Environment
-from coterie.kernel.episode import LoggedPrompt, text_of
+from coterie.kernel.episode import LoggedPrompt
 from coterie.kernel.front import Front, Samples
 from coterie.kernel.play import Play
 from coterie.run.loaded import Loaded
@@ -56,11 +55,12 @@ class Batches(Front):
                 for request, future in waiting:
                     if not future.done():
                         future.set_result(answers[request.key])
-        except BaseException as error:
+        except BaseException as error:  # raised in everybody who waits; nobody waits for this task
             for _, future in [*waiting, *queue]:
                 if not future.done():
                     future.set_exception(error)
-            raise
+            if not isinstance(error, Exception):
+                raise
         finally:
             del self._queues[policy]
 
@@ -130,27 +130,24 @@ class Desk:
 
     async def _team(self, chat: Chat, number: int) -> Said:
         """One episode of the team, about what a person asks."""
-        if chat.stop or chat.max_tokens is not None:
-            key = "stop" if chat.stop else "max_tokens"
-            raise Refused(f"'{key}' has no effect on a team, whose environment says it; leave it away", param=key)
+        said = {"stop": chat.stop, "max_tokens": chat.max_tokens, "seed": chat.seed}
+        for key in (key for key, value in said.items() if value not in (None, ())):
+            raise Refused(f"'{key}' has no effect on a team, which plays by its environment; leave it away", param=key)
         loaded, config = self._loaded, self._loaded.config
         sampling = config.sampling(chat.temperature or 0.0, 1.0 if chat.top_p is None else chat.top_p)
         try:
             task = replace(config.environment.asked(question(chat.prompt)), id=f"asked-{number}")
-        except (EnvError, ConfigError, ValueError) as error:
-            raise Refused(str(error).splitlines()[0], param="messages") from error
-        seed = config.train.seed if chat.seed is None else chat.seed
+        except ValueError as error:  # what it says of the question
+            raise Refused(first_line(error), param="messages") from error
         play = Play(
             config.environment, config.team, self._engine,
-            seed=seed, sampling=sampling, recall=loaded.recall, trial=True, front=self._front,
+            seed=config.train.seed, sampling=sampling, recall=loaded.recall, trial=True, front=self._front,
         )  # fmt: skip
-        cursor = play.start(task, 0)
+        cursor = play.start(task)
         try:
             drawn = await play.run(cursor)
-        except (EnvError, ConfigError, PlayBug) as error:
-            raise Refused(
-                f"the team could not play this: {str(error).splitlines()[0]}", status=500, code="play"
-            ) from error
+        except ConfigError as error:  # the first prompt of the episode does not fit
+            raise Refused("the question is too long", code="context_length_exceeded", param="messages") from error
         samples = [each.sample for each in drawn]
         cut = any(sample.finish == "length" for sample in samples[-1:])
         return Said(
@@ -172,6 +169,6 @@ def question(prompt: LoggedPrompt) -> str:
     Raises:
         Refused: there are several; a team answers a question, it does not chat.
     """
-    if not isinstance(prompt, str) and (len(prompt) != 1 or prompt[0].role != "user"):
+    if isinstance(prompt, str) or [message.role for message in prompt] != ["user"]:
         raise Refused("a team answers one question: send one message of the user", param="messages")
-    return text_of(prompt).removeprefix("[user] ")
+    return str(prompt[0].content)
