@@ -105,7 +105,8 @@ def test_members_that_are_alike_teach_nothing_though_their_returns_differ():
     (low, high) = route(TEAM, [same], [(0.0, 1.0)])["pa"]  # without a baseline they do not cancel
     assert (low.advantage, high.advantage) == (0.0, 1.0)
     assert group(member(0.0, sample()), member(1.0, sample(ids=(7,)))).live
-    assert group(member(0.0, sample()), member(1.0, sample(prompt=(1, 3))), scope="task").live
+    for other in (sample(prompt=(1, 3)), sample(policy="pb")):
+        assert group(member(0.0, sample()), member(1.0, other), scope="task").live
 
 
 def test_mas_grpo_compares_episodes_and_trains_every_sample_once():

@@ -281,6 +281,11 @@ def test_a_line_that_a_model_wrote_is_no_line_of_ours(tmp_path):
     assert "\nno group mixes" not in str(found)
 
 
+def test_a_role_that_is_alone_has_its_name(tmp_path):
+    found = read(lines(tmp_path / "x.jsonl", [{**MORE, "agent_name": "planner"}] * 2))
+    assert [row.role for row in found.rows] == ["planner"] * 2
+
+
 def test_several_rewards_are_asked_for(tmp_path):
     record = {"prompt": "p", "completion": "c", "right": 1.0, "length": 300}
     with pytest.raises(
