@@ -34,6 +34,7 @@ ENVIRONMENTS = {
     "assistants": "coterie.environments.assistants.assistants:Assistants",
     "desks": "coterie.environments.desks:Desks",
     "tally": "coterie.environments.tally:Tally",
+    "gateway": "coterie.environments.gateway:Gateway",
 }
 ALGORITHMS = {
     "at_grpo": "coterie.algorithms.at_grpo:ATGRPO",
@@ -128,7 +129,7 @@ def find(kind: str, name: str, base: type[C]) -> type[C]:
                 f"unknown {kind} '{name}'{nearest(name, known)}; there are {', '.join(known)}, or FILE.py:Class, or "
                 "package.module:Class"
             )
-        module = _package_module(file)
+        module = _package_module(file, nearest(file, table))
     there = {
         key: value
         for key, value in vars(module).items()
@@ -145,6 +146,12 @@ def find(kind: str, name: str, base: type[C]) -> type[C]:
     if (method := OWN.get(kind)) and getattr(cls, method) is getattr(base, method):
         raise ConfigError(f"{kind} '{name}': {cls.__name__} has no method {method}, which every {kind} writes itself")
     return cls
+
+
+def about(kind: str, name: str) -> tuple[str, str]:
+    """A name and what it is about: `gateway:my_agent.py:run` is `gateway` and `my_agent.py:run`; else nothing."""
+    head, _, rest = name.partition(":")
+    return (head, rest) if rest and head in TABLES[kind] else (name, "")
 
 
 def whole_name(name: str, folder: Path | None) -> str:
@@ -219,13 +226,13 @@ def _docstring(home: str) -> str:
     return ast.get_docstring(definition) or ""
 
 
-def _package_module(name: str) -> ModuleType:
+def _package_module(name: str, meant: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:  # a user's module may raise anything
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             raise ConfigError(
-                f"there is no module '{error.name}' here; install its package, or name a file: FILE.py:Class"
+                f"there is no module '{error.name}' here{meant}; install its package, or name a file: FILE.py:Class"
             ) from error
         raise ConfigError(f"{name} does not import: {said(error)}") from error
 

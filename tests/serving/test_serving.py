@@ -16,8 +16,8 @@ import uvicorn
 from coterie import load, load_config, train
 from coterie.errors import ConfigError, Unavailable
 from coterie.kernel.episode import Asked
+from coterie.protocol.chat import TOOLS, UNDONE, Refused, read
 from coterie.serving.app import Endpoint
-from coterie.serving.chat import UNDONE, Refused, read
 from coterie.serving.desk import Desk
 from coterie.serving.server import listen
 
@@ -182,9 +182,9 @@ def test_it_listens_on_this_machine_alone_unless_told_otherwise(served):
                 listen(host, place.socket.getsockname()[1])
 
 
-@pytest.mark.parametrize("key", UNDONE)
+@pytest.mark.parametrize("key", UNDONE | TOOLS)
 def test_what_would_change_the_meaning_is_refused_by_name(served, key):
-    for value in UNDONE[key]:
+    for value in (UNDONE | TOOLS)[key]:
         read(json.dumps({"model": "team", "messages": [{"role": "user", "content": "x"}], key: value}).encode())
     with pytest.raises(openai.BadRequestError) as caught:
         ask(served.client, "team", "x", extra_body={key: 2 if key != "audio" else {}})

@@ -41,7 +41,7 @@ from coterie.kernel.watchdog import Watch
 from coterie.learning.loss import Loss
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.memory.store import MemoryConfig
-from coterie.registry import TABLES, find, whole_file, whole_folder, whole_name
+from coterie.registry import TABLES, about, find, whole_file, whole_folder, whole_name
 
 C = TypeVar("C")
 S = TypeVar("S", bound=Settings)
@@ -323,6 +323,16 @@ def _trackers(source: Source, names: dict[str, str]) -> dict[str, Settings]:
     return trackers
 
 
+def _with_argument(name: str, cls: type, argument: str, content: dict[str, Any]) -> dict[str, Any]:
+    """A table's settings, with what its name says it is about. Raises: ConfigError: its class takes nothing so."""
+    setting = getattr(cls, "argument", "")
+    if not setting:
+        raise ConfigError(f"'{name}:{argument}': {name} is about nothing; write {name}")
+    if setting in content:
+        raise ConfigError(f"'{name}:{argument}' sets {setting}, which is written beside it; leave one away")
+    return {**content, setting: argument}
+
+
 def _class(
     source: Source, path: str, kind: str, base: type[C], names: dict[str, str], default: str | None
 ) -> tuple[type[C], dict[str, Any]]:
@@ -335,8 +345,11 @@ def _class(
             "FILE.py:Class"
         )
     try:
+        name, argument = about(kind, name)
         name = whole_name(name, source.folder)
         cls = find(kind, name, base)
+        if argument:
+            content = _with_argument(name, cls, argument, content)
     except ConfigError as error:
         raise ConfigError(f"{source.place(f'{path}.name')}{error}") from error
     names[path] = f"{name}:{cls.__name__}" if name.endswith(".py") else name

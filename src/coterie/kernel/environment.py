@@ -92,6 +92,8 @@ class Environment(Settings):
     """Who speaks; a property where settings decide."""
     team_reward_range: ClassVar[tuple[float, float] | None] = None
     """Bounds of one `team_reward`, checked by `coterie check` where given."""
+    argument: ClassVar[str] = ""
+    """The setting that `NAME:ARGUMENT` sets, where it is named so: `gateway:my_agent.py:run`."""
     starter: ClassVar[str] = ""
     """The model that its policies start from unless told otherwise; none: a config has to name one."""
 

@@ -120,7 +120,8 @@ async def _advanced(spine: Cursor, forks: Sequence[Cursor]) -> Point | None:
     if any(fork.since(last)[: len(told)] != told for fork in forks):
         raise EnvError(
             f"play of task {spine.task.id} is not deterministic: a branch and the story went apart after the same "
-            "answers; what passes from turn to turn must be in scene.state"
+            "answers; what passes from turn to turn must be in scene.state, where there is one, and what depends on a "
+            "clock or on other chance takes a method that compares whole episodes, such as algorithm.name = 'drmas'"
         )
     return point
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import secrets
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -13,11 +12,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from coterie.kernel.safe import one_line
-from coterie.serving.chat import LARGEST, Chat, Refused, failed, pieces, read, whole
+from coterie.protocol.chat import Chat, Refused, failed, pieces, read, whole
+from coterie.protocol.http import body_of, check_host, check_key, refusal
 from coterie.serving.desk import Desk
-
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-"""Names of this machine: a page of another's name that leads here is refused."""
 
 
 class Endpoint:
@@ -33,7 +30,7 @@ class Endpoint:
         self, desk: Desk, key: str, *, anywhere: bool = False, tell: Callable[[str], None] = lambda _: None
     ) -> None:
         self.desk = desk
-        self._key = f"Bearer {key}".encode()
+        self._key = key
         self._anywhere = anywhere
         self._tell = tell
 
@@ -58,7 +55,7 @@ class Endpoint:
     async def chat(self, request: Request) -> Response:
         """One answer, whole or as a stream."""
         self._check(request)
-        asked, number = read(await _body(request)), secrets.token_hex(8)
+        asked, number = read(await body_of(request)), secrets.token_hex(8)
         self.desk.known(asked.model)
         if not asked.stream:
             return JSONResponse(whole(asked, await self.desk.answer(asked), number))
@@ -73,12 +70,9 @@ class Endpoint:
 
     def _check(self, request: Request) -> None:
         """Raises Refused: who asks may not."""
-        host = request.headers.get("host", "")
-        if not self._anywhere and host.rsplit(":", 1)[0] not in LOOPBACK:
-            raise Refused(f"this serves {' and '.join(LOOPBACK[:2])}, not '{host:.80}'", status=403, code="host")
-        sent = request.headers.get("authorization", "").encode("utf-8", "replace")
-        if not hmac.compare_digest(sent, self._key):
-            raise Refused("the key is wrong: send the one that `coterie serve` printed", status=401, code="key")
+        if not self._anywhere:
+            check_host(request)
+        check_key(request, self._key, "the one that `coterie serve` printed")
 
     async def _stream(self, asked: Chat, number: str) -> AsyncIterator[str]:
         try:
@@ -91,8 +85,7 @@ class Endpoint:
 
     async def _refused(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, Refused)
-        again = "true" if error.status == 503 else "false"  # clients post again by themselves
-        return JSONResponse(error.body(), error.status, headers={"x-should-retry": again})
+        return refusal(error)
 
     async def _bug(self, request: Request, error: Exception) -> Response:
         return await self._refused(request, self._told(error))
@@ -102,16 +95,6 @@ class Endpoint:
         if not isinstance(error, ClientDisconnect):
             self._tell(one_line(f"{type(error).__name__}: {error}"))
         return Refused("it failed here; its log says why", status=500, code="bug")
-
-
-async def _body(request: Request) -> bytes:
-    """A request's body, if it is not too large."""
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > LARGEST:
-            raise Refused(f"the request has more than {LARGEST:,} bytes", status=413, code="too_large")
-    return bytes(body)
 
 
 def _card(name: str) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from coterie.kernel.environment import Environment
 from coterie.kernel.episode import LoggedPrompt
 from coterie.kernel.front import Front, Samples
 from coterie.kernel.play import Play
+from coterie.protocol.chat import FINISH, Chat, Refused, Said
 from coterie.run.loaded import Loaded
 from coterie.seeds import seed_of
-from coterie.serving.chat import FINISH, Chat, Refused, Said
 
 TEAM = "team"
 """The model that is the whole team; `team.ROLE` is one role of it."""

@@ -20,7 +20,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, reduce, update_wrapper
 from pathlib import Path
@@ -145,6 +145,7 @@ class Worker:
         self.module = module
         self.socket = end
         self._unread = bytearray()
+        self.pid = 0
         self.asked = 0
         """The number of the latest call; an answer to another is a forgery, or a child's that never ended."""
 
@@ -207,15 +208,16 @@ class Worker:
 
 
 class Template:
-    """The process that forks workers, from here."""
+    """The process that forks workers, from here. env: its variables; None: ours."""
 
-    def __init__(self) -> None:
+    def __init__(self, env: Mapping[str, str] | None = None) -> None:
         self._end, theirs = socket.socketpair()
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", inside.__file__, str(theirs.fileno()), json.dumps(sys.path)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
+                env=env,
                 start_new_session=True,  # Ctrl-C is the trainer's alone
             )
         except OSError as error:
@@ -267,17 +269,21 @@ class Template:
 class Pool:
     """The workers of this process: started when needed, used again, one call at a time each."""
 
-    def __init__(self, most: int = AT_ONCE) -> None:
-        """Keeps `most` workers."""
+    def __init__(self, most: int = AT_ONCE, env: Mapping[str, str] | None = None) -> None:
+        """Keeps `most` workers. env: the variables of their processes; None: ours."""
         self._most = most
+        self._env = env
         self._idle: list[Worker] = []
         self._template: Template | None = None
         self._numbers = itertools.count()
         self._lock = threading.Lock()
 
-    async def run(self, place: Place, args: tuple[Any, ...], limit_s: float) -> Any:
-        """A call's result, as `run` gives it."""
+    async def run(
+        self, place: Place, args: tuple[Any, ...], limit_s: float, started: Callable[[int], None] = lambda _: None
+    ) -> Any:
+        """A call's result, as `run` gives it. started: is told of the worker's process."""
         worker = self._take(place.module) or await self._started(place)
+        started(worker.pid)
         answer: dict[str, Any] | None = None
         try:
             worker.asked += 1
@@ -336,6 +342,7 @@ class Pool:
                     f"scene.call runs {place.module}:{place.name} in another process, which cannot import it "
                     f"({answer['unloadable']}); write it into a file that can be imported by itself"
                 )
+            worker.pid = answer.get("ready", 0)
         finally:
             if answer is None:
                 self.close()  # the template itself hangs in an import, or has ended
@@ -350,7 +357,7 @@ class Pool:
                 with contextlib.suppress(OSError):
                     return Worker(number, place.module, self._template.start(number, place))
                 self._template.close()  # somebody has killed the worker
-            self._template = Template()
+            self._template = Template(self._env)
             try:
                 return Worker(number, place.module, self._template.start(number, place))
             except OSError as error:

@@ -1,0 +1,329 @@
+"""Gateway: an agent that exists, as it is. Where it asks for a model's words, the team answers, and learns.
+
+    # my_agent.py
+    roles = ("planner", "solver")
+
+    def tasks(split):                     # "train", "validation" or "test"; or tasks = [...], which is split
+        return [{"question": "…", "gold": "…"}, …]
+
+    def run(task, team):                  # may be async
+        client = OpenAI(base_url=team.planner.base_url, api_key=team.planner.api_key)
+        …
+        return 1.0                        # or {"reward": 1.0, "solved": True, "rewards": {"planner": 0.5}}
+
+    coterie train gateway:my_agent.py:run --set policies.shared.model=Qwen/Qwen3-0.6B
+
+How an agent is run and asked: `coterie.gateway`. Here is what its questions are to a team: each is a decision of its
+role; earlier words of the role that come back as they were are its own tokens, and all else is text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import math
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from coterie.errors import CallError, ConfigError, EnvError, nearest
+from coterie.gateway.agents import turn
+from coterie.kernel.calls.inside import load
+from coterie.kernel.environment import Environment, Split, Task, split_of
+from coterie.kernel.mistakes import said as told_of
+from coterie.kernel.scene import JSON, Message, Reply, Scene
+from coterie.protocol.tools import ToolCall, parsed, told
+from coterie.seeds import seed_of
+
+RESULT = ("reward", "solved", "reason", "rewards", "metrics")
+"""What an agent may return beside a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work(Task):
+    """What an agent is given, as JSON."""
+
+    given: str = "null"
+
+
+class Gateway(Environment):
+    """An agent of yours, as it is: what it asks of a model is answered, and learned, by a team."""
+
+    argument: ClassVar = "agent"
+
+    agent: str
+    """FILE.py:FUNCTION or package.module:FUNCTION: `run(task, team)`; beside it stand `roles` and `tasks`."""
+    max_tokens: int = Field(default=256, ge=1)
+    """Tokens of a reply, at most; a client may ask for fewer."""
+    patience_s: float = Field(default=120.0, gt=0)
+    """Seconds that the agent may take from an answer to its next question, or to its end."""
+    force: Literal["refuse", "ask"] = "refuse"
+    """Where a client demands a call of a tool or a form of the answer: refuse it, or ask the model for it in words."""
+    ahead: bool = True
+    """Import the agent once and fork a process for every run; false: import it anew in each, for one that reads where
+    its model is from the environment when it is imported."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _found_from_everywhere(cls, settings: Any) -> Any:
+        if isinstance(settings, dict) and isinstance(settings.get("agent"), str):
+            file, _, function = settings["agent"].rpartition(":")
+            if file.endswith(".py"):
+                return {**settings, "agent": f"{Path(file).resolve()}:{function}"}
+        return settings
+
+    @model_validator(mode="after")
+    def _can_be_used(self) -> Self:
+        module, name = self._module(), self.agent.rpartition(":")[2]
+        there = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        if not callable(getattr(module, name, None)):
+            raise ValueError(f"{self.agent}: there is no function {name}{nearest(name, there)}")
+        if not getattr(module, "roles", None):
+            raise ValueError(f'{self.agent}: beside {name} write roles = ("planner", "solver"), who asks a model')
+        if getattr(module, "tasks", None) is None:
+            raise ValueError(f"{self.agent}: beside {name} write tasks(split), a list of what it is given")
+        return self
+
+    @property
+    def roles(self) -> Sequence[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Who asks a model, as the agent's module says."""
+        return self._module().roles
+
+    def _module(self) -> ModuleType:
+        file, _, function = self.agent.rpartition(":")
+        if not file or not function.isidentifier():
+            raise ValueError(f"agent = '{self.agent}'; write FILE.py:FUNCTION or package.module:FUNCTION")
+        return _loaded(file, Path(file).read_bytes() if Path(file).is_file() else b"")
+
+    def content(self) -> str:
+        """The agent itself."""
+        file = self._module().__file__
+        return Path(file).read_text(encoding="utf-8") if file else ""
+
+    def ready(self) -> None:
+        """What the gateway listens with is an extra."""
+        if not all(map(importlib.util.find_spec, ("starlette", "uvicorn"))):
+            raise ConfigError("the gateway needs starlette and uvicorn: pip install 'coterie[serve]'")
+
+    def recommended(self) -> Mapping[str, Mapping[str, Any]]:
+        """Whole runs are compared, each role with itself: that asks nothing of an agent."""
+        return {"algorithm": {"name": "drmas"}}
+
+    def count(self, split: Split) -> int | None:
+        """As many as the agent's module has."""
+        return len(self._tasks(split))
+
+    def task(self, split: Split, index: int) -> Work:
+        """One of them."""
+        tasks = self._tasks(split)
+        return Work(f"{split}-{index}", split, given=tasks[index % len(tasks)])
+
+    def _tasks(self, split: Split) -> Sequence[str]:
+        return _given(self._module(), split)
+
+    async def play(self, task: Work, scene: Scene) -> None:
+        """The agent's run: it asks, the team answers, until it ends."""
+        module = self._module()
+        agent: dict[str, JSON] = {
+            "place": [module.__name__, module.__file__ or "", self.agent.rpartition(":")[2]],
+            "roles": list(self.roles), "patience_s": self.patience_s, "ahead": self.ahead, "force": self.force,
+        }  # fmt: skip
+        given, seed = json.loads(task.given), scene.rng.getrandbits(31)
+        talk, said, rewards = Words(), list[list[JSON]](), 0
+        while True:
+            try:
+                news = await scene.call(turn, agent, given, seed, said, rewards)
+            except CallError as error:
+                raise EnvError(error.message) from error
+            rewards += len(news["rewards"])
+            for role, value, call in news["rewards"]:
+                scene.reward(talk.spoken(call) or role, value, "posted")
+            if "asks" not in news:
+                break
+            said = said + await self._answered(scene, news["asks"], talk)
+        for name, count in {**news["counts"], **talk.counts}.items():
+            scene.metric(f"gateway {name}", count)
+        self._judge(scene, news["result"], talk, rewards)
+
+    async def _answered(self, scene: Scene, asks: Sequence[list[Any]], talk: Words) -> list[list[JSON]]:
+        """The answers to what an agent asks at once, in its order; questions of equal limits are one point."""
+        answers: dict[int, JSON] = {}
+        lots: dict[tuple[int, tuple[str, ...]], list[int]] = {}
+        for at, (_, _, ask) in enumerate(asks):
+            limit = min(ask.get("max_tokens", self.max_tokens), self.max_tokens)
+            lots.setdefault((limit, tuple(ask.get("stop", ()))), []).append(at)
+        for (limit, stop), lot in lots.items():
+            prompts = [(asks[at][0], talk.prompt(asks[at][0], asks[at][2])) for at in lot]
+            replies = await scene.ask_all(prompts, max_tokens=limit, stop=stop)
+            for at, reply in zip(lot, replies, strict=True):
+                answers[at] = talk.heard(asks[at][2], reply)
+        return [[role, digest, answers[at]] for at, (role, digest, _) in enumerate(asks)]
+
+    def _judge(self, scene: Scene, result: JSON, talk: Words, rewarded: int) -> None:
+        """What the run has come to."""
+        judged = result if isinstance(result, dict) else {"reward": result}
+        where = f"{self.agent} returned {result!r:.80}"
+        unknown = [key for key in judged if key not in RESULT]
+        if unknown:
+            raise EnvError(
+                f"{where}: unknown '{unknown[0]}'{nearest(unknown[0], RESULT)}; it may have {', '.join(RESULT)}"
+            )
+        reward, rewards = judged.get("reward"), judged.get("rewards") or {}
+        if reward is None and not rewards and not rewarded:
+            raise EnvError(f"{where} and gave no reward; return a number, or an object with 'reward' or 'rewards'")
+        for name, value in {"reward": 0.0 if reward is None else reward, **rewards}.items():
+            if not isinstance(value, bool | int | float) or not math.isfinite(value):
+                raise EnvError(f"{where}: '{name}' is no number")
+        for role, value in rewards.items():
+            if role not in self.roles:
+                raise EnvError(f"{where}: no role '{role}'{nearest(role, self.roles)}")
+            if latest := talk.latest(role):
+                scene.reward(latest, float(value), "returned")
+        if reward is not None:
+            scene.team_reward(float(reward))
+        for name, value in (judged.get("metrics") or {}).items():
+            scene.metric(str(name), value)
+        if judged.get("solved", (reward or 0) >= 1):
+            scene.succeed()
+        else:
+            scene.fail(str(judged.get("reason", "the agent did not solve it")))
+
+
+class Words:
+    """What was said in an episode: so that a role's own words, when they come back, are its own tokens."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._replies: dict[str, Reply] = {}
+        self._numbers: Counter[str] = Counter()
+        self._said: dict[tuple[str, str], Reply] = {}
+        self._asked: set[tuple[str, str]] = set()
+
+    def spoken(self, name: str) -> Reply | None:
+        """A reply by its answer's id."""
+        return self._replies.get(name)
+
+    def latest(self, role: str) -> Reply | None:
+        """A role's last reply, or None."""
+        return self._replies.get(f"{_plain(role)}_{self._numbers[role] - 1}")
+
+    def prompt(self, role: str, ask: Mapping[str, Any]) -> list[Message]:
+        """A question's messages, as a scene takes them."""
+        messages: list[Message] = []
+        before = Conversation()
+        for message in ask["turns"]:
+            speaker, text, calls, _ = message
+            content: str | Reply = "\n".join(filter(None, [text, *(ToolCall(*call).text for call in calls)]))
+            known = (role, before.key) in self._asked
+            before.add(message)
+            if speaker == "assistant":
+                content = self._own((role, before.key), content, known=known)
+            messages.append({"role": speaker, "content": content})
+        self._asked.add((role, before.key))
+        if extra := _extra(ask):
+            first = messages[0] if messages[0]["role"] == "system" else None
+            head = [str(first["content"])] if first else []
+            messages[: 1 if first else 0] = [{"role": "system", "content": "\n\n".join([*head, extra])}]
+        return messages
+
+    def _own(self, key: tuple[str, str], text: str, *, known: bool) -> str | Reply:
+        """Words that the role is said to have said: its reply, if they are; else text.
+
+        Args:
+            known: it was asked what stands before them.
+        """
+        reply = self._said.get(key)
+        self.counts["own words kept" if reply else "own words changed" if known else "words of others"] += 1
+        return reply or text
+
+    def heard(self, ask: Mapping[str, Any], reply: Reply) -> JSON:
+        """The answer to a question, as an agent is given it."""
+        role = reply.role
+        name = f"{_plain(role)}_{self._numbers[role]}"
+        self._numbers[role] += 1
+        self._replies[name] = reply
+        text, calls = parsed(reply.text, f"call_{name}") if ask.get("tools") else (reply.text, ())
+        plain = [[call.id, call.name, call.arguments] for call in calls]
+        after = Conversation()
+        for message in ask["turns"]:
+            after.add(message)
+        after.add(["assistant", text, plain, ""])
+        self._said[role, after.key] = reply
+        return {"text": text, "calls": plain, "finish": reply.finish, "tokens": len(reply.ids), "id": name}
+
+
+class Conversation:
+    """Messages one after the other, and what names them."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+
+    def add(self, turn: JSON) -> None:
+        """One more."""
+        self._hash.update(json.dumps(turn, sort_keys=True).encode() + b"\n")
+
+    @property
+    def key(self) -> str:
+        """The same for the same messages."""
+        return self._hash.hexdigest()
+
+
+def _extra(ask: Mapping[str, Any]) -> str:
+    """What a model is told beside the messages: its tools, and what is demanded of its answer."""
+    parts = [told(ask["tools"])] if ask.get("tools") else []
+    if choice := ask.get("choice"):
+        which = choice.removeprefix("function ") if choice.startswith("function ") else ""
+        parts.append(f"You must call the function {which}." if which else "You must call a function.")
+    if (form := ask.get("form")) is not None:
+        schema = f" of this schema: {json.dumps(form.get('schema', form))}" if form else ""
+        parts.append(f"Answer with a JSON object only{schema}")
+    return "\n\n".join(parts)
+
+
+def _plain(role: str) -> str:
+    return re.sub(r"\W", "_", role)
+
+
+@cache
+def _loaded(file: str, content: bytes) -> ModuleType:
+    """An agent's module, under a name that no other has.
+
+    Args:
+        content: a file that has changed is another one.
+    """
+    name = f"coterie_agent_{seed_of(file, content):x}" if file.endswith(".py") else file
+    if file.endswith(".py") and not Path(file).is_file():
+        raise ValueError(f"{file} does not exist; name your agent as FILE.py:FUNCTION")
+    if file.endswith(".py") and str(Path(file).parent) not in sys.path:
+        sys.path.append(str(Path(file).parent))  # what lies beside it can be imported, and hides nothing installed
+    try:
+        load(name, file if file.endswith(".py") else None)
+    except (Exception, SystemExit) as error:  # a user's file may raise anything
+        raise ValueError(f"{file} does not import: {told_of(error)}") from error
+    return sys.modules[name]
+
+
+@cache
+def _given(module: ModuleType, split: Split) -> tuple[str, ...]:
+    """The tasks of a split, each as JSON: those that the agent's module gives for it, or its share of all."""
+    tasks: Callable[[str], Sequence[JSON]] | Sequence[JSON] = module.tasks
+    where = f"tasks('{split}')" if callable(tasks) else "tasks"
+    given: Any = tasks(split) if callable(tasks) else tasks
+    if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
+        raise EnvError(f"{module.__file__}: {where} is {given!r:.80}; make it a list of what the agent is given")
+    try:
+        written = [json.dumps(task, sort_keys=True, allow_nan=False) for task in given]
+    except (TypeError, ValueError) as error:
+        raise EnvError(
+            f"{module.__file__}: {where} must be JSON, as strings, numbers, lists and dicts are: {error}"
+        ) from error
+    return tuple(task for task in written if callable(tasks) or split_of(task) == split)

@@ -1,0 +1,347 @@
+"""Agents at work. Each run of one is a process of its own, whose questions wait here until the team has answered.
+
+`turn` is what `play` calls: an agent, its task, and all that it was answered so far; back comes what it asks next. So
+the result depends on the arguments alone, as of every call: an agent that waits at that place goes on, and where there
+is none, as for a branch, one is run again from the beginning and given the same answers. That it then asks the same is
+checked at every question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import hashlib
+import itertools
+import json
+import os
+import secrets
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from coterie.errors import CallError, Unavailable
+from coterie.gateway import host
+from coterie.kernel.calls import InThread, Place, Pool
+from coterie.kernel.safe import one_line
+from coterie.kernel.scene import JSON
+from coterie.protocol.tools import finite
+
+TICK_S = 0.01
+CALM = 3
+"""Ticks in a row in which an agent has asked nothing more and all of its threads slept."""
+RETRY_S = 10.0
+"""What a client may take to come back for an answer that it did not wait for: clients wait up to 8 s."""
+MOST_PARKED = 256
+"""Agents that wait at once for answers; those that waited longest are run again if they are needed."""
+IDLE_S = 600.0
+"""How long one waits."""
+ANY_S = 86_400.0
+"""A run's whole time; what bounds it is its patience between two answers."""
+
+
+class Strayed(Exception):
+    """An agent that was run again asked something else."""
+
+
+class Misused(Exception):
+    """An agent gave what cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """How one is run. place: its module, that module's file or nothing, and its function. ahead: imported only once.
+
+    force: what is done where a client demands calls or a form: refuse, or ask for it in words.
+    """
+
+    place: tuple[str, str, str]
+    roles: tuple[str, ...]
+    patience_s: float
+    ahead: bool = True
+    force: str = "refuse"
+
+
+@dataclass(eq=False, slots=True)
+class Post:
+    """One question of an agent.
+
+    waits: how many requests wait for its answer: 0 where its client has left. had: the answer was delivered.
+    """
+
+    role: str
+    digest: str
+    ask: JSON
+    answer: asyncio.Future[JSON]
+    waits: int = 0
+    had: bool = False
+    left_at: float = 0.0
+
+    @property
+    def lost(self) -> bool:
+        """Whether nobody waits for its answer, and nobody had it."""
+        return not self.waits and not self.had
+
+
+@dataclass(eq=False)
+class Run:
+    """One agent at work, or waiting.
+
+    said: what it is answered: role, digest and answer of every question, in order. asked: what the team is to
+    answer next. rewards: role, value and the answer's id, or "" for the latest.
+    """
+
+    agent: Agent
+    task: JSON
+    seed: int
+    said: list[list[JSON]]
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
+    key: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    posts: list[Post] = field(default_factory=list[Post])
+    asked: list[Post] = field(default_factory=list[Post])
+    rewards: list[list[JSON]] = field(default_factory=list[list[JSON]])
+    counts: dict[str, int] = field(default_factory=lambda: {"repeated": 0, "ignored": 0})
+    pid: int = 0
+    work: asyncio.Task[Any] | None = None
+    moved_at: float = field(default_factory=time.monotonic)
+    parked_at: float = 0.0
+    _unused: list[list[JSON]] = field(default_factory=list[list[JSON]])
+
+    def __post_init__(self) -> None:
+        self._unused = list(self.said)
+
+    def post(self, role: str, ask: JSON, again: bool) -> Post:
+        """A question; the same one, where a client asks again for an answer that it did not get.
+
+        Args:
+            again: the client says so. One that does not is taken at its word, unless it had left before the answer.
+        """
+        digest = digest_of(role, ask)
+        same = [post for post in self.posts if (post.role, post.digest) == (role, digest)]
+        for post in reversed(same):
+            if again or post.lost:
+                return post
+        self.counts["repeated"] += bool(same and same[-1].had)
+        self.moved_at = time.monotonic()
+        post = Post(role, digest, ask, asyncio.get_running_loop().create_future())
+        self.posts.append(post)
+        for item in self._unused:
+            if item[:2] == [role, digest]:
+                self._unused.remove(item)
+                post.answer.set_result(item[2])
+                break
+        return post
+
+    @property
+    def open(self) -> list[Post]:
+        """What it asks and has no answer to, in an order that does not depend on which came first."""
+        waiting = [post for post in self.posts if not post.answer.done()]
+        return sorted(waiting, key=lambda post: (self.agent.roles.index(post.role), post.digest))
+
+    @property
+    def strayed(self) -> str:
+        """How it differs, where it was run again and did not ask what it had asked; else nothing."""
+        if not self._unused:
+            return ""
+        role = self._unused[0][0]
+        number = 1 + sum(item[0] == role for item in self.said) - sum(item[0] == role for item in self._unused)
+        return (
+            f"the agent was run again with the same answers, and question {number} of role '{role}' was another one: "
+            "it depends on more than its task, its answers and its seed (a clock, a uuid, live tools). Its runs cannot "
+            "be branched: take a method that compares whole episodes, such as algorithm.name = 'drmas'"
+        )
+
+    def waits_at(self, agent: Agent, task: JSON, seed: int, said: Sequence[list[JSON]]) -> bool:
+        """Whether the first that it is not yet answered stands in `said`, and all before is the same."""
+        asked = [[post.role, post.digest] for post in self.asked]
+        return (
+            (self.agent, self.task, self.seed) == (agent, task, seed)
+            and len(said) == len(self.said) + len(asked)
+            and said[: len(self.said)] == self.said
+            and [item[:2] for item in said[len(self.said) :]] == asked
+        )
+
+    def goes_on(self, said: list[list[JSON]]) -> None:
+        """Gives it what it was answered."""
+        for post, item in zip(self.asked, said[len(self.said) :], strict=True):
+            post.answer.set_result(item[2])
+        self.said, self.asked = said, []
+        self.moved_at = time.monotonic()
+
+
+class Agents:
+    """The agents of this process, and the endpoint that they ask: both live on a loop in a thread of their own."""
+
+    def __init__(self) -> None:
+        from coterie.gateway.door import Door  # needs an extra
+
+        self.loop = asyncio.new_event_loop()
+        self.runs: dict[str, Run] = {}
+        self._parked: list[Run] = []
+        self._pools: dict[Agent, Pool] = {}
+        self._numbers = itertools.count()
+        self.door = Door(self.runs)
+        threading.Thread(target=self._serve, daemon=True, name="gateway").start()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_until_complete(self.door.serve())
+
+    def close(self) -> None:
+        """Ends every agent."""
+        for pool in self._pools.values():
+            pool.close()
+
+    async def turn(self, agent: Agent, task: JSON, seed: int, said: list[list[JSON]], told: int) -> JSON:
+        """As the module's `turn`."""
+        run = self._waiting(agent, task, seed, said) or self._started(agent, task, seed, said)
+        try:
+            await self._calm(run)
+            ended = await self._ended(run) if run.work and run.work.done() else None
+            if run.strayed:
+                raise Strayed(run.strayed)
+        except BaseException:
+            self._close(run)
+            raise
+        news = {"rewards": run.rewards[told:]}
+        if ended is not None:
+            self._close(run)
+            return {**news, **ended, "counts": run.counts}
+        run.asked = run.open
+        run.parked_at = time.monotonic()
+        self._parked.append(run)
+        return {**news, "asks": [[post.role, post.digest, post.ask] for post in run.asked]}
+
+    def _waiting(self, agent: Agent, task: JSON, seed: int, said: list[list[JSON]]) -> Run | None:
+        """An agent that waits for these answers, which it now has."""
+        now = time.monotonic()
+        for run in [run for run in self._parked if now - run.parked_at > IDLE_S] + self._parked[:-MOST_PARKED]:
+            if run in self._parked:
+                self._parked.remove(run)
+                self._close(run)
+        for run in self._parked:
+            if run.waits_at(agent, task, seed, said):
+                self._parked.remove(run)
+                run.goes_on(said)
+                return run
+        return None
+
+    def _started(self, agent: Agent, task: JSON, seed: int, said: list[list[JSON]]) -> Run:
+        """An agent at its beginning, which is given what it was answered as it asks."""
+        if agent not in self._pools:
+            ahead = {host.AGENT: json.dumps(agent.place)} if agent.ahead else {}
+            self._pools[agent] = Pool(most=0, env={**os.environ, **host.QUIET, **ahead})
+        run = Run(agent, task, seed, said)
+        self.runs[run.token] = run
+        url = f"{self.door.url}/e/{run.token}"
+        args = [list(agent.place), task, seed, list(agent.roles), url, run.key]
+        place = Place(host.__name__, host.__file__, host.run.__name__)
+        run.work = self.loop.create_task(
+            self._pools[agent].run(place, tuple(args), ANY_S, started=lambda pid: setattr(run, "pid", pid))
+        )
+        return run
+
+    async def _calm(self, run: Run) -> None:
+        """Waits until an agent has ended, or waits for answers itself: all that it asks at once has come.
+
+        Raises:
+            Unavailable: it does neither, or did not wait for an answer.
+        """
+        calm, seen = 0, 0
+        assert run.work is not None
+        while calm < CALM and not run.work.done():
+            await asyncio.sleep(TICK_S)
+            now = time.monotonic()
+            lost = [post for post in run.posts if post.lost]
+            waits = run.open and not lost and run.pid and asleep(run.pid)
+            answered = all(post.had for post in run.posts if post.answer.done())
+            calm = calm + 1 if waits and answered and seen == len(run.posts) else 0
+            seen = len(run.posts)
+            if lost and now - min(post.left_at for post in lost) > RETRY_S:
+                raise Unavailable("client_lost", f"a client of role '{lost[0].role}' did not wait for its answer")
+            if now - run.moved_at > run.agent.patience_s:
+                raise Unavailable(
+                    "agent_hang",
+                    f"the agent asked nothing and did not end in {run.agent.patience_s:g} s; environment.patience_s "
+                    "says how long it may take",
+                )
+
+    async def _ended(self, run: Run) -> dict[str, JSON]:
+        """What an agent has come to.
+
+        Raises:
+            Unavailable: it failed, or left an answer that it had asked for.
+        """
+        assert run.work is not None
+        try:
+            result = await run.work
+        except CallError as error:
+            stage = "agent_crash" if error.kind == "crash" else "agent_error"
+            raise Unavailable(stage, f"the agent failed: {one_line(error.message)}") from error
+        if not finite(result):
+            raise Misused(f"{run.agent.place[2]} returned {result!r:.80}: numbers that JSON can write, no others")
+        if any(not post.had for post in run.posts):
+            raise Unavailable("client_lost", "the agent ended before it had all of its answers")
+        return {"result": result}
+
+    def _close(self, run: Run) -> None:
+        """Ends an agent; whoever still asks is refused."""
+        self.runs.pop(run.token, None)
+        if run.work and not run.work.done():
+            run.work.cancel()
+        for post in run.posts:
+            post.answer.cancel()
+
+
+def digest_of(role: str, ask: JSON) -> str:
+    """What names a question: the same in every process."""
+    written = json.dumps([role, ask], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(written.encode()).hexdigest()[:16]
+
+
+def asleep(pid: int) -> bool:
+    """Whether every thread of a process and of its children sleeps; True where the system does not say."""
+    with suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):  # it has just ended
+                if (thread / "stat").read_text().rpartition(")")[2].split()[0] in "RD":
+                    return False
+                if not all(asleep(int(child)) for child in (thread / "children").read_text().split()):
+                    return False
+    return True
+
+
+@cache
+def agents() -> Agents:
+    """Those of this process."""
+    made = Agents()
+    atexit.register(made.close)
+    os.register_at_fork(after_in_child=agents.cache_clear)
+    return made
+
+
+@InThread
+def turn(agent: Mapping[str, Any], task: JSON, seed: int, said: list[list[JSON]], told: int) -> JSON:
+    """What an agent does next.
+
+    Args:
+        agent: the fields of `Agent`.
+        seed: of its chance.
+        said: role, digest and answer of all that it asked so far.
+        told: how many of its rewards are known.
+
+    Returns:
+        `rewards`, those that came since, each role, value and the id of an answer; and `asks`, each role, digest and
+        question; or, where it has ended, its `result` and `counts`.
+
+    Raises:
+        Unavailable: it failed, hangs, or did not wait for an answer.
+        Strayed: it does not ask what it asked. Misused: it returned what is no JSON.
+    """
+    kind = Agent(tuple(agent["place"]), tuple(agent["roles"]), agent["patience_s"], agent["ahead"], agent["force"])
+    here = agents()
+    return asyncio.run_coroutine_threadsafe(here.turn(kind, task, seed, said, told), here.loop).result()

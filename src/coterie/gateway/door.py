@@ -1,0 +1,220 @@
+"""The endpoint that agents ask: of this machine alone, with a key for every run of an agent.
+
+POST /e/RUN/ROLE/v1/chat/completions    (also without /v1, and /responses)
+POST /e/RUN/ROLE/reward                 {"reward": 1.0, "call": "the id of an answer"}
+GET  /e/RUN/ROLE/v1/models
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from coterie.kernel.safe import one_line
+from coterie.kernel.scene import JSON
+from coterie.protocol import chat as chat_form
+from coterie.protocol import responses
+from coterie.protocol.chat import CHAT_ID, Chat, Refused, Said, decoded, failed
+from coterie.protocol.http import body_of, check_host, check_key, refusal
+from coterie.protocol.tools import ToolCall
+
+if TYPE_CHECKING:
+    from coterie.gateway.agents import Post, Run
+
+KEEPALIVE_S = 5.0
+"""How often a stream that waits says that it lives."""
+RETRY = "x-stainless-retry-count"
+"""By which OpenAI's clients say that they ask again."""
+LARGEST_REWARD = 1e6
+
+
+class Form(Protocol):
+    """How an answer is written: in one piece, or as events of a stream."""
+
+    @staticmethod
+    def whole(chat: Chat, said: Said, number: str) -> dict[str, Any]: ...
+    @staticmethod
+    def pieces(chat: Chat, said: Said, number: str) -> Iterator[str]: ...
+
+
+class Door:
+    """Takes agents' questions to their runs, and the answers back."""
+
+    def __init__(self, runs: Mapping[str, Run]) -> None:
+        self._runs = runs
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+
+    async def serve(self) -> None:
+        """Until the process ends."""
+        config = uvicorn.Config(
+            self._app(), log_level="critical", access_log=False, lifespan="off", server_header=False
+        )
+        await uvicorn.Server(config).serve(sockets=[self._socket])
+
+    def _app(self) -> Starlette:
+        at = "/e/{run}/{role}"
+        routes = [
+            *(Route(f"{at}{v1}/chat/completions", self._chat, methods=["POST"]) for v1 in ("/v1", "")),
+            *(Route(f"{at}{v1}/responses", self._responses, methods=["POST"]) for v1 in ("/v1", "")),
+            *(Route(f"{at}{v1}/models", self._models) for v1 in ("/v1", "")),
+            Route(f"{at}/reward", self._reward, methods=["POST"]),
+            Route("/{path:path}", self._elsewhere, methods=["GET", "POST", "PUT", "DELETE", "PATCH"]),
+        ]
+        return Starlette(routes=routes, exception_handlers={Refused: self._refused, Exception: self._bug})
+
+    async def _chat(self, request: Request) -> Response:
+        return await self._answer(request, partial(chat_form.read, tools=True), chat_form)
+
+    async def _responses(self, request: Request) -> Response:
+        return await self._answer(request, responses.read, responses)
+
+    async def _answer(self, request: Request, read: Callable[[bytes], Chat], form: Form) -> Response:
+        """An answer in one of the protocols."""
+        run, role = self._run(request)
+        chat = read(await body_of(request))
+        run.counts["ignored"] += any(value is not None for value in (chat.temperature, chat.top_p, chat.seed))
+        if run.agent.force == "refuse":
+            _check_free(chat)
+        post = run.post(role, asked(chat), request.headers.get(RETRY, "0") != "0")
+        if chat.stream:
+            events = self._stream(chat, post, form)
+            return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        return JSONResponse(form.whole(chat, await _heard(request, post), _number(post)))
+
+    async def _stream(self, chat: Chat, post: Post, form: Form) -> AsyncIterator[str]:
+        with _listening(post):
+            while not post.answer.done():
+                await asyncio.wait({post.answer}, timeout=KEEPALIVE_S)
+                if not post.answer.done():
+                    yield ": keepalive\n"
+            try:
+                events = list(form.pieces(chat, _said(post), _number(post)))
+            except Refused as refused:
+                events = [failed(refused)]
+            for event in events[:-1]:
+                yield event
+            post.had = True
+            yield events[-1]
+
+    async def _models(self, request: Request) -> Response:
+        _, role = self._run(request)
+        card = {"id": f"coterie-{role}", "object": "model", "created": 0, "owned_by": "coterie"}
+        return JSONResponse({"object": "list", "data": [card]})
+
+    async def _reward(self, request: Request) -> Response:
+        run, role = self._run(request)
+        told = decoded(await body_of(request))
+        value, call = told.get("reward"), told.get("call", "")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST_REWARD:
+            raise Refused(f"'reward' is {value!r:.40}, no number", param="reward")
+        if not isinstance(call, str) or not any(post.role == role and post.had for post in run.posts):
+            raise Refused(f"role '{role}' has not spoken yet; reward what it said", status=409, code="early")
+        run.rewards.append([role, float(value), call.removeprefix(CHAT_ID).removeprefix("resp_")])
+        return JSONResponse({})
+
+    async def _elsewhere(self, request: Request) -> Response:
+        path = one_line(request.url.path)
+        raise Refused(
+            f"nothing is at {path:.80}: a role's base_url is /e/RUN/ROLE/v1; under it are chat/completions and models",
+            status=404, code="path",
+        )  # fmt: skip
+
+    def _run(self, request: Request) -> tuple[Run, str]:
+        """Whose request it is. Raises: Refused: nobody's who may ask."""
+        check_host(request)
+        run = self._runs.get(request.path_params["run"])
+        if run is None:
+            raise Refused("this run of the agent is over, or was never begun here", status=409, code="over")
+        check_key(request, run.key, "the api_key of its role")
+        role = request.path_params["role"]
+        if role not in run.agent.roles:
+            raise Refused(f"no role '{role:.80}'; there are {', '.join(run.agent.roles)}", status=404, code="role")
+        return run, role
+
+    async def _refused(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, Refused)
+        return refusal(error)
+
+    async def _bug(self, request: Request, error: Exception) -> Response:
+        return refusal(Refused(f"the gateway failed: {one_line(repr(error)):.200}", status=500, code="bug"))
+
+
+def asked(chat: Chat) -> JSON:
+    """A question as the log keeps it."""
+    turns = [
+        [turn.role, turn.text, [[call.id, call.name, call.arguments] for call in turn.calls], turn.answers]
+        for turn in chat.turns
+    ]
+    extras = {"tools": list(chat.tools), "stop": list(chat.stop), "max_tokens": chat.max_tokens, "form": chat.form}
+    extras["choice"] = chat.choice if chat.tools and chat.choice != "auto" else None
+    return {"turns": turns, **{key: value for key, value in extras.items() if value not in (None, [])}}
+
+
+def _check_free(chat: Chat) -> None:
+    """Raises Refused: an answer's form is demanded, which nothing here can promise."""
+    demanded = {"tool_choice": bool(chat.tools) and chat.choice != "auto", "response_format": chat.form is not None}
+    for key in (key for key, there in demanded.items() if there):
+        raise Refused(
+            f"'{key}' demands what no sampling here can promise; leave it away, or set environment.force = 'ask', and "
+            "the model is told in words",
+            code="unsupported", param=key,
+        )  # fmt: skip
+
+
+async def _heard(request: Request, post: Post) -> Said:
+    """The answer, which is delivered at once. Raises: ClientDisconnect: nobody waits for it any more."""
+    with _listening(post):
+        gone = asyncio.ensure_future(_gone(request))
+        try:
+            await asyncio.wait({post.answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if gone.done():
+                raise ClientDisconnect
+            post.had = True
+            return _said(post)
+        finally:
+            gone.cancel()
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+@contextmanager
+def _listening(post: Post) -> Iterator[None]:
+    post.waits += 1
+    try:
+        yield
+    finally:
+        post.waits -= 1
+        post.left_at = time.monotonic()
+
+
+def _said(post: Post) -> Said:
+    """What was said. Raises: Refused: nothing, for the question was too long, or the run is over."""
+    if post.answer.cancelled():
+        raise Refused("this run of the agent is over", status=409, code="over")
+    answer: Any = post.answer.result()
+    if answer["finish"] == "context":
+        raise Refused("the messages outgrew the context", code="context_length_exceeded", param="messages")
+    calls = tuple(ToolCall(*call) for call in answer["calls"])
+    finish = "tool_calls" if calls else answer["finish"]
+    return Said(answer["text"], finish, 0, answer["tokens"], calls)
+
+
+def _number(post: Post) -> str:
+    """What names the answer: the role, and which of its answers it is."""
+    answer: Any = post.answer.result()
+    return answer["id"]

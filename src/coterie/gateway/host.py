@@ -1,0 +1,120 @@
+"""In an agent's process: the agent is imported, told where its roles are, and run.
+
+    def run(task, team):
+        client = OpenAI(base_url=team.planner.base_url, api_key=team.planner.api_key)
+
+A process is forked for every run from one that has imported the agent. What reads the environment instead, when it is
+imported, is imported anew in each: `preload = false`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import random
+import re
+import sys
+import urllib.request
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+from urllib.parse import quote
+
+from coterie.kernel.calls.inside import load, raised_at
+from coterie.kernel.scene import JSON
+
+AGENT = "COTERIE_AGENT"
+"""The variable that says which agent is imported ahead: a place as JSON."""
+QUIET = {
+    "OPENAI_AGENTS_DISABLE_TRACING": "1",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "CREWAI_DISABLE_TELEMETRY": "true",
+    "LANGSMITH_TRACING": "false",
+    "LANGCHAIN_TRACING_V2": "false",
+    "NO_PROXY": "127.0.0.1,localhost",
+    "no_proxy": "127.0.0.1,localhost",
+    "PYTHONHASHSEED": "0",
+}
+"""What agents are run with: nothing calls home, a proxy does not stand before this machine, and sets have an order."""
+
+
+class Failed(Exception):
+    """What an agent raised, and where in its file."""
+
+
+class Seat:
+    """Where one role's model is. base_url, api_key, model: what a client of OpenAI's takes."""
+
+    def __init__(self, role: str, url: str, key: str) -> None:
+        self.role = role
+        self.base_url = f"{url}/{quote(role, safe='')}/v1"
+        self.api_key = key
+        self.model = f"coterie-{role}"
+        self._url = f"{url}/{quote(role, safe='')}/reward"
+
+    def reward(self, value: float, call: str = "") -> None:
+        """A reward for what the role said last.
+
+        Args:
+            call: the `id` of the answer that it is for, where the role spoke several times at once.
+        """
+        head = {"Authorization": f"Bearer {self.api_key}", "Content-Type": "application/json"}
+        body = json.dumps({"reward": value, "call": call}).encode()
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(urllib.request.Request(self._url, body, head)):  # noqa: S310
+            pass
+
+
+class Team:
+    """The roles, each a `Seat` by its name: `team.planner` or `team["planner"]`. seed: the episode's chance."""
+
+    def __init__(self, roles: list[str], url: str, key: str, seed: int) -> None:
+        self.roles = tuple(roles)
+        self.seed = seed
+        self._seats = {role: Seat(role, url, key) for role in roles}
+
+    def __getitem__(self, role: str) -> Seat:
+        return self._seats[role]
+
+    def __getattr__(self, role: str) -> Seat:
+        if role.startswith("_") or role not in self._seats:
+            raise AttributeError(f"the team has no role '{role}'; it has {', '.join(self._seats)}")
+        return self._seats[role]
+
+
+def run(place: list[str], task: JSON, seed: int, roles: list[str], url: str, key: str) -> JSON:
+    """Runs an agent.
+
+    Returns:
+        what it returned: a number, an object, or nothing.
+    """
+    team = Team(roles, url, key, seed)
+    for role in roles:
+        name = re.sub(r"\W", "_", role).upper()
+        os.environ |= {f"COTERIE_{name}_BASE_URL": team[role].base_url, f"COTERIE_{name}_API_KEY": key}
+    if len(roles) == 1:
+        os.environ |= {"OPENAI_BASE_URL": team[roles[0]].base_url, "OPENAI_API_KEY": key}
+    random.seed(seed)
+    agent = _agent(place)
+    try:
+        result = agent(task, team)
+        return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
+    except Exception as error:
+        where = raised_at(error, place[0])
+        raise Failed(f"{type(error).__name__}: {error}{f' ({where})' if where else ''}") from error
+
+
+async def _awaited(result: Any) -> Any:
+    return await result
+
+
+def _agent(place: list[str]) -> Callable[..., Any]:
+    module, file, name = place
+    load(module, file or None)
+    return reduce(getattr, name.split("."), sys.modules[module])
+
+
+if AGENT in os.environ:
+    _agent(json.loads(os.environ[AGENT]))

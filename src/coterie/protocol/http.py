@@ -1,0 +1,45 @@
+"""What every endpoint does with a request of HTTP: whether it may come, its body, and how it is refused."""
+
+from __future__ import annotations
+
+import hmac
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from coterie.protocol.chat import Refused
+
+LARGEST = 10_000_000
+"""Bytes of a request."""
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+"""Names of this machine: a page of another's name that leads here is refused."""
+
+
+def check_host(request: Request) -> None:
+    """Raises Refused: it comes under another name than this machine's."""
+    host = request.headers.get("host", "")
+    if host.rsplit(":", 1)[0] not in LOOPBACK:
+        raise Refused(f"this serves {' and '.join(LOOPBACK[:2])}, not '{host:.80}'", status=403, code="host")
+
+
+def check_key(request: Request, key: str, which: str) -> None:
+    """Raises Refused: it has not the key. which: where a client finds it."""
+    sent = request.headers.get("authorization", "").encode("utf-8", "replace")
+    if not hmac.compare_digest(sent, f"Bearer {key}".encode()):
+        raise Refused(f"the key is wrong: send {which}", status=401, code="key")
+
+
+async def body_of(request: Request) -> bytes:
+    """A request's body. Raises: Refused: it is too large."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > LARGEST:
+            raise Refused(f"the request has more than {LARGEST:,} bytes", status=413, code="too_large")
+    return bytes(body)
+
+
+def refusal(refused: Refused) -> Response:
+    """As clients read it, and whether they may post it again, which they do by themselves."""
+    again = "true" if refused.status == 503 else "false"
+    return JSONResponse(refused.body(), refused.status, headers={"x-should-retry": again})
