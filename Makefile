@@ -57,6 +57,20 @@ test-oldest: .venv-oldest/ready ## the tests with the oldest versions admitted: 
 test-vllm: .venv-vllm/ready ## vLLM as an engine, on this processor: installs 3.5 GB of it
 	.venv-vllm/bin/pytest -m vllm
 
+.venv-agents/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-agents
+	.venv-agents/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	.venv-agents/bin/pip install --quiet --disable-pip-version-check --editable '.[serve]' hypothesis pytest 'openai>=3' \
+		'langgraph>=1.2' 'langchain-openai>=1.7' 'openai-agents>=0.24' 'ag2>=1.2' 'autogen-agentchat>=0.7' 'autogen-ext[openai]>=0.7' \
+		'smolagents>=1.26' 'litellm>=1.83'
+	@touch $@
+
+test-agents: .venv-agents/ready ## agents of seven frameworks, unmodified: a minute, and three to install them
+	.venv-agents/bin/pytest -m agents
+
+bench-agents: .venv-agents/ready ## train agents of three frameworks, three seeds each: most of an hour on two cores
+	.venv-agents/bin/coterie bench agents
+
 test-cluster: setup ## parts and machines of a Ray cluster that are killed: three minutes, as root
 	$(BIN)/pytest -m cluster --durations=3
 

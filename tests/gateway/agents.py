@@ -8,6 +8,8 @@ import threading
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 import openai
@@ -26,7 +28,7 @@ def client(seat, **how):
 
 
 def ask(seat, text, how=None, **keys):
-    messages = [{"role": "user", "content": text}] if isinstance(text, str) else text
+    messages: Any = [{"role": "user", "content": text}] if isinstance(text, str) else text
     return client(seat, **how or {}).chat.completions.create(model=seat.model, messages=messages, **keys)
 
 
@@ -158,7 +160,7 @@ def posts(task, team):
 def early(task, team):
     try:
         team.lead.reward(1.0)
-    except OSError as error:
+    except HTTPError as error:
         return {"reward": 1, "reason": str(error), "metrics": {"code": error.code}}
 
 

@@ -8,6 +8,7 @@ import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -78,14 +79,14 @@ async def forked(play: Play, environment: Gateway):
 
 
 def noted(cursor) -> dict[str, float]:
-    return {event.name.removeprefix("gateway "): event.value for event in cursor.events if isinstance(event, Noted)}
+    return {event.name.removeprefix("gateway_"): event.value for event in cursor.events if isinstance(event, Noted)}
 
 
 def rewards(cursor) -> list[tuple[str | None, float, str]]:
     return [(event.role, event.value, event.name) for event in cursor.events if isinstance(event, Rewarded)]
 
 
-def asked(cursor) -> list[dict[str, object]]:
+def asked(cursor) -> list[dict[str, Any]]:
     return [dict(event.prompts) for event in cursor.events if isinstance(event, Asked)]
 
 
@@ -123,8 +124,8 @@ def test_tools_two_turns_and_own_words_that_come_back_are_own_tokens(name):
     cursor, samples = played(world(name), looks)
     assert [sample.text for sample in samples] == [f"I look\n{CALL}"] * 2 + ["done"]
     assert cursor.log.solved
-    assert {key: noted(cursor).get(key) for key in ("own words kept", "own words changed", "words of others")} == {
-        "own words kept": 3.0, "own words changed": None, "words of others": None,
+    assert {key: noted(cursor).get(key) for key in ("own_words_kept", "own_words_changed", "words_of_others")} == {
+        "own_words_kept": 3.0, "own_words_changed": None, "words_of_others": None,
     }  # fmt: skip
     (last,) = asked(cursor)[-1].values()
     replies = [message.content for message in last if message.role == "assistant"]
@@ -146,7 +147,7 @@ def test_siblings_that_say_the_same_are_asked_the_same():
 def test_words_that_come_back_changed_are_text_and_are_counted():
     cursor, _ = played(world("edits"), lambda role, prompt, rng: f"I look\n{CALL}")
     found = noted(cursor)
-    assert (found["own words kept"], found["own words changed"], found["words of others"]) == (1.0, 2.0, 1.0)
+    assert (found["own_words_kept"], found["own_words_changed"], found["words_of_others"]) == (1.0, 2.0, 1.0)
     own = [
         [isinstance(message.content, Reply) for message in prompts["lead"] if message.role == "assistant"]
         for prompts in asked(cursor)

@@ -14,6 +14,7 @@ from coterie.errors import ConfigError, nearest
 
 Say = Callable[[str], None]
 BENCHES = {
+    "agents": "agents of three frameworks, unmodified, trained through the gateway, three seeds each",
     "allocation": "how much signal a way of spending replies buys, for assistants",
     "border": "20,000 programs that end and write in every way: none may be more than its own outcome",
     "busy": "what another process on one of two cores costs, with one thread, all, and as many as help",

@@ -151,7 +151,7 @@ class Gateway(Environment):
                 break
             said = said + await self._answered(scene, news["asks"], talk)
         for name, count in {**news["counts"], **talk.counts}.items():
-            scene.metric(f"gateway {name}", count)
+            scene.metric(f"gateway_{name}", count)
         self._judge(scene, news["result"], talk, rewards)
 
     async def _answered(self, scene: Scene, asks: Sequence[list[Any]], talk: Words) -> list[list[JSON]]:
@@ -242,7 +242,7 @@ class Words:
             known: it was asked what stands before them.
         """
         reply = self._said.get(key)
-        self.counts["own words kept" if reply else "own words changed" if known else "words of others"] += 1
+        self.counts["own_words_kept" if reply else "own_words_changed" if known else "words_of_others"] += 1
         return reply or text
 
     def heard(self, ask: Mapping[str, Any], reply: Reply) -> JSON:

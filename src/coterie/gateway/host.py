@@ -10,6 +10,7 @@ imported, is imported anew in each: `preload = false`.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import inspect
 import json
 import os
@@ -18,6 +19,7 @@ import re
 import sys
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from functools import reduce
 from typing import Any
 from urllib.parse import quote
@@ -38,6 +40,12 @@ QUIET = {
     "PYTHONHASHSEED": "0",
 }
 """What agents are run with: nothing calls home, a proxy does not stand before this machine, and sets have an order."""
+
+
+LATE = (
+    "anyio._backends._asyncio", "h11", "httpcore", "httpcore2", "openai.resources.chat", "openai.resources.responses",
+)  # fmt: skip
+"""What clients import only when they are used: better once than in every run."""
 
 
 class Failed(Exception):
@@ -118,3 +126,7 @@ def _agent(place: list[str]) -> Callable[..., Any]:
 
 if AGENT in os.environ:
     _agent(json.loads(os.environ[AGENT]))
+    for late in LATE:
+        if late.partition(".")[0] in sys.modules:
+            with suppress(ImportError):
+                importlib.import_module(late)
