@@ -101,7 +101,8 @@ class Down(ScriptedEngine):
 
 
 def test_an_episode_lost_to_a_fault_counts_as_not_solved():
-    with pytest.raises(RolloutError, match=r"4 of 4 validation episodes were lost to faults \({'engine': 4}\)"):
+    lost = r"4 of 4 validation episodes were lost to faults \({'engine': 4}\).*; most often: down"
+    with pytest.raises(RolloutError, match=lost):
         evaluate_team(Agree(), TEAM, Down(counting()), tasks=4)
     found = evaluate_team(Agree(), TEAM, Down(counting()), tasks=4, max_dropped_share=1.0)
     assert (found.success, found.dropped, found.outcomes) == (0.0, 4, {"dropped": 4})

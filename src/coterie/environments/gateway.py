@@ -33,7 +33,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from coterie.errors import CallError, ConfigError, EnvError, nearest
 from coterie.gateway.agents import turn
@@ -72,6 +72,8 @@ class Gateway(Environment):
     """Import the agent once and fork a process for every run; false: import it anew in each, for one that reads where
     its model is from the environment when it is imported."""
 
+    _home: str = PrivateAttr("")
+
     @model_validator(mode="before")
     @classmethod
     def _found_from_everywhere(cls, settings: Any) -> Any:
@@ -83,7 +85,8 @@ class Gateway(Environment):
 
     @model_validator(mode="after")
     def _can_be_used(self) -> Self:
-        module, name = self._module(), self.agent.rpartition(":")[2]
+        module, name = self._read(), self.agent.rpartition(":")[2]
+        self._home = module.__name__
         there = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         if not callable(getattr(module, name, None)):
             raise ValueError(f"{self.agent}: there is no function {name}{nearest(name, there)}")
@@ -99,6 +102,10 @@ class Gateway(Environment):
         return self._module().roles
 
     def _module(self) -> ModuleType:
+        """The agent's module as it was when this was made: a file that is edited under a run changes nothing in it."""
+        return sys.modules.get(self._home) or self._read()
+
+    def _read(self) -> ModuleType:
         file, _, function = self.agent.rpartition(":")
         if not file or not function.isidentifier():
             raise ValueError(f"agent = '{self.agent}'; write FILE.py:FUNCTION or package.module:FUNCTION")

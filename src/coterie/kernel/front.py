@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from coterie.errors import EngineError, EnvError, Unavailable
 from coterie.kernel.engine import RETRIES, Engine, FrontName, Request
 from coterie.kernel.episode import Sample
+from coterie.kernel.safe import one_line
 
 Key = tuple[str, int, str, str]
 T = TypeVar("T")
@@ -40,10 +41,16 @@ class Budget:
     overlong: Counter[str] = field(default_factory=Counter[str])
     """Questions that were not asked, by role: the prompt had outgrown the model's context."""
     dropped: Counter[str] = field(default_factory=Counter[str])
+    faults: Counter[str] = field(default_factory=Counter[str])
+    """What the faults said that branches were dropped for, in a line each."""
     retried: Counter[str] = field(default_factory=Counter[str])
     calls: Counter[str] = field(default_factory=Counter[str])
     call_timeouts: Counter[str] = field(default_factory=Counter[str])
     call_crashes: Counter[str] = field(default_factory=Counter[str])
+
+    def often(self) -> str:
+        """The commonest fault, for the end of a message, or nothing."""
+        return "".join(f"; most often: {said:.300}" for said, _ in self.faults.most_common(1))
 
 
 class Front:
@@ -93,6 +100,7 @@ class Front:
                 return await branch
             except Unavailable as fault:
                 self.budget.dropped[fault.stage] += 1
+                self.budget.faults[one_line(str(fault))] += 1
                 return fault
             finally:
                 left -= 1

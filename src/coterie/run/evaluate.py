@@ -154,7 +154,7 @@ def evaluate_team(
     if lost > max_dropped_share * len(logs):
         raise RolloutError(
             f"{lost} of {len(logs)} {split} episodes were lost to faults ({dict(play.budget.dropped)}), more than "
-            f"train.max_dropped_share = {max_dropped_share:g}"
+            f"train.max_dropped_share = {max_dropped_share:g}{play.budget.often()}"
         )
     kinds = tuple(task_of(environment, split, index).kind for index in range(tasks))
     return _summary(split, kinds, sampled, logs, play)

@@ -298,8 +298,8 @@ def _rollout(run: Run, models: TeamModels, progress: Progress, step: int) -> Rol
     tasks = len(rollout.played) + rollout.lost
     if rollout.lost > config.train.max_dropped_share * tasks:
         raise RolloutError(
-            f"step {step + 1} lost {rollout.lost} of {tasks} tasks to faults ({dict(rollout.budget.dropped)}); "
-            f"go on with: {run.resume_command}"
+            f"step {step + 1} lost {rollout.lost} of {tasks} tasks to faults ({dict(rollout.budget.dropped)})"
+            f"{rollout.budget.often()}; go on with: {run.resume_command}"
         )
     return rollout
 
