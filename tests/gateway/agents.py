@@ -164,6 +164,15 @@ def early(task, team):
         return {"reward": 1, "reason": str(error), "metrics": {"code": error.code}}
 
 
+def misnamed(task, team):
+    ask(team.lead, "x")
+    ask(team.worker, "x")
+    try:
+        team.lead.reward(1.0, "chatcmpl-worker_0")
+    except HTTPError as error:
+        return {"reward": 1, "metrics": {"code": error.code}}
+
+
 def dated(task, team):
     said(team.lead, "hello")
     said(team.worker, f"it is {uuid.uuid4()}")
@@ -224,7 +233,9 @@ def keys(task, team):
 
 def returns(task, team):
     said(team.lead, "x")
-    return [None, "much", {"reward": float("inf")}, {"rewad": 1}, {"rewards": {"led": 1}}, [1]][task["number"] % 6]
+    wrong = [None, "much", {"reward": float("inf")}, {"rewad": 1}, {"rewards": {"led": 1}}, [1], {"rewards": [1]},
+             {"reward": 1, "metrics": 3}]  # fmt: skip
+    return wrong[task["number"] % len(wrong)]
 
 
 def long(task, team):

@@ -204,6 +204,8 @@ def test_rewards_on_the_way_go_to_what_was_said_last_or_to_the_answer_that_they_
     assert {role for role, _ in got[2:]} == {"worker#0", "worker#1"}
     cursor, _ = played(world("early"))
     assert noted(cursor)["code"] == 409
+    cursor, _ = played(world("misnamed"))
+    assert noted(cursor)["code"] == 400
 
 
 def test_branches_are_the_same_agent_run_again_and_one_that_differs_is_refused_by_name():
@@ -301,6 +303,7 @@ def test_a_request_that_its_client_left_is_the_same_one_when_it_comes_again():
         found.append(run.post("lead", {"turns": []}, True) is first)
         run.posts[1].waits, first.waits = 1, 0
         found.append(run.post("lead", {"turns": []}, False) is first)
+        found.append(run.post("lead", {"turns": []}, True) is first)
         first.had = True
         for post in run.posts:
             post.had = True
@@ -308,22 +311,24 @@ def test_a_request_that_its_client_left_is_the_same_one_when_it_comes_again():
         assert run.counts["repeated"] == 1
         return found
 
-    assert asyncio.run(posts()) == [False, False, True, False]
+    assert asyncio.run(posts()) == [False, False, True, True, False]
 
 
-@pytest.mark.parametrize("index", range(6))
+@pytest.mark.parametrize("index", range(8))
 def test_what_an_agent_returns_is_checked(index):
     environment = world("returns")
     tasks = {
-        json.loads(environment.task("train", at).given)["number"] % 6: at for at in range(environment.count("train"))
+        json.loads(environment.task("train", at).given)["number"] % 8: at for at in range(environment.count("train"))
     }
     words = [
         "gave no reward",
-        "no number",
+        "'reward' is of another kind; return a number, or an object of reward",
         "numbers that JSON can write",
         "unknown 'rewad'; did you mean 'reward'",
         "no role 'led'; did",
-        "no number",
+        "'reward' is of another kind; return a number, or an object of reward",
+        "'rewards' is of another kind",
+        "'metrics' is of another kind",
     ]
     with pytest.raises(EnvError, match=words[index]):
         played(environment, index=tasks[index])
@@ -344,18 +349,20 @@ def test_a_question_that_outgrows_the_context_is_said_to_the_agent():
     ("agent", "says"),
     [
         ("nowhere.py:run", "nowhere.py does not exist"),
-        ("agents", "write FILE.py:FUNCTION"),
+        ("agents", "name yours: gateway:FILE.py:FUNCTION"),
         ("{here}/agents.py:plian", "no function plian; did you mean 'plain'"),
         ("{tmp}/bare.py:run", r"write roles = \(\"planner\""),
         ("{tmp}/idle.py:run", "write tasks"),
         ("{tmp}/broken.py:run", "does not import: .*no_such_module"),
         ("{tmp}/odd.py:run", "must be JSON"),
+        ("{tmp}/named.py:run", "the role 'seed' cannot be written as team.ROLE"),
     ],
 )
 def test_an_agent_that_cannot_be_used_is_told_in_a_line(agent, says, tmp_path):
     (tmp_path / "bare.py").write_text("def run(task, team): ...")
     (tmp_path / "idle.py").write_text("roles = ('a',)\ndef run(task, team): ...")
     (tmp_path / "broken.py").write_text("import no_such_module")
+    (tmp_path / "named.py").write_text("roles = ('a', 'seed')\ndef run(task, team): ...")
     (tmp_path / "odd.py").write_text("roles = ('a',)\ntasks = [{1, 2}]\ndef run(task, team): ...")
     with pytest.raises(ConfigError, match=says) as caught:
         load_config(f"gateway:{agent.format(here=AGENTS.parent, tmp=tmp_path)}")

@@ -11,7 +11,7 @@
         …
         return 1.0                        # or {"reward": 1.0, "solved": True, "rewards": {"planner": 0.5}}
 
-    coterie train gateway:my_agent.py:run --set policies.shared.model=Qwen/Qwen3-0.6B
+    coterie train gateway:my_agent.py:run --set policies.team.model=Qwen/Qwen3-0.6B
 
 How an agent is run and asked: `coterie.gateway`. Here is what its questions are to a team: each is a decision of its
 role; earlier words of the role that come back as they were are its own tokens, and all else is text.
@@ -22,8 +22,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-import math
-import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +31,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from coterie.errors import CallError, ConfigError, EnvError, nearest
 from coterie.gateway.agents import turn
@@ -44,8 +42,8 @@ from coterie.kernel.scene import JSON, Message, Reply, Scene
 from coterie.protocol.tools import ToolCall, parsed, told
 from coterie.seeds import seed_of
 
-RESULT = ("reward", "solved", "reason", "rewards", "metrics")
-"""What an agent may return beside a number."""
+SEATED = ("roles", "seed")
+"""What `team.NAME` is, where NAME is no role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,7 @@ class Gateway(Environment):
 
     argument: ClassVar = "agent"
 
-    agent: str
+    agent: str = ""
     """FILE.py:FUNCTION or package.module:FUNCTION: `run(task, team)`; beside it stand `roles` and `tasks`."""
     max_tokens: int = Field(default=256, ge=1)
     """Tokens of a reply, at most; a client may ask for fewer."""
@@ -92,6 +90,12 @@ class Gateway(Environment):
             raise ValueError(f"{self.agent}: there is no function {name}{nearest(name, there)}")
         if not getattr(module, "roles", None):
             raise ValueError(f'{self.agent}: beside {name} write roles = ("planner", "solver"), who asks a model')
+        for role in module.roles if isinstance(module.roles, list | tuple) else ():
+            if not str(role).isidentifier() or str(role).startswith("_") or role in SEATED:
+                raise ValueError(
+                    f"{self.agent}: the role {role!r} cannot be written as team.ROLE; give it another, of letters, "
+                    f"digits and _, and not {' or '.join(SEATED)}"
+                )
         if getattr(module, "tasks", None) is None:
             raise ValueError(f"{self.agent}: beside {name} write tasks(split), a list of what it is given")
         return self
@@ -108,7 +112,7 @@ class Gateway(Environment):
     def _read(self) -> ModuleType:
         file, _, function = self.agent.rpartition(":")
         if not file or not function.isidentifier():
-            raise ValueError(f"agent = '{self.agent}'; write FILE.py:FUNCTION or package.module:FUNCTION")
+            raise ValueError(f"agent = '{self.agent}'; name yours: gateway:FILE.py:FUNCTION or gateway:MODULE:FUNCTION")
         return _loaded(file, Path(file).read_bytes() if Path(file).is_file() else b"")
 
     def content(self) -> str:
@@ -177,32 +181,48 @@ class Gateway(Environment):
 
     def _judge(self, scene: Scene, result: JSON, talk: Words, rewarded: int) -> None:
         """What the run has come to."""
-        judged = result if isinstance(result, dict) else {"reward": result}
         where = f"{self.agent} returned {result!r:.80}"
-        unknown = [key for key in judged if key not in RESULT]
-        if unknown:
-            raise EnvError(
-                f"{where}: unknown '{unknown[0]}'{nearest(unknown[0], RESULT)}; it may have {', '.join(RESULT)}"
-            )
-        reward, rewards = judged.get("reward"), judged.get("rewards") or {}
-        if reward is None and not rewards and not rewarded:
+        judged = _verdict(result, where)
+        if judged.reward is None and not judged.rewards and not rewarded:
             raise EnvError(f"{where} and gave no reward; return a number, or an object with 'reward' or 'rewards'")
-        for name, value in {"reward": 0.0 if reward is None else reward, **rewards}.items():
-            if not isinstance(value, bool | int | float) or not math.isfinite(value):
-                raise EnvError(f"{where}: '{name}' is no number")
-        for role, value in rewards.items():
+        for role, value in judged.rewards.items():
             if role not in self.roles:
                 raise EnvError(f"{where}: no role '{role}'{nearest(role, self.roles)}")
-            if latest := talk.latest(role):
+            if latest := talk.latest(role):  # one that was not asked has nothing to earn it
                 scene.reward(latest, float(value), "returned")
-        if reward is not None:
-            scene.team_reward(float(reward))
-        for name, value in (judged.get("metrics") or {}).items():
-            scene.metric(str(name), value)
-        if judged.get("solved", (reward or 0) >= 1):
-            scene.succeed()
-        else:
-            scene.fail(str(judged.get("reason", "the agent did not solve it")))
+        if judged.reward is not None:
+            scene.team_reward(float(judged.reward))
+        for name, value in judged.metrics.items():
+            scene.metric(name, float(value))
+        solved = (judged.reward or 0) >= 1 if judged.solved is None else judged.solved
+        return scene.succeed() if solved else scene.fail(judged.reason)
+
+
+class Verdict(BaseModel):
+    """What an agent may return beside a number."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    reward: bool | float | None = None
+    solved: bool | None = None
+    reason: str = "the agent did not solve it"
+    rewards: dict[str, bool | float] = {}
+    metrics: dict[str, bool | float] = {}
+
+
+def _verdict(result: JSON, where: str) -> Verdict:
+    """What an agent returned. Raises: EnvError: it cannot be read. where: how a message begins."""
+    judged = result if isinstance(result, dict) else {"reward": result}
+    try:
+        return Verdict.model_validate(judged)
+    except ValidationError as error:
+        key = str(error.errors()[0]["loc"][0])
+        known = key in Verdict.model_fields
+        what = f"'{key}' is of another kind" if known else f"unknown '{key}'{nearest(key, Verdict.model_fields)}"
+        raise EnvError(
+            f"{where}: {what}; return a number, or an object of reward (a number), solved (true or false), reason (a "
+            "string), rewards and metrics (numbers by name)"
+        ) from error
 
 
 class Words:
@@ -221,7 +241,7 @@ class Words:
 
     def latest(self, role: str) -> Reply | None:
         """A role's last reply, or None."""
-        return self._replies.get(f"{_plain(role)}_{self._numbers[role] - 1}")
+        return self._replies.get(f"{role}_{self._numbers[role] - 1}")
 
     def prompt(self, role: str, ask: Mapping[str, Any]) -> list[Message]:
         """A question's messages, as a scene takes them."""
@@ -255,7 +275,7 @@ class Words:
     def heard(self, ask: Mapping[str, Any], reply: Reply) -> JSON:
         """The answer to a question, as an agent is given it."""
         role = reply.role
-        name = f"{_plain(role)}_{self._numbers[role]}"
+        name = f"{role}_{self._numbers[role]}"
         self._numbers[role] += 1
         self._replies[name] = reply
         text, calls = parsed(reply.text, f"call_{name}") if ask.get("tools") else (reply.text, ())
@@ -294,10 +314,6 @@ def _extra(ask: Mapping[str, Any]) -> str:
         schema = f" of this schema: {json.dumps(form.get('schema', form))}" if form else ""
         parts.append(f"Answer with a JSON object only{schema}")
     return "\n\n".join(parts)
-
-
-def _plain(role: str) -> str:
-    return re.sub(r"\W", "_", role)
 
 
 @cache

@@ -123,8 +123,10 @@ class Run:
         digest = digest_of(role, ask)
         same = [post for post in self.posts if (post.role, post.digest) == (role, digest)]
         for post in reversed(same):
-            if again or post.lost:
+            if post.lost:
                 return post
+        if same and again:
+            return same[-1]
         self.counts["repeated"] += bool(same and same[-1].had)
         self.moved_at = time.monotonic()
         post = Post(role, digest, ask, asyncio.get_running_loop().create_future())

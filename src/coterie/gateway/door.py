@@ -119,9 +119,13 @@ class Door:
         value, call = told.get("reward"), told.get("call", "")
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST_REWARD:
             raise Refused(f"'reward' is {value!r:.40}, no number", param="reward")
-        if not isinstance(call, str) or not any(post.role == role and post.had for post in run.posts):
+        answers = {_number(post) for post in run.posts if post.role == role and post.had}
+        if not answers:
             raise Refused(f"role '{role}' has not spoken yet; reward what it said", status=409, code="early")
-        run.rewards.append([role, float(value), call.removeprefix(CHAT_ID).removeprefix("resp_")])
+        name = str(call).removeprefix(CHAT_ID).removeprefix("resp_")
+        if name and name not in answers:
+            raise Refused(f"'{name:.80}' is no answer of role '{role}'; give its id, or none", param="call")
+        run.rewards.append([role, float(value), name])
         return JSONResponse({})
 
     async def _elsewhere(self, request: Request) -> Response:

@@ -4,7 +4,7 @@
         client = OpenAI(base_url=team.planner.base_url, api_key=team.planner.api_key)
 
 A process is forked for every run from one that has imported the agent. What reads the environment instead, when it is
-imported, is imported anew in each: `preload = false`.
+imported, is imported anew in each: `ahead = false`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import inspect
 import json
 import os
 import random
-import re
 import sys
 import urllib.request
 from collections.abc import Callable
@@ -40,8 +39,6 @@ QUIET = {
     "PYTHONHASHSEED": "0",
 }
 """What agents are run with: nothing calls home, a proxy does not stand before this machine, and sets have an order."""
-
-
 LATE = (
     "anyio._backends._asyncio", "h11", "httpcore", "httpcore2", "openai.resources.chat", "openai.resources.responses",
 )  # fmt: skip
@@ -57,10 +54,10 @@ class Seat:
 
     def __init__(self, role: str, url: str, key: str) -> None:
         self.role = role
-        self.base_url = f"{url}/{quote(role, safe='')}/v1"
+        self.base_url = f"{url}/{quote(role)}/v1"
         self.api_key = key
         self.model = f"coterie-{role}"
-        self._url = f"{url}/{quote(role, safe='')}/reward"
+        self._url = f"{url}/{quote(role)}/reward"
 
     def reward(self, value: float, call: str = "") -> None:
         """A reward for what the role said last.
@@ -100,8 +97,8 @@ def run(place: list[str], task: JSON, seed: int, roles: list[str], url: str, key
     """
     team = Team(roles, url, key, seed)
     for role in roles:
-        name = re.sub(r"\W", "_", role).upper()
-        os.environ |= {f"COTERIE_{name}_BASE_URL": team[role].base_url, f"COTERIE_{name}_API_KEY": key}
+        name = f"COTERIE_{role.upper()}"
+        os.environ |= {f"{name}_BASE_URL": team[role].base_url, f"{name}_API_KEY": key}
     if len(roles) == 1:
         os.environ |= {"OPENAI_BASE_URL": team[roles[0]].base_url, "OPENAI_API_KEY": key}
     random.seed(seed)
