@@ -122,12 +122,48 @@ def slow(task, team):
 
 def leaves(task, team):
     """It does not wait for an answer, and goes on without."""
-    place = urlsplit(team.lead.base_url)
+    posted(team.lead).close()
+    return said(team.worker, "never mind") and 1
+
+
+def abandons(task, team):
+    """It does not wait for an answer, and ends."""
+    posted(team.lead)
+    time.sleep(0.3)
+    return 1
+
+
+def posted(seat, **head):
+    """A request by hand: its connection."""
+    place = urlsplit(seat.base_url)
     connection = http.client.HTTPConnection(place.netloc)
     body = json.dumps({"messages": [{"role": "user", "content": "hello"}]})
-    connection.request("POST", f"{place.path}/chat/completions", body, {"Authorization": f"Bearer {team.lead.api_key}"})
-    connection.close()
-    return said(team.worker, "never mind") and 1
+    head = {
+        "Authorization": f"Bearer {seat.api_key}",
+        **{name.replace("_", "-"): value for name, value in head.items()},
+    }
+    connection.request("POST", f"{place.path}/chat/completions", body, head)
+    return connection
+
+
+def again(task, team):
+    """An answer that has come is asked for again, by a client that says so."""
+    answers = [json.loads(posted(team.lead, **head).getresponse().read())["id"] for head in (
+        {}, {"x_stainless_retry_count": "1"}, {"x_stainless_retry_count": "0"})]  # fmt: skip
+    return {"reward": 1, "reason": " ".join(answers), "solved": False}
+
+
+def shares(task, team):
+    """The worker's own words come back to it, and the lead's, after the same beginning."""
+    first = [{"role": "user", "content": "hello"}]
+    for speaker in (team.worker, team.lead):
+        words = [*first, {"role": "assistant", "content": said(speaker, "hello")}, {"role": "user", "content": "go on"}]
+        said(team.worker, words)
+    return 1
+
+
+def stops(task, team):
+    return float(said(team.lead, "hello", stop=["ll"]) == "lead: he")
 
 
 def killed(task, team):

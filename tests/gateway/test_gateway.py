@@ -156,6 +156,46 @@ def test_words_that_come_back_changed_are_text_and_are_counted():
     assert '"far": true' in str(asked(cursor)[2]["lead"])
 
 
+def test_words_are_those_of_the_role_that_said_them():
+    cursor, _ = played(world("shares"))
+    found = noted(cursor)
+    assert (found["own_words_kept"], found["own_words_changed"]) == (1, 1)
+    own = [message.content for prompts in asked(cursor) for prompt in prompts.values() for message in prompt]
+    assert [reply.role for reply in own if isinstance(reply, Reply)] == ["worker"]
+
+
+def test_a_stop_string_ends_a_reply():
+    assert played(world("stops"))[0].log.solved
+
+
+def test_an_answer_that_came_is_not_drawn_again_for_a_client_that_says_it_asks_again():
+    cursor, samples = played(world("again"))
+    first, second, third = cursor.log.outcome.reason.split()
+    assert (first, second, third) == ("chatcmpl-lead_0", "chatcmpl-lead_0", "chatcmpl-lead_1")
+    assert len(samples) == 2
+    assert noted(cursor)["repeated"] == 1
+
+
+def test_an_agent_goes_on_only_where_all_that_it_was_answered_is_the_same():
+    agent = at_work.Agent(("m", "", "f"), ("lead",), 1.0)
+
+    async def waits() -> list[bool]:
+        run = at_work.Run(agent, 1, 0, [["lead", "d0", "x"]])
+        run.asked = [run.post("lead", {"turns": []}, False)]
+        asked = ["lead", run.asked[0].digest, "answer"]
+        places = [
+            (agent, 1, 0, [["lead", "d0", "x"], asked]),
+            (agent, 1, 0, [["lead", "d0", "y"], asked]),
+            (agent, 1, 0, [["lead", "d0", "x"], ["lead", "other", "answer"]]),
+            (agent, 1, 0, [["lead", "d0", "x"]]),
+            (agent, 1, 1, [["lead", "d0", "x"], asked]),
+            (agent, 2, 0, [["lead", "d0", "x"], asked]),
+        ]
+        return [run.waits_at(*place) for place in places]
+
+    assert asyncio.run(waits()) == [True, False, False, False, False, False]
+
+
 def test_streams_are_whole_in_both_protocols():
     assert played(world("streams"))[0].log.solved
 
@@ -171,6 +211,7 @@ def test_a_client_that_waits_a_moment_asks_three_times_and_gets_one_sample(index
 
 FAULTS = {
     "leaves": ("client_lost", "did not wait for its answer"),
+    "abandons": ("client_lost", "ended before it had all of its answers"),
     "killed": ("agent_crash", "ended by SIGKILL"),
     "crashes": ("agent_error", f"the agent failed: KeyError: 'lead: hello' ({AGENTS}:"),
     "hangs": ("agent_hang", "asked nothing and did not end in 1 s"),
@@ -181,7 +222,7 @@ FAULTS = {
 def test_what_goes_wrong_in_an_agent_drops_its_episode_by_name(name, monkeypatch):
     monkeypatch.setattr(at_work, "RETRY_S", 1.0)
     environment = world(name, patience_s=1.0 if name == "hangs" else 30.0)
-    play = playing(environment, engine=Slow if name in ("leaves", "killed") else ScriptedEngine)
+    play = playing(environment, engine=Slow if name in ("leaves", "abandons", "killed") else ScriptedEngine)
     stage, message = FAULTS[name]
     fault = None
     for _ in range(2):

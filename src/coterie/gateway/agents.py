@@ -120,7 +120,7 @@ class Run:
         Args:
             again: the client says so. One that does not is taken at its word, unless it had left before the answer.
         """
-        digest = digest_of(role, ask)
+        digest = digest_of(ask)
         same = [post for post in self.posts if (post.role, post.digest) == (role, digest)]
         for post in reversed(same):
             if post.lost:
@@ -299,9 +299,9 @@ class Agents:
             post.answer.cancel()
 
 
-def digest_of(role: str, ask: JSON) -> str:
+def digest_of(ask: JSON) -> str:
     """What names a question: the same in every process."""
-    written = json.dumps([role, ask], sort_keys=True, separators=(",", ":"))
+    written = json.dumps(ask, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(written.encode()).hexdigest()[:16]
 
 
