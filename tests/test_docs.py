@@ -153,7 +153,7 @@ def small(words: list[str]) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
 def test_every_command_and_python_block_of_a_page_runs(page, tmp_path, monkeypatch):
-    """In the order of the page, in an empty folder with the configs and an environment of one's own."""
+    """In the order of the page, in an empty folder with the configs, and an environment and an agent of one's own."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     mine = next((block for name, block in ENVIRONMENT_BLOCKS if name == page.name), ENVIRONMENT_BLOCKS[-1][1])
@@ -161,6 +161,9 @@ def test_every_command_and_python_block_of_a_page_runs(page, tmp_path, monkeypat
         (tmp_path / "my_env.py").write_text(f"{mine}\n\nMyEnv = {ENVIRONMENT_NAME.search(mine)[1]}\n")
     for block in blocks(page, "toml"):
         (tmp_path / "my_team.toml").write_text(block)
+    for block in blocks(page, "python"):
+        if "def run(task, team)" in block:
+            (tmp_path / "my_agent.py").write_text(block)
     typed = commands(page)
     trained = {words[words.index("--out") + 1] for words in typed if words[0] == "train" and "--out" in words}
     for folder in ("runs/first", "runs/second"):
