@@ -60,6 +60,16 @@ def parallel(task, team):
     return 1
 
 
+def twins(task, team):
+    """Three ask the same at once, and one asks it later."""
+    with ThreadPoolExecutor(3) as pool:
+        found = sorted(pool.map(lambda _: said(team.worker, "which?"), range(3)))
+    said(team.lead, " ".join(found))
+    said(team.worker, "which?", temperature=0.5)
+    said(team.worker, "which?", temperature=0.5)
+    return 1
+
+
 def tools(task, team):
     """Two turns with a tool, and what was said comes back."""
     messages = [{"role": "system", "content": "You look."}, {"role": "user", "content": "look twice"}]

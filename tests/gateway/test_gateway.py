@@ -139,6 +139,12 @@ def test_tools_two_turns_and_own_words_that_come_back_are_own_tokens(name):
     assert "strict" not in system
 
 
+def test_equal_questions_at_once_are_draws_and_one_that_comes_later_is_counted():
+    cursor, samples = played(world("twins"))
+    assert [len(prompts) for prompts in asked(cursor)] == [3, 1, 1, 1]
+    assert (noted(cursor)["repeated"], noted(cursor)["ignored"]) == (1, 2)
+
+
 def test_siblings_that_say_the_same_are_asked_the_same():
     prompts = [[sample.prompt_ids for sample in played(world("tools"), looks, episode=at)[1]] for at in range(2)]
     assert prompts[0] == prompts[1]
@@ -250,9 +256,10 @@ def test_rewards_on_the_way_go_to_what_was_said_last_or_to_the_answer_that_they_
 
 
 def test_branches_are_the_same_agent_run_again_and_one_that_differs_is_refused_by_name():
-    for name in ("plain", "tools", "parallel", "chance", "posts"):
+    scripts = {"tools": looks, "twins": lambda role, prompt, rng: str(rng.randint(0, 9))}
+    for name in ("plain", "tools", "parallel", "twins", "chance", "posts"):
         environment = world(name)
-        play = playing(environment, looks if name == "tools" else echo)
+        play = playing(environment, scripts.get(name, echo))
         found = one(play, ATGRPO(num_generations=3).collect(play, environment.task("train", 0)))
         assert all(len(group.members) == 3 for group in found.groups)
         assert not play.budget.dropped
@@ -349,7 +356,6 @@ def test_a_request_that_its_client_left_is_the_same_one_when_it_comes_again():
         for post in run.posts:
             post.had = True
         found.append(run.post("lead", {"turns": []}, False) is first)
-        assert run.counts["repeated"] == 1
         return found
 
     assert asyncio.run(posts()) == [False, False, True, True, False]
@@ -414,6 +420,8 @@ def test_a_name_with_an_argument_is_a_setting():
     config = load_config(f"gateway:{AGENTS}:plain", ["policies.team.model=starter"])
     assert config.environment == world("plain")
     assert config.names["environment"] == "gateway"
+    for model in ("starter", "some/model"):
+        assert load_config(f"gateway:{AGENTS}:plain", [f"policies.team.model={model}"]).names["algorithm"] == "drmas"
     for name, says in (("maths:x", "maths is about nothing; write maths"), ("gatway:x", "did you mean")):
         with pytest.raises(ConfigError, match=says):
             load_config(name)

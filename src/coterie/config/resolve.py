@@ -57,7 +57,7 @@ def recommended(environment: Environment, written: Mapping[str, Any]) -> dict[st
 
     Returns:
         tables, without what the config decides: a team or policies of its own; the algorithm's settings where it
-        names another; memory's where that is off; and how the starter learns where it names another model.
+        names another; memory's where that is off; and how the starter learns, where there is one and it names another model.
     """
     try:
         tables = {name: dict(table) for name, table in environment.recommended().items()}
@@ -82,7 +82,8 @@ def recommended(environment: Environment, written: Mapping[str, Any]) -> dict[st
     learners = [
         policy for policy in policies.values() if isinstance(policy, dict) and policy.get("kind") not in UNTRAINED
     ]
-    if any(policy.get("model", environment.starter) != environment.starter for policy in learners):
+    starter = environment.starter  # where there is none, what is recommended is of any model
+    if starter and any(policy.get("model", starter) != starter for policy in learners):
         tables = {name: table for name, table in tables.items() if name in ("team", "policies")}
     return tables
 

@@ -160,8 +160,9 @@ class Gateway(Environment):
                 scene.reward(talk.spoken(call) or role, value, "posted")
             if "asks" not in news:
                 break
+            talk.counted(news["asks"], said)
             said = said + await self._answered(scene, news["asks"], talk)
-        for name, count in {**news["counts"], **talk.counts}.items():
+        for name, count in talk.counts.items():
             scene.metric(f"gateway_{name}", count)
         self._judge(scene, news["result"], talk, rewards)
 
@@ -234,6 +235,12 @@ class Words:
         self._numbers: Counter[str] = Counter()
         self._said: dict[tuple[str, str], Reply] = {}
         self._asked: set[tuple[str, str]] = set()
+
+    def counted(self, asks: Sequence[list[Any]], said: Sequence[list[JSON]]) -> None:
+        """Counts what a user may not have meant: questions that were answered before, and sampling settings."""
+        before = {(role, digest) for role, digest, _ in said}
+        self.counts["repeated"] += sum((role, digest) in before for role, digest, _ in asks)
+        self.counts["ignored"] += sum("ignored" in ask for _, _, ask in asks)
 
     def spoken(self, name: str) -> Reply | None:
         """A reply by its answer's id."""

@@ -104,7 +104,6 @@ class Run:
     posts: list[Post] = field(default_factory=list[Post])
     asked: list[Post] = field(default_factory=list[Post])
     rewards: list[list[JSON]] = field(default_factory=list[list[JSON]])
-    counts: dict[str, int] = field(default_factory=lambda: {"repeated": 0, "ignored": 0})
     pid: int = 0
     work: asyncio.Task[Any] | None = None
     moved_at: float = field(default_factory=time.monotonic)
@@ -127,7 +126,6 @@ class Run:
                 return post
         if same and again:
             return same[-1]
-        self.counts["repeated"] += bool(same and same[-1].had)
         self.moved_at = time.monotonic()
         post = Post(role, digest, ask, asyncio.get_running_loop().create_future())
         self.posts.append(post)
@@ -212,7 +210,7 @@ class Agents:
         news = {"rewards": run.rewards[told:]}
         if ended is not None:
             self._close(run)
-            return {**news, **ended, "counts": run.counts}
+            return {**news, **ended}
         run.asked = run.open
         run.parked_at = time.monotonic()
         self._parked.append(run)
@@ -338,7 +336,7 @@ def turn(agent: Mapping[str, Any], task: JSON, seed: int, said: list[list[JSON]]
 
     Returns:
         `rewards`, those that came since, each role, value and the id of an answer; and `asks`, each role, digest and
-        question; or, where it has ended, its `result` and `counts`.
+        question; or, where it has ended, its `result`.
 
     Raises:
         Unavailable: it failed, hangs, or did not wait for an answer.

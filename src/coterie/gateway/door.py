@@ -84,7 +84,6 @@ class Door:
         """An answer in one of the protocols."""
         run, role = self._run(request)
         chat = read(await body_of(request))
-        run.counts["ignored"] += any(value is not None for value in (chat.temperature, chat.top_p, chat.seed))
         if run.agent.force == "refuse":
             _check_free(chat)
         post = run.post(role, asked(chat), request.headers.get(RETRY, "0") != "0")
@@ -162,6 +161,7 @@ def asked(chat: Chat) -> JSON:
         for turn in chat.turns
     ]
     extras = {"tools": list(chat.tools), "stop": list(chat.stop), "max_tokens": chat.max_tokens, "form": chat.form}
+    extras["ignored"] = any(value is not None for value in (chat.temperature, chat.top_p, chat.seed)) or None
     extras["choice"] = chat.choice if chat.tools and chat.choice != "auto" else None
     return {"turns": turns, **{key: value for key, value in extras.items() if value not in (None, [])}}
 

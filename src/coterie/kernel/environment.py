@@ -106,7 +106,7 @@ class Environment(Settings):
         return None
 
     def recommended(self) -> Mapping[str, Mapping[str, Any]]:
-        """Settings with which its starter learns well, table by table, as a config would write them.
+        """Settings with which its starter, or where it has none any model, learns well, table by table, as a config would write them.
 
         They stand where a config says nothing else, see `config.recommended`; `--dry-run` shows what holds.
         """
