@@ -244,9 +244,10 @@ def changed(**fields: Any):
         (changed(completion_ids=[1], logprobs=[0.0]), "give a coterie.Sample whose ids are a tuple"),
         (changed(text=None), "whose text is a string"),
         (changed(completion_ids=(1,) * 999, logprobs=(0.0,) * 999), "gave 999 tokens where 1 were allowed"),
-        (changed(completion_ids=(1,), logprobs=(0.5,)), "not finite, or above 0"),
-        (changed(completion_ids=(1,), logprobs=(math.nan,)), "not finite, or above 0"),
-        (changed(completion_ids=(1,), logprobs=(-math.inf,)), "not finite, or above 0"),
+        (changed(completion_ids=(1,), logprobs=(0.5,)), "above 0, or below -700"),
+        (changed(completion_ids=(1,), logprobs=(math.nan,)), "above 0, or below -700"),
+        (changed(completion_ids=(1,), logprobs=(-math.inf,)), "above 0, or below -700"),
+        (changed(completion_ids=(1,), logprobs=(-9999.0,)), "above 0, or below -700"),
     ],
 )
 def test_what_is_no_answer_is_one_line(spoil, message):

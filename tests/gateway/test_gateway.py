@@ -140,7 +140,7 @@ def test_tools_two_turns_and_own_words_that_come_back_are_own_tokens(name):
 
 
 def test_equal_questions_at_once_are_draws_and_one_that_comes_later_is_counted():
-    cursor, samples = played(world("twins"))
+    cursor, _ = played(world("twins"))
     assert [len(prompts) for prompts in asked(cursor)] == [3, 1, 1, 1]
     assert (noted(cursor)["repeated"], noted(cursor)["ignored"]) == (1, 2)
 

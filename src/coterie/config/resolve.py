@@ -57,7 +57,8 @@ def recommended(environment: Environment, written: Mapping[str, Any]) -> dict[st
 
     Returns:
         tables, without what the config decides: a team or policies of its own; the algorithm's settings where it
-        names another; memory's where that is off; and how the starter learns, where there is one and it names another model.
+        names another; memory's where that is off; and how the starter learns, where the environment has one and the
+        config names another model.
     """
     try:
         tables = {name: dict(table) for name, table in environment.recommended().items()}

@@ -106,9 +106,9 @@ class Environment(Settings):
         return None
 
     def recommended(self) -> Mapping[str, Mapping[str, Any]]:
-        """Settings with which its starter, or where it has none any model, learns well, table by table, as a config would write them.
+        """Settings with which its starter learns well, table by table, as a config would write them.
 
-        They stand where a config says nothing else, see `config.recommended`; `--dry-run` shows what holds.
+        Where it has no starter they are of any model. They stand where a config says nothing else, see `config.recommended`; `--dry-run` shows what holds.
         """
         return {}
 

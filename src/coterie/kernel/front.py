@@ -8,7 +8,6 @@ leaves at once, for an engine that batches by itself; what is computed together 
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections import Counter
 from collections.abc import Coroutine, Iterator, Sequence
@@ -26,6 +25,8 @@ T = TypeVar("T")
 Samples = tuple[Sample, ...]
 ROUNDING = 1e-3
 """How far above 0 an engine's arithmetic may put a log-probability."""
+LEAST = -700.0
+"""Of what was drawn: below it a probability is none in any arithmetic. Some write -9999 where they know none."""
 
 
 @dataclass(slots=True)
@@ -281,8 +282,8 @@ def _mistakes(sample: Sample, request: Request, seed: int) -> Iterator[str]:
             f"{len(sample.completion_ids)} tokens where {request.max_tokens} were allowed; cut a reply there, with "
             "finish 'length'"
         )
-    if not (math.isfinite(sum(sample.logprobs)) and max(sample.logprobs, default=0.0) <= ROUNDING):
-        yield "a log-probability that is not finite, or above 0"
+    if not all(LEAST <= value <= ROUNDING for value in sample.logprobs):
+        yield f"a log-probability that is above 0, or below {LEAST:g}, which no engine draws, or no number"
 
 
 def _is_plain(sample: object) -> bool:

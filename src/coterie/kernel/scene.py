@@ -180,7 +180,10 @@ class Scene:
         if not isinstance(limit, int) or limit < 0:
             raise ValueError(f"scene.turns({limit!r:.80}): give the number of turns, a whole one")
         if self._in_turn:
-            raise ValueError("scene.turns does not nest: use one loop of turns, and plain loops inside")
+            raise ValueError(
+                "scene.turns does not nest: use one loop of turns, and plain loops inside; one that was left "
+                "stays open while its iterator is kept"
+            )
         self._in_turn = True
         try:
             for number in range(self._stage.first_turn(limit), limit):
