@@ -108,7 +108,8 @@ class Environment(Settings):
     def recommended(self) -> Mapping[str, Mapping[str, Any]]:
         """Settings with which its starter learns well, table by table, as a config would write them.
 
-        Where it has no starter they are of any model. They stand where a config says nothing else, see `config.recommended`; `--dry-run` shows what holds.
+        Where it has no starter they are of any model. They stand where a config says nothing else, see
+        `config.recommended`; `--dry-run` shows what holds.
         """
         return {}
 
