@@ -30,15 +30,15 @@ lint: setup types ## ruff, pyright, import-linter
 types: setup ## pyright
 	$(BIN)/pyright
 
-test: setup ## the tests: CPU, offline, seven to twelve minutes on two cores
+test: setup ## the tests: CPU, offline, about two minutes on two idle cores
 	$(BIN)/pytest -n 2
 
 .venv/oracles: .venv/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,oracles]'
 	@touch $@
 
-test-slow: .venv/oracles ## the claims that take longer: exact gradients, TRL, SIGKILL, a browser, the demo's numbers
-	$(BIN)/pytest -m slow -n 2 --dist loadfile --no-loadscope-reorder
+test-slow: .venv/oracles ## what takes longer: runs, exact gradients, TRL, SIGKILL, a browser, twenty steps of the demo
+	$(BIN)/pytest -m 'slow and not long' -n 2 --dist loadfile --no-loadscope-reorder
 
 .venv-oldest/ready: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv .venv-oldest
@@ -74,7 +74,7 @@ bench-agents: .venv-agents/ready ## train agents of three frameworks, three seed
 test-cluster: setup ## parts and machines of a Ray cluster that are killed: three minutes, as root
 	$(BIN)/pytest -m cluster --durations=3
 
-test-long: setup ## claims that tests of the gate hold in smaller forms: about a minute
+test-long: .venv/oracles ## claims that the gate holds in smaller forms, the demo's numbers among them
 	$(BIN)/pytest -m long -n 2
 
 test-plans: setup ## every config for a GPU fits the one that it names: three minutes
@@ -166,4 +166,4 @@ docs: setup ## regenerate docs/config.md
 clean: ## remove what was built
 	rm -rf .venv .venv-oldest .venv-vllm build dist mutants .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo fmt lint types test test-slow test-oldest test-gpu test-vllm test-cluster test-plans check mutants smoke bench starter starter-code starter-assistants starter-assistants-solo starter-desks starter-maths starter-sokoban starter-sudoku starter-tally starter-writing screenshots docs clean
+.PHONY: help setup demo fmt lint types test test-slow test-long test-oldest test-gpu test-vllm test-cluster test-plans test-agents bench-agents check mutants smoke bench starter starter-code starter-assistants starter-assistants-solo starter-desks starter-maths starter-sokoban starter-sudoku starter-tally starter-writing screenshots docs clean

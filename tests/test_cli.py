@@ -149,6 +149,7 @@ def test_a_call_its_result_and_a_metric_are_shown_in_words():
     assert shown[5] == "  metric length = 2"
 
 
+@pytest.mark.slow
 def test_an_environment_that_has_changed_is_told_where_its_run_is_looked_at(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     mine = (ROOT / "tests/toys.py").read_text()
@@ -212,6 +213,7 @@ def test_what_a_model_wrote_is_shown_as_text():
     assert plain("\x1b[2Jhi\u202e\r") == "\\x1b[2Jhi\\x202e\\x0d"
 
 
+@pytest.mark.slow
 def test_list_and_check_for_machines():
     code, out, _ = call("list", "--json")
     assert code == 0
@@ -224,6 +226,7 @@ def test_list_and_check_for_machines():
     assert "FAIL" in out
 
 
+@pytest.mark.slow
 def test_a_dry_run_prints_the_config_and_the_memory_and_writes_nothing(run):
     before = set((run.parent).iterdir())
     code, out, _ = call("train", str(run / "config.toml"), "--dry-run")
@@ -303,6 +306,7 @@ def test_a_bug_keeps_its_traceback(monkeypatch):
         call("list")
 
 
+@pytest.mark.slow
 def test_a_bug_of_play_is_shown_from_play_on(run, tmp_path):
     world = tmp_path / "buggy.py"
     world.write_text(
@@ -353,6 +357,7 @@ def test_ctrl_c_elsewhere_leaves_quietly(monkeypatch):
     assert (code, err.strip()) == (130, "coterie: interrupted")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["list"], ["list", "--json"]])
 def test_a_full_output_is_one_line_and_a_closed_one_none(words):
     command = [sys.executable, "-m", "coterie.cli", *words]

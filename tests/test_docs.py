@@ -1,5 +1,6 @@
 """What the docs show works: code blocks run, commands exist, numbers have a command."""
 
+import json
 import re
 import shlex
 import textwrap
@@ -30,6 +31,7 @@ ENVIRONMENT_BLOCKS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "block"), ENVIRONMENT_BLOCKS, ids=[name for name, _ in ENVIRONMENT_BLOCKS])
 def test_environments_in_the_docs_keep_the_contract(page, block, tmp_path):
     file = tmp_path / "my_env.py"
@@ -88,6 +90,7 @@ def test_every_algorithm_and_environment_has_its_page():
     assert all(f"## {name}" in (ROOT / "docs/environments.md").read_text() for name in ENVIRONMENTS)
 
 
+@pytest.mark.slow
 def test_every_metric_of_a_run_has_a_row(tmp_path):
     from coterie import load_config, train
     from coterie.models.load import save_model
@@ -127,6 +130,7 @@ SMALL = {
     "doctor": [],
     "export": [],
     "list": [],
+    "data": [],
 }
 """What makes a command of the docs quick, without changing what it is."""
 
@@ -162,8 +166,11 @@ def test_every_command_and_python_block_of_a_page_runs(page, tmp_path, monkeypat
     for block in blocks(page, "toml"):
         (tmp_path / "my_team.toml").write_text(block)
     for block in blocks(page, "python"):
-        if "def run(task, team)" in block:
-            (tmp_path / "my_agent.py").write_text(block)
+        if named := re.match(r"# (\w+\.py)\n", block):
+            (tmp_path / named[1]).write_text(block)
+    for row in map(json.loads, "\n".join(blocks(page, "jsonl")).splitlines()):
+        rows = [json.dumps({**row, "prompt": f"{number}: {row['prompt']}"}) for number in range(60)]
+        (tmp_path / "questions.jsonl").write_text("\n".join(rows))
     typed = commands(page)
     trained = {words[words.index("--out") + 1] for words in typed if words[0] == "train" and "--out" in words}
     for folder in ("runs/first", "runs/second"):

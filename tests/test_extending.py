@@ -56,6 +56,7 @@ def whole(tables, tmp_path_factory) -> Path:
     return train(tables, tmp_path_factory.mktemp("whole") / "run").folder
 
 
+@pytest.mark.slow
 def test_it_trains_with_what_each_class_does(whole):
     run = Run(whole)
     first = run.metrics()[1]
@@ -72,6 +73,7 @@ def test_it_trains_with_what_each_class_does(whole):
     assert max(moved) < 1e-3  # what it says it sampled is what the learner finds
 
 
+@pytest.mark.slow
 def test_a_resume_goes_on_to_the_bit(whole, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
@@ -131,6 +133,7 @@ def package(tmp_path, monkeypatch) -> Iterator[None]:
         del sys.modules[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", ["my_{kind}", "mine_package.parts:{name}"])
 def test_an_installed_package_is_named_by_module_and_by_entry_point(package, tables, whole, tmp_path, named):
     def called(kind: str) -> str:

@@ -4,12 +4,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from coterie import check
 from coterie.kernel.environment import Environment
 from coterie.registry import find
 from tests.test_cli import call
 
 
+@pytest.mark.slow
 def test_what_it_writes_keeps_the_contract_and_passes_its_own_tests(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, _ = call("new", "environment", "my_world")

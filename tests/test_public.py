@@ -17,6 +17,7 @@ def test_no_submodule_has_a_public_name():
     assert not {name.rpartition(".")[2] for name in MODULES} & set(coterie.__all__)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["coterie.run.evaluate", "coterie.run.train", "coterie.run.sft", "coterie.cli"])
 def test_public_names_are_what_they_say_whatever_was_imported_before(first):
     names = ", ".join(coterie.__all__)

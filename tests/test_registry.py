@@ -103,6 +103,7 @@ def test_a_name_that_leads_nowhere_is_one_line(package, name, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_both_train_and_go_on_exactly(package, tmp_path):
     save_model(tiny(scale=2.0), tmp_path / "tiny")
     sets = [

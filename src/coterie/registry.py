@@ -35,6 +35,7 @@ ENVIRONMENTS = {
     "desks": "coterie.environments.desks:Desks",
     "tally": "coterie.environments.tally:Tally",
     "gateway": "coterie.environments.gateway:Gateway",
+    "prompts": "coterie.environments.prompts:Prompts",
 }
 ALGORITHMS = {
     "at_grpo": "coterie.algorithms.at_grpo:ATGRPO",

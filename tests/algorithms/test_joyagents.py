@@ -56,6 +56,7 @@ def whole(models, tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_team_of_two_sizes_remembers_what_succeeded(whole):
     run = load(whole, 4)
     assert len({model.size for model in (policy.model for policy in run.models.policies.values())}) == 2
@@ -70,6 +71,7 @@ def test_a_team_of_two_sizes_remembers_what_succeeded(whole):
     assert {"memory/success_on", "memory/success_masked", "selection/signal", "role/a/selected"} <= last.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 3])
 def test_a_run_killed_and_resumed_has_the_same_memory(whole, models, tmp_path, step):
     """Invariant 20: policies, optimizers, memory and counters together."""
@@ -82,6 +84,7 @@ def test_a_run_killed_and_resumed_has_the_same_memory(whole, models, tmp_path, s
     assert load(folder, 4).progress.memory.digest == load(whole, 4).progress.memory.digest
 
 
+@pytest.mark.slow
 def test_playing_and_evaluating_leave_the_store_as_it_is(whole):
     """Invariant 15."""
     run = load(whole, 4)
@@ -147,6 +150,7 @@ def test_a_tree_says_which_groups_were_trained(whole):
     assert sum(line.endswith("; not trained") for line in lines) == sum(group.weight == 0 for group in groups)
 
 
+@pytest.mark.slow
 def test_a_policy_without_a_selected_group_is_bit_identical(models, tmp_path):
     """Invariant 11: weights and optimizer; and the run says so."""
     run = train(
@@ -171,6 +175,7 @@ def test_a_policy_without_a_selected_group_is_bit_identical(models, tmp_path):
     assert state["state"] == {}
 
 
+@pytest.mark.slow
 def test_without_a_live_group_nothing_is_trained(models, tmp_path):
     """Invariant 9."""
     run = train(config(models, *CHOSEN, "train.steps=1", env="Flat"), tmp_path / "run")
@@ -179,6 +184,7 @@ def test_without_a_live_group_nothing_is_trained(models, tmp_path):
     assert weights(tmp_path / "run", 0) == weights(tmp_path / "run", 1)
 
 
+@pytest.mark.slow
 def test_memory_works_with_any_algorithm(models, tmp_path):
     run = train(config(models, *MEMORY, "algorithm.name=mas_grpo", "train.steps=2"), tmp_path / "run")
     assert load(run.folder).config.memory.mode == "on"
@@ -186,12 +192,14 @@ def test_memory_works_with_any_algorithm(models, tmp_path):
         assert progress.memory.entries
 
 
+@pytest.mark.slow
 def test_what_cannot_be_remembered(models, tmp_path):
     run = train(config(models, "train.steps=1"), tmp_path / "run")
     with pytest.raises(ConfigError, match="remembers nothing"):
         load(run.folder).remember("on")
 
 
+@pytest.mark.slow
 def test_what_is_remembered_is_shown(whole, models, tmp_path):
     code, out, _ = call("memory", str(whole))
     assert code == 0

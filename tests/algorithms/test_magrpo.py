@@ -52,6 +52,7 @@ def test_the_matrix_games_gradient_is_five_fourths_for_both():
     assert found["b", 0] == pytest.approx(1.25)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "size", "wanted"),
     [
@@ -76,6 +77,7 @@ def test_each_baselines_expected_estimate_at_even_odds(settings, size, wanted):
 # 6. ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 4])
 def test_with_uneven_odds_the_mean_is_parallel_to_the_gradient_and_the_deviation_is_not(size):
     truth = exact(MATRIX, SKEWED)
@@ -138,6 +140,7 @@ def test_a_reward_of_some_joint_actions_is_shared_by_all_that_play_a_reply():
 # 7. ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("joint", "size", "wanted"),
     [("aligned", 2, 3.375), ("aligned", 4, 0.8646), ("cross", 2, 1.8125), ("cross", 4, 0.3333)],
@@ -269,6 +272,7 @@ def magrpo_advantages(returns, baseline, greedy=None, **settings):
     )
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(-50, 50), min_size=2, max_size=6), st.integers(-100, 100), st.randoms())
 def test_shifting_returns_changes_nothing_and_permuting_them_permutes(returns, shift, rng):
     order = list(range(len(returns)))
@@ -401,6 +405,7 @@ def test_in_one_turn_the_spine_is_the_tree():
     assert [g.weight for g in spine.groups] == [g.weight for g in tree.groups]
 
 
+@pytest.mark.slow
 def test_every_joint_action_of_the_spine_is_played_on_to_the_end():
     """Its first turn's gradient is unbiased: what follows is the team's own play."""
     game, tables = Game(turns=2, seed=9), Tables()
@@ -547,7 +552,16 @@ CHECKED = [(game, "aligned") for game in GAMES] + [(game, "cross") for game in C
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("game", "joint"), CHECKED, ids=[f"{joint}-{game.agents}x{game.actions}x{game.turns}" for game, joint in CHECKED]
+    ("game", "joint"),
+    [
+        pytest.param(
+            game,
+            joint,
+            id=f"{joint}-{game.agents}x{game.actions}x{game.turns}",
+            marks=pytest.mark.long if game.agents == 3 or game.seed == 5 or (joint, game.turns) == ("cross", 2) else (),
+        )
+        for game, joint in CHECKED
+    ],
 )
 def test_over_two_thousand_samples_the_gradient_is_the_enumerated_one(game, joint):
     """Unbiased within three standard errors; the mean's expectation is (1 - 1/G) of it."""
@@ -655,6 +669,7 @@ def test_the_learners_gradient_is_autograds_of_the_enumerated_expected_reward():
         assert torch.allclose(-found, exact_, atol=1e-5, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_roles_of_one_policy_give_the_sum_of_their_gradients():
     """D22: one optimizer, one step, whatever the order of roles."""
     model = three_tokens(3)

@@ -95,6 +95,7 @@ def test_one_continuation_tells_nothing_unless_scoring_after_the_last_decision_i
     assert chosen([made((0.0,), (1.0,), last=True)], "signal", last_exact=True) == ["t"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("counts", [(4, 4, 4), (2, 3, 5), (1, 2, 6)])
 def test_signal_is_unbiased_and_the_plain_variance_is_not(counts):
     """Invariant 12: within 3 standard errors of the exact value over 2,000 groups.
@@ -248,6 +249,7 @@ def test_advantages_sum_to_zero(name):
         assert sum(CREDIT[name](group.values)) == pytest.approx(0.0, abs=1e-6 * len(group.members))
 
 
+@pytest.mark.slow
 def test_sampling_groups_gives_the_gradient_of_all_live_in_expectation():
     """Invariant 14: inclusion by chance and weights of 1 / probability; within 3 standard errors, 4,000 draws."""
     groups = [made((2.0 * at, at), (0.0, 0.5), task=f"t{at}", point=at) for at in range(1, 7)]
@@ -265,6 +267,7 @@ def test_sampling_groups_gives_the_gradient_of_all_live_in_expectation():
         assert abs(fmean(values) - 1) <= 3 * stdev(values) / 4000**0.5
 
 
+@pytest.mark.slow
 def test_sampling_favours_what_decides():
     """Weights 8, 2 and 0.4 (a twentieth of the most) share one place: 0.769, 0.192, 0.038."""
     groups = [
@@ -280,6 +283,7 @@ def test_sampling_favours_what_decides():
         assert drawn[name] / 4000 == pytest.approx(weight / 10.4, abs=0.025)
 
 
+@pytest.mark.slow
 def test_a_hard_choice_is_biased_where_sampling_is_not():
     """The k largest look larger than they are: the winner's curse."""
     rng = Random(0)

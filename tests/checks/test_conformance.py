@@ -34,6 +34,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_environment_is_caught_and_named(name):
     claim, detail = BROKEN[name]
@@ -43,12 +44,14 @@ def test_a_broken_environment_is_caught_and_named(name):
     assert any(claim in finding.claim and detail in finding.detail for finding in failed), report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("environment", [PlanPath(), PlanPath(solo=True), PlanPath(view="full", size=4)])
 def test_plan_path_keeps_the_contract(environment):
     report = check(environment, tasks=2)
     assert report.ok, report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "environment", [Sequential(), Simultaneous(), Looping(), Tools()], ids=lambda e: type(e).__name__
 )
@@ -57,6 +60,7 @@ def test_the_toys_keep_the_contract(environment):
     assert report.ok, report
 
 
+@pytest.mark.slow
 def test_a_late_reward_is_fine_under_a_longer_horizon():
     assert check(broken_envs.LateReward(), tasks=1, horizon="episode").ok
     assert check(Carrying(), tasks=2, horizon="episode").ok
@@ -80,6 +84,7 @@ class Apart(Toy):
             own = {role: reply.text for role, reply in replies.items()}
 
 
+@pytest.mark.slow
 def test_decentralised_execution_is_proved_or_the_words_that_leak_are_named():
     claim = "no role is shown what another said"
     found = check(Apart(), tasks=1, decentralised=True)
@@ -143,6 +148,7 @@ class Boxed(Toy):
         scene.succeed()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(missing("bubblewrap")), reason=missing("bubblewrap"))
 def test_what_keeps_sandboxes_warm_is_no_thread_of_plays():
     sandbox.pool.cache_clear()

@@ -33,6 +33,7 @@ from tests.toys import policies, tiny
 ROWS = re.findall(r"^\| `(\w+)` \|.*$", (Path(__file__).parents[2] / "docs/families.md").read_text(), re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_table_of_the_docs_says_how_each_family_is_run(name):
@@ -72,6 +73,7 @@ def plain_gradient(model, rows: list[Row]) -> torch.Tensor:
     return torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize(
     "name", ["mistral", "gemma2", "gpt_oss", "llama4_text", "olmo3", "granite", "lfm2", "seed_oss"]
@@ -86,6 +88,7 @@ def test_the_learners_gradient_is_that_of_plain_forwards_past_the_window(name, c
     assert float((gradient - expected).norm() / expected.norm()) < 5e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mistral", "gemma2", "gpt_oss", "llama4_text", "olmo3", "seed_oss"])
 def test_so_it_is_of_rows_that_share_nothing_and_need_no_mask_but_for_a_window(name):
     policy = Policy("p", family(name))

@@ -133,6 +133,7 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", WRONG)
 def test_a_wrong_input_is_one_line_and_writes_nothing(kind, home, monkeypatch):
     import torch

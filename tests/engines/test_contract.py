@@ -114,6 +114,7 @@ def test_greedy_takes_the_likeliest_and_is_certain_of_it(engine):
     assert set(one.logprobs) == {0.0}
 
 
+@pytest.mark.slow
 def test_a_stop_string_ends_a_reply_and_is_left_out_of_it(engine):
     with Hosted(engine) as hosted:
         (samples,) = answered(hosted, [asked(engine, 1, *range(40))])
@@ -359,6 +360,7 @@ def test_inside_a_running_loop_what_drives_goes_aside():
     assert found == rollout(ScriptedEngine(counting()))[0]
 
 
+@pytest.mark.slow
 def test_an_engine_that_does_not_come_up_leaves_no_run_behind(tmp_path):
     save_model(tiny(), tmp_path / "tiny")
     (tmp_path / "mine.py").write_text(

@@ -42,6 +42,7 @@ def prompts(count: int, ragged: bool = True) -> list[list[int]]:
     return [[rng.randrange(3, 250) for _ in range(9 + (at % 3 if ragged else 0))] for at in range(count)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ragged", [False, True])
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_reported_logprobs_are_those_of_a_full_forward(ragged, temperature):
@@ -87,6 +88,7 @@ def test_a_sample_depends_on_its_seed_not_on_its_wave():
     assert {sample.version for group in together for sample in group} == {0}  # of weights that no update has moved
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lean", [True, False])
 def test_temperatures_and_limits_stay_with_their_rows_where_others_have_ended(lean):
     engine = engine_of(tiny(scale=3.0))
@@ -103,6 +105,7 @@ def test_temperatures_and_limits_stay_with_their_rows_where_others_have_ended(le
         assert {(len(sample.completion_ids), sample.finish) for sample in samples} == {(asked.max_tokens, "length")}
 
 
+@pytest.mark.slow
 def test_long_replies_draw_on_from_their_own_seeds_whoever_has_ended_beside_them():
     """More tokens than are drawn for at once, in waves of other rows."""
     engine = engine_of(tiny(scale=3.0))
@@ -176,6 +179,7 @@ def test_ids_of_the_padded_embedding_are_never_sampled():
     assert max(token for sample in answers for token in sample.completion_ids) < model.vocabulary
 
 
+@pytest.mark.slow
 def test_a_reply_ends_at_a_stop_token_a_stop_string_or_the_limit():
     model = tiny()
     engine = engine_of(model)

@@ -70,6 +70,7 @@ def furthest(
     return worst
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("lengths", PROMPTS)
 @pytest.mark.parametrize(

@@ -112,6 +112,7 @@ def test_its_folder_is_not_made_again_where_the_run_has_gone(tmp_path):
     assert not (tmp_path / "gone").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trouble", "name"),
     [(503, "remote_503"), (429, "remote_429"), (408, "remote_408"), (9.0, "remote_timeout"),
@@ -159,6 +160,7 @@ def test_a_server_that_is_not_there_is_a_fault():
     assert fault.stage == "remote_connection"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [401, 403, 404, 307])
 def test_a_key_or_an_address_that_is_wrong_ends_it_in_one_line_without_the_key(status, monkeypatch):
     monkeypatch.setenv("MY_KEY", "sk-secret")
@@ -211,6 +213,7 @@ def test_no_more_are_under_way_than_are_allowed():
     assert most == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limit", "answers"),
     [({"budget_calls": 7}, 7), ({"budget_tokens": 200}, 5), ({"budget_usd": 200.0, "prompt_usd": 1e6}, 6),
@@ -256,6 +259,7 @@ def test_calls_that_failed_count_and_those_without_an_end_are_charged_the_worst(
     assert cost.completion_tokens == 0 + 8 + 3
 
 
+@pytest.mark.slow
 def test_tokens_are_those_that_the_server_counted():
     with serving(lambda body, number: "yes") as server, Hosted(engine(server.url)) as hosted:
         front = Eager(hosted)

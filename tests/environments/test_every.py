@@ -51,12 +51,14 @@ def played(world: Environment, index: int, twist=lambda reply: reply) -> Cursor:
     return cursor
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in WORLDS if name not in APART])
 def test_demonstrations_solve_nearly_every_task(name):
     world = careful(name)
     assert sum(played(world, index).log.solved for index in range(TASKS)) >= 0.95 * TASKS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORLDS)
 def test_ten_thousand_words_of_a_right_answer_are_never_better_than_the_answer(name):
     world = careful(name)
@@ -70,6 +72,7 @@ def test_ten_thousand_words_of_a_right_answer_are_never_better_than_the_answer(n
         assert not log.solved
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORLDS)
 def test_a_model_that_was_never_taught_is_told_in_a_system_message(name):
     world = made(name, brief=False)

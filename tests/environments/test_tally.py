@@ -99,7 +99,7 @@ def test_a_demonstration_is_a_number_and_may_be_naive():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sets", [[], ["loss.name=gspo", "optimizer.updates_per_step=2"]], ids=["clip", "gspo"])
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_a_team_that_grows_and_shrinks_learns(tmp_path, seed, sets):
     found = headline(train(load_config("tally", [f"train.seed={seed}", *sets]), tmp_path / "run"))
     assert found.start.success < 0.4

@@ -90,6 +90,7 @@ def asked(cursor) -> list[dict[str, Any]]:
     return [dict(event.prompts) for event in cursor.events if isinstance(event, Asked)]
 
 
+@pytest.mark.slow
 def test_an_agents_questions_are_decisions_and_what_it_returns_is_what_they_earn():
     cursor, samples = played(world("plain"))
     number = json.loads(world("plain").task("train", 0).given)["number"]
@@ -110,6 +111,7 @@ def test_tasks_that_are_a_list_are_split_by_content():
     assert min(map(len, lots)) > 0
 
 
+@pytest.mark.slow
 def test_questions_at_once_are_one_point_whatever_order_they_come_in():
     logs = [played(world("parallel"))[0] for _ in range(3)]
     (nodes, last), *others = [asked(cursor) for cursor in logs]
@@ -119,6 +121,7 @@ def test_questions_at_once_are_one_point_whatever_order_they_come_in():
     assert logs[0].events == logs[1].events == logs[2].events
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tools", "responses"])
 def test_tools_two_turns_and_own_words_that_come_back_are_own_tokens(name):
     cursor, samples = played(world(name), looks)
@@ -139,17 +142,20 @@ def test_tools_two_turns_and_own_words_that_come_back_are_own_tokens(name):
     assert "strict" not in system
 
 
+@pytest.mark.slow
 def test_equal_questions_at_once_are_draws_and_one_that_comes_later_is_counted():
     cursor, _ = played(world("twins"))
     assert [len(prompts) for prompts in asked(cursor)] == [3, 1, 1, 1]
     assert (noted(cursor)["repeated"], noted(cursor)["ignored"]) == (1, 2)
 
 
+@pytest.mark.slow
 def test_siblings_that_say_the_same_are_asked_the_same():
     prompts = [[sample.prompt_ids for sample in played(world("tools"), looks, episode=at)[1]] for at in range(2)]
     assert prompts[0] == prompts[1]
 
 
+@pytest.mark.slow
 def test_words_that_come_back_changed_are_text_and_are_counted():
     cursor, _ = played(world("edits"), lambda role, prompt, rng: f"I look\n{CALL}")
     found = noted(cursor)
@@ -162,6 +168,7 @@ def test_words_that_come_back_changed_are_text_and_are_counted():
     assert '"far": true' in str(asked(cursor)[2]["lead"])
 
 
+@pytest.mark.slow
 def test_words_are_those_of_the_role_that_said_them():
     cursor, _ = played(world("shares"))
     found = noted(cursor)
@@ -202,10 +209,12 @@ def test_an_agent_goes_on_only_where_all_that_it_was_answered_is_the_same():
     assert asyncio.run(waits()) == [True, False, False, False, False, False]
 
 
+@pytest.mark.slow
 def test_streams_are_whole_in_both_protocols():
     assert played(world("streams"))[0].log.solved
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", [0, 1, 2, 3])
 def test_a_client_that_waits_a_moment_asks_three_times_and_gets_one_sample(index):
     environment = world("slow")
@@ -224,6 +233,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_what_goes_wrong_in_an_agent_drops_its_episode_by_name(name, monkeypatch):
     monkeypatch.setattr(at_work, "RETRY_S", 1.0)
@@ -241,6 +251,7 @@ def test_what_goes_wrong_in_an_agent_drops_its_episode_by_name(name, monkeypatch
     assert play.budget.dropped == {stage: 2}
 
 
+@pytest.mark.slow
 def test_rewards_on_the_way_go_to_what_was_said_last_or_to_the_answer_that_they_name():
     cursor, _ = played(world("posts"))
     assert [event.value for event in cursor.events if isinstance(event, Rewarded)] == [0.25, 0.5, 1, 2]
@@ -255,6 +266,7 @@ def test_rewards_on_the_way_go_to_what_was_said_last_or_to_the_answer_that_they_
     assert noted(cursor)["code"] == 400
 
 
+@pytest.mark.slow
 def test_branches_are_the_same_agent_run_again_and_one_that_differs_is_refused_by_name():
     scripts = {"tools": looks, "twins": lambda role, prompt, rng: str(rng.randint(0, 9))}
     for name in ("plain", "tools", "parallel", "twins", "chance", "posts"):
@@ -275,6 +287,7 @@ def test_branches_are_the_same_agent_run_again_and_one_that_differs_is_refused_b
     assert len(found.groups) == 2
 
 
+@pytest.mark.slow
 def test_an_agent_is_the_same_in_another_process_with_another_hash_seed():
     code = (
         "from tests.gateway.test_gateway import played, world; "
@@ -290,6 +303,7 @@ def test_an_agent_is_the_same_in_another_process_with_another_hash_seed():
     assert found[0] == found[1] == f"{[sample.prompt_ids for sample in played(world('chance'))[1]]}\n"
 
 
+@pytest.mark.slow
 def test_what_cannot_be_promised_is_refused_by_name_and_sampling_is_the_runs():
     cursor, samples = played(world("refused"))
     assert cursor.log.solved, cursor.log.outcome
@@ -305,6 +319,7 @@ def test_a_key_opens_its_own_run_alone():
     assert json.loads(cursor.log.outcome.reason) == [401, 404, 409, 404]
 
 
+@pytest.mark.slow
 def test_two_runs_in_one_process_are_apart():
     """Their keys, swapped, open nothing; a page of another's name neither; and a run that is over is closed."""
     here = at_work.agents()
@@ -361,6 +376,7 @@ def test_a_request_that_its_client_left_is_the_same_one_when_it_comes_again():
     assert asyncio.run(posts()) == [False, False, True, True, False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", range(8))
 def test_what_an_agent_returns_is_checked(index):
     environment = world("returns")
@@ -396,7 +412,7 @@ def test_a_question_that_outgrows_the_context_is_said_to_the_agent():
     ("agent", "says"),
     [
         ("nowhere.py:run", "nowhere.py does not exist"),
-        ("agents", "name yours: gateway:FILE.py:FUNCTION"),
+        ("agents", "'agents' names no function; name your agent: gateway:FILE.py:FUNCTION"),
         ("{here}/agents.py:plian", "no function plian; did you mean 'plain'"),
         ("{tmp}/bare.py:run", r"write roles = \(\"planner\""),
         ("{tmp}/idle.py:run", "write tasks"),
@@ -429,6 +445,7 @@ def test_a_name_with_an_argument_is_a_setting():
         load_config(f"gateway:{AGENTS}:plain", ["environment.agent=x"])
 
 
+@pytest.mark.slow
 def test_a_proxy_of_the_machine_does_not_stand_before_it(monkeypatch):
     for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")

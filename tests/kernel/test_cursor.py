@@ -36,6 +36,7 @@ def fresh(environment: Toy) -> Cursor:
     return Cursor(environment, environment.task("train", 1), seed=7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("environment", TOYS, ids=lambda toy: type(toy).__name__)
 @given(seed=st.integers(0, 1000), data=st.data())
 def test_a_fork_answered_alike_gives_the_same_log(environment, seed, data):

@@ -107,6 +107,7 @@ def home(tmp_path_factory) -> Path:
     return home
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MISTAKES)
 def test_a_beginners_mistake_is_one_line_and_leaves_no_folder(kind, home, tmp_path, monkeypatch):
     text, says = MISTAKES[kind]
@@ -168,6 +169,7 @@ def test_tools_of_ones_own_may_lie_beside_and_a_bug_in_them_names_its_line(tmp_p
     sys.path.remove(str(tmp_path))
 
 
+@pytest.mark.slow
 def test_the_limits_of_a_config_hold_in_check_too(tmp_path):
     slow = HEAD + "    async def play(self, task, scene):\n        await scene.call(slow, 0.15)\n" + GOOD[len(PLAY) :]
     (tmp_path / "my_env.py").write_text(f"from tests.outside import slow\n{slow}")
@@ -178,6 +180,7 @@ def test_the_limits_of_a_config_hold_in_check_too(tmp_path):
     assert "no result after 0.05 s" in out
 
 
+@pytest.mark.slow
 def test_play_may_print_where_check_looks_on(tmp_path):
     (tmp_path / "my_env.py").write_text(HEAD + PLAY + "        print('hello')\n" + GOOD.split("\n", 1)[1])
     code, out, _ = call("check", str(tmp_path / "my_env.py"), "--tasks", "1")
@@ -187,6 +190,7 @@ def test_play_may_print_where_check_looks_on(tmp_path):
     assert "hello" in err
 
 
+@pytest.mark.slow
 def test_one_class_in_a_file_needs_no_name_and_a_run_is_read_from_everywhere(home, tmp_path, monkeypatch):
     """Its config names file and model whole; where the run itself lies does not matter."""
     project, elsewhere = tmp_path / "a project", tmp_path / "else where"
@@ -239,6 +243,7 @@ def test_a_list_of_names_needs_no_torch():
     assert summary("engine")["transformers"].startswith("Hugging Face models in this process")
 
 
+@pytest.mark.slow
 def test_a_model_of_a_hub_that_is_not_reached_is_one_line_at_once():
     """A port nobody listens on: the hub's client would ask for each file five times, for a minute."""
     env = os.environ | {"HF_ENDPOINT": "http://127.0.0.1:9"}

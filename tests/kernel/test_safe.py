@@ -88,6 +88,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_command_passes_a_control_character_on(name, home):
     words = {"RUN": str(home / "run"), "ENV": str(home / "bad.py")}
@@ -107,6 +108,7 @@ def test_no_page_holds_a_control_character(home):
     assert "\\x1b[2J" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "code"), [("bug", 1), ("mistake", 2)])
 def test_what_an_exception_says_is_shown_as_text(kind, code, home):
     """A bug with its traceback, a mistake in its line, in a terminal that knows ASCII alone too."""

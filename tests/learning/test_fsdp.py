@@ -191,6 +191,7 @@ def test_a_checkpoint_of_any_number_of_ranks_goes_on_with_any_other(found, write
     assert far(found[reader][f"went on, lora {lora}, written by {writer}"], alone) < 1e-5
 
 
+@pytest.mark.long
 def test_a_checkpoint_of_one_process_goes_on_with_two(tmp_path):
     written(Ranks(), tmp_path / "lora-False-1", lora=False)
     spawn = multiprocessing.get_context("spawn")

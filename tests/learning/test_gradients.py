@@ -181,16 +181,22 @@ def test_enumeration_gives_the_derivative_of_the_expected_return(monkeypatch):
     [
         (MASGRPO(advantage="leave_one_out", num_generations=2), 2, whole),
         (ATGRPO(advantage="leave_one_out", num_generations=2, commit="random", horizon="turn"), 1, to_turn_end),
-        (ATGRPO(advantage="leave_one_out", num_generations=2, commit="random", horizon="turn"), 2, to_turn_end),
-        (ATGRPO(advantage="leave_one_out", num_generations=2, commit="random", horizon="point"), 2, to_next_point),
+        pytest.param(
+            ATGRPO(advantage="leave_one_out", num_generations=2, commit="random", horizon="turn"), 2, to_turn_end,
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            ATGRPO(advantage="leave_one_out", num_generations=2, commit="random", horizon="point"), 2, to_next_point,
+            marks=pytest.mark.long,
+        ),
     ],
-)
+)  # fmt: skip
 def test_in_sequence_leave_one_out_is_unbiased_for_what_the_horizon_sees(algorithm, turns, worth):
     assert agree(estimates(Relay(max_turns=turns), algorithm), exactly(turns, worth))
 
 
 @pytest.mark.parametrize("joint", ["aligned", "per_role"])
-@pytest.mark.parametrize("horizon", ["turn", "point"])
+@pytest.mark.parametrize("horizon", [pytest.param("turn", marks=pytest.mark.long), "point"])
 def test_at_once_leave_one_out_is_unbiased_for_each_role(joint, horizon):
     algorithm = ATGRPO(advantage="leave_one_out", num_generations=2, commit="random", horizon=horizon, joint=joint)
     exact: Counter[str] = Counter()
@@ -213,6 +219,7 @@ def test_at_once_whole_episodes_are_unbiased_too():
     assert agree(estimates(AtOnce(), algorithm), exact)
 
 
+@pytest.mark.long
 def test_a_horizon_leaves_out_what_comes_after_it():
     """Under "turn" the first turn is blind to the second: a bias against the whole return, and the docs say so."""
     found = estimates(
@@ -221,7 +228,7 @@ def test_a_horizon_leaves_out_what_comes_after_it():
     assert not agree(found, exactly(2, whole))
 
 
-@pytest.mark.parametrize("size", [2, 3, 6])
+@pytest.mark.parametrize("size", [2, *(pytest.param(size, marks=pytest.mark.long) for size in (3, 6))])
 def test_the_mean_as_baseline_shrinks_the_gradient_by_one_over_the_group(size):
     algorithm = ATGRPO(advantage="center", num_generations=size, commit="random", horizon="turn")
     exact = {prompt: value * (size - 1) / size for prompt, value in exactly(1, to_turn_end).items()}

@@ -25,6 +25,7 @@ from tests.learning.test_learner import experience, gradient, learner, reference
 from tests.toys import tiny
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("worth", [0.0, 1e18])
 @pytest.mark.parametrize(
     ("name", "settings"),

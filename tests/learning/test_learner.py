@@ -673,6 +673,7 @@ def test_rows_are_branches_of_a_tree_by_hand():
     assert by_parts.predictor.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 999), budget=st.sampled_from([40, 400]), lean=st.booleans())
 def test_replies_that_begin_alike_share_their_beginning_and_the_gradient_is_the_same(seed, budget, lean):

@@ -18,6 +18,7 @@ COMMON = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("team", ["shared", "per role"])
 def test_success_rises_from_chance_to_almost_always(seed, team, tmp_path):
@@ -34,7 +35,7 @@ def test_success_rises_from_chance_to_almost_always(seed, team, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [*(pytest.param(seed, marks=pytest.mark.long) for seed in (0, 1)), 2])
 def test_replies_that_are_charged_by_their_length_become_less_than_half_as_long(seed, tmp_path):
     """Of 16 tokens at most; every one beyond the second costs a twelfth, and nothing else is to be learned."""
     save_model(tiny(seed, scale=2.0), tmp_path / "model")

@@ -192,6 +192,7 @@ def made(sets, tmp_path_factory):
     return train(load_config("tests/toys.py:Agree", sets), tmp_path_factory.mktemp("adapters") / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [0, 1, 3])
 def test_a_run_of_adapters_goes_on_exactly_where_it_was_stopped(step, sets, made, tmp_path):
     folder = tmp_path / "run"

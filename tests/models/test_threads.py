@@ -165,6 +165,7 @@ def test_products_of_few_rows_that_depend_on_the_count_are_found():
         assert not threads._alike(2, (48, 32), torch.Generator().manual_seed(0))
 
 
+@pytest.mark.slow
 def test_products_are_the_same_with_any_number_of_threads_once_coterie_is_there():
     program = (
         "import coterie.models.threads, torch\n"

@@ -300,6 +300,7 @@ def test_several_rewards_are_asked_for(tmp_path):
         read(tmp_path / "y.pt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["at_grpo", "magrpo"])
 def test_none_of_our_groups_mixes(algorithm, tmp_path):
     save_model(tiny(scale=2.0, context=2048), tmp_path / "model")

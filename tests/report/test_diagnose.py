@@ -93,6 +93,7 @@ def crowd(tmp_path_factory):
     return train(load_config("tests/toys.py:Crowd", sets), folder / "run")
 
 
+@pytest.mark.slow
 def test_the_redundant_role_is_called_lazy_the_dead_one_dead_and_healthy_ones_neither(crowd):
     lines = crowd.metrics()
     assert lines[-1]["validation/success"] > 0.9
@@ -100,6 +101,7 @@ def test_the_redundant_role_is_called_lazy_the_dead_one_dead_and_healthy_ones_ne
     assert found == {("lazy", "c"), ("dead", "d")}
 
 
+@pytest.mark.slow
 def test_what_muting_costs_stands_in_the_metrics(crowd):
     last = crowd.metrics()[-1]
     assert last["mute/a/change_high"] < -0.3

@@ -58,6 +58,7 @@ def runs(tmp_path_factory) -> list[Path]:
     return [home / "kind", home / "<b>hostile"]
 
 
+@pytest.mark.slow
 def test_a_report_shows_curves_roles_groups_and_the_ablations_of_the_first_run(runs):
     page = report(runs, tasks=8)
     for text in (
@@ -129,8 +130,14 @@ def browser():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [400, 1200])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (400, "dark"),
+        (1200, "light"),
+        *(pytest.param(*way, marks=pytest.mark.long) for way in ((400, "light"), (1200, "dark"))),
+    ],
+)
 def test_a_real_browser_shows_it_without_a_request_an_error_or_a_sideways_scroll(runs, tmp_path, scheme, width):
     page = tmp_path / "report.html"
     page.write_text(report([runs[1], runs[0]], tasks=4 if width == 1200 and scheme == "light" else 0), encoding="utf-8")

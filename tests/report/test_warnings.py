@@ -34,46 +34,54 @@ def trouble(models, tmp_path, environment: str, *sets: str, model: str = "wide")
     return last
 
 
+@pytest.mark.slow
 def test_a_play_without_reward_or_outcome(models, tmp_path):
     told = trouble(models, tmp_path, "troubled.py:Mute", "train.steps=1")
     assert "call scene.reward(role, value)" in told["no_reward", ""]
     assert "end play with scene.succeed()" in told["no_outcome", ""]
 
 
+@pytest.mark.slow
 def test_a_learning_rate_that_spoils_the_weights(models, tmp_path):
     told = trouble(models, tmp_path, "toys.py:Agree", "optimizer.lr=1e6", "train.steps=12", "train.tasks_per_step=16")
     assert {"stuck", "exploded"} & {kind for kind, _ in told}
     assert all("lower" in text or "tenth" in text for (kind, _), text in told.items() if kind in ("stuck", "exploded"))
 
 
+@pytest.mark.slow
 def test_replies_that_are_all_cut(models, tmp_path):
     told = trouble(models, tmp_path, "troubled.py:Endless", "engine.max_tokens=3")
     assert "% are cut at the token limit: raise the limit" in told["cut", "a"]
 
 
+@pytest.mark.slow
 def test_a_policy_that_says_always_the_same(models, tmp_path):
     told = trouble(models, tmp_path, "troubled.py:Certain", "train.steps=80", "optimizer.lr=3e-2",
                    "optimizer.schedule=constant", "algorithm.num_generations=32")  # fmt: skip
     assert "has collapsed" in told["collapsed", "team"]
 
 
+@pytest.mark.slow
 def test_a_validation_that_does_not_move(models, tmp_path):
     told = trouble(models, tmp_path, "troubled.py:Fated", "train.eval_every=1")
     assert "validation is flat: 0.500, and 0.500 at step" in told["flat", ""]
 
 
+@pytest.mark.slow
 def test_a_validation_that_falls_from_its_best(models, tmp_path):
     told = trouble(models, tmp_path, "troubled.py:Perverse", "train.steps=10", "train.eval_every=5",
                    "optimizer.lr=3e-2", "algorithm.num_generations=16")  # fmt: skip
     assert "the best checkpoint is kept" in told["fallen", ""]
 
 
+@pytest.mark.slow
 def test_a_shared_policy_that_one_role_has_captured(models, tmp_path):
     told = trouble(models, tmp_path, "troubled.py:Crowded", "train.steps=20", "train.tasks_per_step=4")
     assert "role 'a' has captured the policy it shares" in told["captured", "a"]
     assert ("dominant", "a") not in told
 
 
+@pytest.mark.slow
 def test_prompts_that_outgrow_the_context(models, tmp_path):
     told = trouble(models, tmp_path, "troubled.py:Growing", "train.steps=5", "train.tasks_per_step=2", model="narrow")
     assert "it is not asked, and the episode fails" in told["overlong", "a"]

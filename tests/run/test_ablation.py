@@ -94,6 +94,7 @@ def run(tmp_path_factory):
     return train(load_config("tests/toys.py:Agree", sets), folder / "run")
 
 
+@pytest.mark.slow
 def test_replacing_a_role_by_its_start_takes_back_what_it_learned(run):
     loaded, started = load(run.folder, 30), load(run.folder, 0).evaluate(sampled=8)
     wanted = [Ablation.parse("replace", text) for text in ("a=base", "b=base", f"b={run.folder}")]

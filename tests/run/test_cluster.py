@@ -201,7 +201,7 @@ class Ends(Agree):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_goes_wrong_elsewhere_is_told_here(model, tmp_path):  # noqa: F811
     (tmp_path / "buggy.py").write_text(BUGGY)
     ray.init(address="local", num_cpus=8, include_dashboard=False, object_store_memory=200 << 20)

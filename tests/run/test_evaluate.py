@@ -154,6 +154,7 @@ def test_success_is_told_by_kind_where_there_are_several():
     assert evaluate_team(Agree(), TEAM, ScriptedEngine(counting()), tasks=2).by_kind == {}
 
 
+@pytest.mark.slow
 def test_progress_is_told_in_chunks_and_nothing_depends_on_them():
     told = []
     engine = ScriptedEngine(lambda role, prompt, rng: rng.choice("ab"))

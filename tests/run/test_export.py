@@ -60,6 +60,7 @@ def ours(run: Run, step: int, policy: str) -> torch.Tensor:
     return logits(load(run, step).models.policies[policy].model.net)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_transformers_and_peft_load_what_was_trained(run, out):
     whole = transformers.AutoModelForCausalLM.from_pretrained(out / "whole")
@@ -74,6 +75,7 @@ def test_transformers_and_peft_load_what_was_trained(run, out):
     assert not (out / "server").exists()
 
 
+@pytest.mark.slow
 def test_it_comes_back_as_the_team_it_was(run, out, tmp_path):
     moved = shutil.copytree(out, tmp_path / "elsewhere")
     shutil.rmtree(tmp_path / "gone", ignore_errors=True)
@@ -138,6 +140,7 @@ def test_cards_and_routes_say_what_it_is(run, out):
     assert not list(out.parent.glob(".team*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["frozen", "lora", "full"])
 def test_what_is_exported_is_named_by_its_folder(kind, run, out, tmp_path):
     """An adapter is trained on or played; it is no whole model."""
@@ -161,6 +164,7 @@ def test_another_rank_than_the_adapters_is_refused(out):
         TeamModels(config)
 
 
+@pytest.mark.slow
 def test_a_past_self_and_a_starter_leave_with_the_team(run, tmp_path):
     sets = ["team.a=x", "team.b=past", "team.c=old", "team.d=old", f"policies.x.model={run.folder}#2/whole",
             "policies.past.kind=frozen", f"policies.past.model={run.folder}#2/adapter", "policies.old.kind=frozen",

@@ -138,6 +138,7 @@ PROBED = ["train.mute_every=1", "train.steps=6"]
 """A probe of each role after every validation."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.long)])
 def test_a_signal_at_any_wave_saves_what_is_done_and_the_run_goes_on_as_if_nothing_had_been(
     number, sets, tmp_path, monkeypatch
@@ -210,6 +211,7 @@ def test_tools_that_crash_and_spin_cost_nothing_in_training_validation_probe_and
     assert mine == whole
 
 
+@pytest.mark.slow
 def test_one_sigterm_with_time_enough_finishes_the_step(sets, tmp_path, monkeypatch):
     with_scripted_engine(monkeypatch)
     config = load_config("tests/toys.py:Agree", [*sets, "train.grace_s=600"])
@@ -222,6 +224,7 @@ def test_one_sigterm_with_time_enough_finishes_the_step(sets, tmp_path, monkeypa
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+@pytest.mark.slow
 def test_when_the_grace_time_is_over_the_step_is_given_up(sets, tmp_path, monkeypatch):
     class Slow(Signalling):
         async def generate(self, requests):
@@ -291,6 +294,7 @@ def test_the_timer_ends_with_the_run_it_was_for():
     assert not heard
 
 
+@pytest.mark.slow
 def test_a_step_that_was_left_before_its_validation_has_one_line_however_often_it_is_resumed(
     sets, tmp_path, monkeypatch
 ):
@@ -316,6 +320,7 @@ def left_pending(config, folder: Path, at: int, monkeypatch) -> bool:
         return progress.pending is not None and progress.step > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "output", ["a pipe that nobody reads", *(pytest.param(each, marks=pytest.mark.long) for each in ("closed", "full"))]
 )
@@ -331,7 +336,10 @@ def test_what_is_shown_can_never_stop_a_run(output, sets, tmp_path):
     assert Run(tmp_path / "run").checkpoints.steps()[-1] == 3
 
 
-@pytest.mark.parametrize("room", [200, 6_000, 60_000])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "room", [pytest.param(200, marks=pytest.mark.long), 6_000, pytest.param(60_000, marks=pytest.mark.long)]
+)
 def test_a_disk_that_fills_up_is_one_line_and_loses_nothing(room, sets, tmp_path):
     """No file may grow beyond `room` bytes from step 3 on: a metrics line, a rollout or a checkpoint is refused."""
     config, folder = load_config("tests/toys.py:Agree", sets), tmp_path / "full"
@@ -376,6 +384,7 @@ class Failing(Scripted):
         return await super().generate(requests)
 
 
+@pytest.mark.slow
 def test_an_engine_that_fails_mid_wave_is_asked_again_and_counted_and_changes_nothing(sets, tmp_path, monkeypatch):
     with_scripted_engine(monkeypatch)
     config = load_config("tests/toys.py:Agree", sets)

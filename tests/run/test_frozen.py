@@ -46,6 +46,7 @@ def made(sets, tmp_path_factory) -> Run:
     return train(load_config("tests/toys.py:Agree", [*sets, FROZEN]), tmp_path_factory.mktemp("frozen") / "run")
 
 
+@pytest.mark.slow
 def test_it_is_never_trained_and_never_kept_and_the_run_goes_on_exactly(sets, made, tmp_path):
     assert {name.split("/")[1] for name in weights(made.folder, 4)} == {"x"}
     assert not any(name.startswith("policy/y") for line in made.metrics() for name in line)
@@ -60,6 +61,7 @@ def test_it_is_never_trained_and_never_kept_and_the_run_goes_on_exactly(sets, ma
     assert weights(folder, 4) == weights(made.folder, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["at_grpo", "mas_grpo", "magrpo", "joyagents", "rae", "gigpo"])
 def test_every_way_of_sampling_trains_the_others_alone(algorithm, sets, tmp_path):
     models = TeamModels(load_config("tests/toys.py:Agree", [*sets, FROZEN]))
@@ -80,6 +82,7 @@ def test_every_way_of_sampling_trains_the_others_alone(algorithm, sets, tmp_path
     assert all(torch.equal(weight, before[name]) for name, weight in again.state_dict().items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("horizon", ["point", "turn"])
 def test_a_frozen_reply_is_drawn_once_in_a_tree(horizon, sets, tmp_path):
     """Sequential: one role after the other. Where both learn, every point has four draws."""
@@ -90,6 +93,7 @@ def test_a_frozen_reply_is_drawn_once_in_a_tree(horizon, sets, tmp_path):
     assert other["budget/sampled_tokens"] < 0.8 * line["budget/sampled_tokens"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("frozen", "role"), [("scout", "planner"), ("pilot", "proposer")])
 def test_a_tree_goes_on_over_frozen_points(frozen, role, tmp_path):
     """Two roles in turn, several times. What stands for the story at one point is not taken for another."""
@@ -101,6 +105,7 @@ def test_a_tree_goes_on_over_frozen_points(frozen, role, tmp_path):
     assert {group.key.role for group in groups} == {role}
 
 
+@pytest.mark.slow
 def test_an_opponent_is_a_past_self_of_any_kind(sets, first, tmp_path):
     for kind, source in (("full", f"{first.folder}#2/x"), ("lora", f"{first.folder}/y")):
         frozen = [*sets, FROZEN, f"policies.y.model={source}", "train.steps=1"]
@@ -137,6 +142,7 @@ def test_mistakes_are_one_line(sets, first):
         models(FROZEN, "policies.y.optimizer.lr=1e-3")
 
 
+@pytest.mark.slow
 def test_ablations_across_kinds(made, first):
     team = load(made)
     written = {"swap": ["a,b"], "mute": ["b"], "replace": [f"b={first.folder}", "b=base", "a=base"]}
@@ -166,6 +172,7 @@ def test_samples_of_the_frozen_train_nobody():
     assert {name: [one.sample.role for one in graded] for name, graded in routed.items()} == {"p": ["a"]}
 
 
+@pytest.mark.slow
 def test_a_past_self_is_pinned_to_its_step_and_that_checkpoint_stays(sets, first, tmp_path):
     source = Run(shutil.copytree(first.folder, tmp_path / "source"))
     best = load(source).progress.step

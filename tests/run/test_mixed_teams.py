@@ -23,6 +23,7 @@ SETS = ["team.a=x", "team.b=y", "train.steps=4", "train.tasks_per_step=4", "trai
 OTHER = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] | trim }}<|im_end|>{% endfor %}[assistant] "
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["full", "lora"])
 @pytest.mark.parametrize("name", ["llama", "gemma3_text"])
 def test_qwen3_and_another_family_train_as_one_team_and_go_on_exactly(name, kind, tmp_path):

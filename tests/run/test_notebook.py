@@ -12,6 +12,8 @@ from coterie.models.load import save_model
 from coterie.run.folder import Run
 from tests.toys import tiny
 
+pytestmark = pytest.mark.slow
+
 CELLS = (
     "import asyncio; asyncio.get_running_loop()\nfrom coterie import check, load, load_config, train, update",
     "config = load_config('tests/toys.py:Agree', {sets})\nrun = train(config, {folder!r})\nrun",

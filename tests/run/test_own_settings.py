@@ -30,6 +30,7 @@ def config(folder, *sets):
     return load_config("tests/toys.py:Agree", [*SETS, *(f"policies.{name}.model={folder}" for name in "xy"), *sets])
 
 
+@pytest.mark.slow
 def test_each_is_sampled_and_trained_at_its_own_temperature(folder, tmp_path):
     run = train(config(folder, "policies.y.temperature=0.5", "train.temperature=2.0"), tmp_path / "run")
     groups = [group for played in run.episodes(2) for group in played.collected.groups]
@@ -54,6 +55,7 @@ def base_of(models: TeamModels, policy: str) -> Model:
     return model.base
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["full", "lora"])
 def test_each_has_its_own_chat_template_which_a_checkpoint_keeps(kind, folder, tmp_path):
     file = tmp_path / "mine.jinja"

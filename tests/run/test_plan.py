@@ -39,8 +39,8 @@ from tests.toys import tiny
 
 ROOT = Path(__file__).parents[2]
 GPU_CONFIGS = sorted((ROOT / "configs/gpu").glob("*.toml"))
-ONE_AND_MANY = {"plan_path_qwen3_lora", "maths_qwen3_06b_8"}
-"""On one GPU with adapters, and on eight whole; the others are larger, or differ by their worlds: make test-plans."""
+SMALLEST = "maths_qwen3_06b_8"
+"""The others take minutes: make test-plans."""
 BOX = Machine("box", "cpu", 8 * GIB, 1e11, 1e11, 1e10)
 SETS = ["team.a=x", "team.b=y", "train.steps=2", "train.tasks_per_step=4", "train.eval_tasks=5",
         "algorithm.num_generations=3"]  # fmt: skip
@@ -63,6 +63,7 @@ def shares(config) -> dict[str, Share]:
     return {share.policy: share for share in only.shares}
 
 
+@pytest.mark.slow
 def test_a_whole_policy_by_hand(folder):
     size = tiny().size
     share = shares(config(folder))["x"]
@@ -76,6 +77,7 @@ def test_a_whole_policy_by_hand(folder):
     assert share.memory["weights"] == 4 * size
 
 
+@pytest.mark.slow
 def test_bfloat16_has_a_copy_and_kl_a_reference(folder):
     size = tiny().size
     memory = shares(config(folder, "train.dtype=bfloat16", "loss.kl=0.1"))["x"].memory
@@ -83,6 +85,7 @@ def test_bfloat16_has_a_copy_and_kl_a_reference(folder):
     assert memory["reference"] == 4 * size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_two_adapters_count_their_base_once(dtype, folder):
     sets = [f"policies.{name}.kind=lora" for name in "xy"] + [f"train.dtype={dtype}", "policies.y.lora={rank = 2}"]
@@ -104,12 +107,14 @@ def test_two_adapters_count_their_base_once(dtype, folder):
         )  # small networks are decoded from a copy, merged with the adapter
 
 
+@pytest.mark.slow
 def test_what_is_frozen_has_weights_alone(folder):
     memory = shares(config(folder, "policies.y.kind=frozen", "policies.y.dtype=bfloat16"))["y"].memory
     assert memory["weights"] == 2 * tiny().size
     assert not {"gradients", "averages", "activations", "logits"} & memory.keys()
 
 
+@pytest.mark.slow
 def test_checkpointing_takes_fewer_activations_and_microbatches_too(folder):
     sets = ("algorithm.num_generations=8", "train.tasks_per_step=16")
     whole = shares(config(folder, *sets))["x"].memory["activations"]
@@ -117,6 +122,7 @@ def test_checkpointing_takes_fewer_activations_and_microbatches_too(folder):
     assert shares(config(folder, *sets, "optimizer.tokens_per_microbatch=16"))["x"].memory["activations"] < whole
 
 
+@pytest.mark.slow
 def test_a_cache_is_bounded_by_the_engines_memory_and_is_a_rows_at_least(folder):
     free, bounded, least = (
         shares(config(folder, *more))["x"].memory["cache"]
@@ -141,7 +147,8 @@ def test_a_peak_is_that_of_the_worse_half_of_a_step():
 
 
 @pytest.mark.parametrize(
-    "file", [pytest.param(file, marks=() if file.stem in ONE_AND_MANY else pytest.mark.plans) for file in GPU_CONFIGS],
+    "file",
+    [pytest.param(it, marks=pytest.mark.slow if it.stem == SMALLEST else pytest.mark.plans) for it in GPU_CONFIGS],
     ids=lambda file: file.stem,
 )  # fmt: skip
 def test_every_config_for_a_gpu_fits_the_one_that_it_names(file, monkeypatch):
@@ -157,6 +164,7 @@ def test_every_config_for_a_gpu_fits_the_one_that_it_names(file, monkeypatch):
         assert needed(config)[1] == (16 if "2x8" in file.name else 8), "as many GPUs as its name says"
 
 
+@pytest.mark.slow
 def test_engines_and_ranks_of_a_cluster_are_planned_apart(folder):
     sets = ["runtime.name=ray", "runtime.engines=3", "train.ranks=2", "train.device=cuda", "runtime.engine_gpus=0.5"]
     card = Machine("card", "cuda", 2 * GIB, 1e13, 1e13, 1e12)
@@ -208,6 +216,7 @@ def test_five_whole_models_do_not_fit_where_their_adapters_do(monkeypatch):
         check_planned(config, plans, GPUS["h200-141"])
 
 
+@pytest.mark.slow
 def test_a_gpu_that_is_too_small_for_anything_says_so(folder):
     tiny_gpu = Machine("toy", "cuda", GIB // 2, 1, 1, 1)
     config_ = config(folder)
@@ -215,6 +224,7 @@ def test_a_gpu_that_is_too_small_for_anything_says_so(folder):
         check_planned(config_, plan(config_, tiny_gpu), tiny_gpu)
 
 
+@pytest.mark.slow
 def test_nothing_outside_runs_and_it_is_said(folder, monkeypatch):
     from coterie.kernel import calls
 
@@ -240,6 +250,7 @@ def memory_of(config) -> float | None:
     return config.engine.memory_gib
 
 
+@pytest.mark.slow
 def test_a_run_keeps_what_its_engine_found_and_goes_on_with_it(folder, tmp_path, monkeypatch):
     found = [4.0, 2.0, 1.0, 0.5]
     monkeypatch.setattr("coterie.engines.decoding.budget_gib", lambda left: found[0])
@@ -253,6 +264,7 @@ def test_a_run_keeps_what_its_engine_found_and_goes_on_with_it(folder, tmp_path,
     assert memory_of(load(run).models.config) == 2.0  # to play, what is free here
 
 
+@pytest.mark.slow
 def test_a_large_model_that_cannot_fit_is_refused_before_it_is_loaded(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(planning, "SMALL", 0)
     monkeypatch.setattr(machines, "total_bytes", lambda device: 100 << 20)
@@ -262,6 +274,7 @@ def test_a_large_model_that_cannot_fit_is_refused_before_it_is_loaded(folder, tm
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_dry_run_tries_one_tiny_step_and_keeps_nothing(folder, tmp_path, monkeypatch):
     before, settings = {file: file.read_bytes() for file in folder.iterdir()}, config(folder)
     monkeypatch.chdir(tmp_path)
@@ -298,7 +311,9 @@ def test_the_command_tells_and_refuses(folder, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "dtype"), [("full", "float32"), ("lora", "bfloat16")])
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("full", "float32"), pytest.param("lora", "bfloat16", marks=pytest.mark.long)]
+)
 def test_what_is_predicted_is_within_15_percent_of_what_is_taken(kind, dtype, tmp_path):
     from coterie.bench.models import random_qwen3
     from coterie.bench.plan import tried
@@ -308,6 +323,7 @@ def test_what_is_predicted_is_within_15_percent_of_what_is_taken(kind, dtype, tm
     assert 0.85 < done["predicted"] / done["measured"] < 1.15
 
 
+@pytest.mark.slow
 def test_each_device_that_is_named_is_planned_and_two_names_of_one_are_one(folder):
     card = Machine("card", "cuda", 8 * GIB, 1e12, 1e12, 1e11)
     apart = plan(config(folder, "policies.x.device=cuda:0", "policies.y.device=cuda:1"), card)
@@ -318,6 +334,7 @@ def test_each_device_that_is_named_is_planned_and_two_names_of_one_are_one(folde
     assert {each.machine.kind for each in mixed} == {"cpu", "cuda"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "has", "kernels"), [("float32", True, 0.0), ("bfloat16", True, 0.15), ("bfloat16", False, 0.0)]
 )
@@ -329,6 +346,7 @@ def test_a_process_takes_what_it_takes_now_and_what_libraries_will(dtype, has, k
     assert card.process == int(0.7 * GIB)
 
 
+@pytest.mark.slow
 def test_a_validation_asks_once_where_training_draws_several(folder):
     sets = ("train.tasks_per_step=1", "train.eval_tasks=50", "eval.tasks=50", "algorithm.num_generations=20")
     cache = shares(config(folder, *sets))["x"].memory["cache"]
@@ -337,6 +355,7 @@ def test_a_validation_asks_once_where_training_draws_several(folder):
     assert cache == max(costs.of(20, 1, prompt, 1), costs.of(50, 50, prompt, 1), costs.of(50, 25, prompt, 1))
 
 
+@pytest.mark.slow
 def test_more_tasks_fill_a_microbatch_and_no_more(folder):
     sets = ["optimizer.tokens_per_microbatch=400", "algorithm.num_generations=2"]
     taken = [
@@ -346,11 +365,13 @@ def test_more_tasks_fill_a_microbatch_and_no_more(folder):
     assert taken[0] < taken[1] < taken[2] == taken[3]
 
 
+@pytest.mark.slow
 def test_gradients_are_no_activations(folder):
     sets = ["algorithm.num_generations=2", "train.tasks_per_step=1"]
     assert shares(config(folder, *sets))["x"].memory["activations"] < 2 * tiny().size * 4
 
 
+@pytest.mark.slow
 def test_policies_that_differ_by_their_adapters_alone_are_measured_apart(folder):
     sets = [f"policies.{name}.kind=lora" for name in "xy"]
     both = shares(config(folder, *sets, "policies.x.lora.rank=2", "policies.y.lora.rank=64"))
@@ -359,6 +380,7 @@ def test_policies_that_differ_by_their_adapters_alone_are_measured_apart(folder)
     assert both["y"].memory["activations"] == alone["y"].memory["activations"]
 
 
+@pytest.mark.slow
 def test_seconds_grow_with_tasks_and_with_what_is_computed_again(folder):
     def of(*sets: str, machine: Machine = BOX) -> Share:
         (only,) = plan(config(folder, "train.dtype=bfloat16", *sets), machine)
@@ -392,6 +414,7 @@ def test_few_kernels_are_kept_where_a_processor_computes_in_bfloat16(folder, mon
     assert os.environ["LRU_CACHE_CAPACITY"] == "7"
 
 
+@pytest.mark.slow
 def test_a_dry_run_moves_nothing(folder, monkeypatch):
     told: list[dict[str, torch.Tensor]] = []
 
@@ -407,6 +430,7 @@ def test_a_dry_run_moves_nothing(folder, monkeypatch):
     assert all(torch.allclose(after[name], weight, rtol=0, atol=1e-9) for name, weight in before.items())
 
 
+@pytest.mark.slow
 def test_a_dry_run_changes_no_world(folder, monkeypatch):
     from coterie.kernel import calls
 
@@ -415,6 +439,7 @@ def test_a_dry_run_changes_no_world(folder, monkeypatch):
     assert done.measured[0] > 0
 
 
+@pytest.mark.slow
 def test_a_dry_run_leaves_the_runs_alone_that_it_plays_against(folder, tmp_path):
     run = train(config(folder), tmp_path / "first")
     before = sorted(path.name for path in (run.folder / "checkpoints").iterdir())
@@ -445,6 +470,7 @@ def test_a_damaged_config_is_one_line(change, told, folder, tmp_path):
     assert err.startswith("coterie: policies.team")
 
 
+@pytest.mark.slow
 def test_a_config_alone_is_enough_and_no_model_is_one_line(folder, tmp_path):
     (tmp_path / "shape").mkdir()
     shutil.copy(folder / "config.json", tmp_path / "shape")

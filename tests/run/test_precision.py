@@ -43,6 +43,7 @@ def test_what_somebody_has_said_is_kept_and_nothing_is_measured(monkeypatch):
     assert precise(AUTO, before).train.dtype == "bfloat16", "as the run has found it when it began"
 
 
+@pytest.mark.slow
 def test_a_plan_for_a_gpu_is_of_what_a_run_would_find_there():
     kinds = [plan(replace(AUTO, train=AUTO.train.model_copy(update={"device": device})), machine("cuda", 8e12))
              for device in ("auto", "cpu")]  # fmt: skip
@@ -50,6 +51,7 @@ def test_a_plan_for_a_gpu_is_of_what_a_run_would_find_there():
     assert on_gpu != on_processor, "weights in bfloat16 are copies for the engine"
 
 
+@pytest.mark.slow
 def test_a_run_keeps_what_it_has_found(tmp_path, monkeypatch):
     monkeypatch.setattr(precision, "here", lambda _: machine("cpu", 8e12))
     monkeypatch.setattr(precision, "LARGE", 1000)

@@ -55,6 +55,7 @@ def made(server, folder, tmp_path_factory) -> Run:
     return train(mixed(server, folder), tmp_path_factory.mktemp("remote") / "run")
 
 
+@pytest.mark.slow
 def test_one_run_of_four_kinds_trains_two_and_goes_on_exactly_asking_nothing_twice(server, folder, made, tmp_path):
     assert {name.split("/")[1] for name in weights(made.folder, 4)} == {"whole", "adapter"}
     line = made.metrics()[-1]
@@ -79,6 +80,7 @@ def said(run: Run, role: str) -> set[str]:
             for speaker, reply in event.replies.items() if speaker == role}  # fmt: skip
 
 
+@pytest.mark.slow
 def test_it_answers_every_ablation_and_what_was_asked_is_not_paid_again(made, server, tmp_path):
     wanted = [("mute", "d"), ("swap", "a,d"), ("swap", "c,d"), ("replace", "b=base"), ("replace", f"c={made.folder}"),
               ("replace", f"d={made.folder}")]  # fmt: skip
@@ -93,6 +95,7 @@ def test_it_answers_every_ablation_and_what_was_asked_is_not_paid_again(made, se
     assert re.fullmatch(r"policy server: \d+ calls, [\d,]+ \+ [\d,]+ tokens, 0\.0000 USD", told)
 
 
+@pytest.mark.slow
 def test_a_whole_team_may_be_replaced_by_a_server(made, server, folder, tmp_path):
     alone = [one for one in SETS if "server" not in one]
     models = [f"policies.{name}.model={folder}" for name in ("whole", "adapter", "fixed")]
@@ -105,6 +108,7 @@ def test_a_whole_team_may_be_replaced_by_a_server(made, server, folder, tmp_path
     assert len(server.asked) == asked + 1  # a greedy question, equal for all tasks
 
 
+@pytest.mark.slow
 def test_a_spent_budget_ends_the_run_with_everything_saved_and_it_goes_on_with_more(folder, tmp_path):
     with serving(answering) as server:
         whole = train(mixed(server, folder), tmp_path / "whole")
@@ -126,6 +130,7 @@ def test_a_spent_budget_ends_the_run_with_everything_saved_and_it_goes_on_with_m
             train(mixed(server, folder, 'policies.server.remote.omit=["seed"]'), resume=run.folder)
 
 
+@pytest.mark.slow
 def test_a_budget_that_is_spent_in_the_first_step_keeps_what_was_paid_for(folder, tmp_path):
     with serving(answering) as server:
         with pytest.raises(Spent):
@@ -135,6 +140,7 @@ def test_a_budget_that_is_spent_in_the_first_step_keeps_what_was_paid_for(folder
         assert len({json.dumps(body) for body in server.asked}) == len(server.asked)
 
 
+@pytest.mark.slow
 def test_failures_are_counted_by_name_and_too_many_end_the_run(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("coterie.engines.remote.random.uniform", lambda low, high: 0.001)
     with serving(lambda body, number: 503 if number % 3 == 0 else answering(body, number)) as server:
@@ -151,6 +157,7 @@ def test_failures_are_counted_by_name_and_too_many_end_the_run(folder, tmp_path,
             train(mixed(server, folder, "policies.server.remote.retries=1"), resume=tmp_path / "none")
 
 
+@pytest.mark.slow
 def test_a_key_that_is_wrong_leaves_no_run_behind_and_is_in_no_file(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("MY_KEY", "sk-secret")
     key = "policies.server.remote.key_variable=MY_KEY"

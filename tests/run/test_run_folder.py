@@ -783,6 +783,7 @@ def test_a_cell_of_a_notebook_is_a_file_that_python_alone_knows(tmp_path):
     linecache.cache.pop(name)
 
 
+@pytest.mark.slow
 def test_files_of_one_name_are_read_in_one_order(tmp_path):
     for name in "abcdefgh":
         (tmp_path / name).mkdir()

@@ -66,6 +66,7 @@ def whole(model, tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [0, 1, 3])
 def test_resume_at_step_k_equals_an_uninterrupted_run_bit_for_bit(whole, model, tmp_path, step):
     folder = tmp_path / "run"
@@ -82,6 +83,7 @@ def test_resume_at_step_k_equals_an_uninterrupted_run_bit_for_bit(whole, model, 
     assert str(left) == str(right)
 
 
+@pytest.mark.slow
 def test_what_an_algorithm_remembers_is_in_every_checkpoint_and_goes_on(model, tmp_path):
     settings = config(model, "algorithm.name=rae", "algorithm.num_generations=2")
     train(settings, tmp_path / "run")
@@ -99,6 +101,7 @@ def test_what_an_algorithm_remembers_is_in_every_checkpoint_and_goes_on(model, t
     assert untimed(tmp_path / "run")[-1]["groups/live"] > 0
 
 
+@pytest.mark.slow
 def test_a_resume_takes_the_reference_of_the_kl_term_from_where_the_run_began(model, tmp_path):
     settings = config(model, "loss.kl=0.5", "train.steps=3")
     train(settings, tmp_path / "whole")
@@ -110,6 +113,7 @@ def test_a_resume_takes_the_reference_of_the_kl_term_from_where_the_run_began(mo
     assert weights(tmp_path / "run", 3) == weights(tmp_path / "whole", 3)
 
 
+@pytest.mark.slow
 def test_tasks_are_counted_before_some_are_chosen(model, tmp_path, monkeypatch):
     counted = []
     monkeypatch.setattr(ATGRPO, "select", lambda self, found, rng: found[:1])
@@ -120,6 +124,7 @@ def test_tasks_are_counted_before_some_are_chosen(model, tmp_path, monkeypatch):
     assert counted == [3]
 
 
+@pytest.mark.slow
 def test_equal_seeds_give_equal_runs_and_other_seeds_do_not(whole, model, tmp_path):
     train(config(model), tmp_path / "same")
     train(config(model, "train.seed=1"), tmp_path / "other")
@@ -157,6 +162,7 @@ def test_the_best_checkpoint_is_chosen_by_validation(whole):
     assert progress.best_step == min(step for step, success in successes.items() if success == progress.best_success)
 
 
+@pytest.mark.slow
 def test_retention_keeps_the_start_the_best_and_the_latest(model, tmp_path):
     run = train(config(model, "train.keep_checkpoints=1"), tmp_path / "run")
     with run.checkpoints.reading() as (_, progress):
@@ -206,6 +212,7 @@ def test_a_damaged_checkpoint_is_refused_with_a_way_on(whole, model, tmp_path, d
     assert sorted((file, file.stat().st_size) for file in folder.rglob("*") if file.is_file()) == before
 
 
+@pytest.mark.slow
 def test_names_that_are_not_ours_are_passed_over(whole, model, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
@@ -245,6 +252,7 @@ def test_a_lock_that_cannot_be_written_is_one_line(whole, model, tmp_path):
         train(config(model), resume=folder)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_read_is_not_pruned_until_the_next_save(model, tmp_path):
     run = train(config(model, "train.steps=2"), tmp_path / "run")
 
@@ -259,6 +267,7 @@ def test_a_checkpoint_that_is_read_is_not_pruned_until_the_next_save(model, tmp_
     assert run.checkpoints.steps() == [0, 4]
 
 
+@pytest.mark.slow
 def test_reading_goes_on_while_checkpoints_are_replaced(model, tmp_path):
     run = train(config(model, "train.steps=1"), tmp_path / "run")
     stop = threading.Event()
@@ -282,6 +291,7 @@ def test_reading_goes_on_while_checkpoints_are_replaced(model, tmp_path):
         writer.join()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_replaced_is_there_at_any_moment(whole, model, tmp_path, monkeypatch):
     """A step saved before its validation is saved again after it; killed between the two renames, it is put back."""
     folder = tmp_path / "run"
@@ -307,6 +317,7 @@ def test_a_checkpoint_that_is_replaced_is_there_at_any_moment(whole, model, tmp_
     assert not [path for path in (folder / "checkpoints").iterdir() if path.name.startswith(".replaced")]
 
 
+@pytest.mark.slow
 def test_a_run_that_died_before_its_first_checkpoint_begins_again(whole, model, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
@@ -320,6 +331,7 @@ def test_a_run_that_died_before_its_first_checkpoint_begins_again(whole, model, 
     assert weights(folder, 4) == weights(whole, 4)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_python_with_its_own_config(whole, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
@@ -333,6 +345,7 @@ def test_a_run_goes_on_from_python_with_its_own_config(whole, tmp_path):
     assert evaluate(run, "validation", tasks=2) == evaluate(folder, "validation", tasks=2)
 
 
+@pytest.mark.slow
 def test_what_a_run_began_with_may_go_and_it_still_plays(model, tmp_path):
     shutil.copytree(model, tmp_path / "m")
     settings = load_config("tests/toys.py:Agree", [one.replace("TINY", str(tmp_path / "m")) for one in TINY])
@@ -344,6 +357,7 @@ def test_what_a_run_began_with_may_go_and_it_still_plays(model, tmp_path):
         train(resume=run.folder)
 
 
+@pytest.mark.slow
 def test_a_finished_run_can_be_given_more_steps(whole, model, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
@@ -359,6 +373,7 @@ def test_a_finished_run_can_be_given_more_steps(whole, model, tmp_path):
 # What exactness rests on -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_another_number_of_threads_is_refused_and_recorded_where_one_goes_on_anyway(whole, model, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
@@ -378,6 +393,7 @@ def test_another_number_of_threads_is_refused_and_recorded_where_one_goes_on_any
     assert about["exact"]["threads"] == str(threads + 1)
 
 
+@pytest.mark.slow
 def test_an_environment_or_a_model_that_has_changed_is_refused(model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(model, tmp_path / "m")
@@ -401,6 +417,7 @@ def test_an_environment_or_a_model_that_has_changed_is_refused(model, tmp_path, 
         train(settings(), resume=tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_what_decides_the_numbers_is_in_the_comparison(model, tmp_path, monkeypatch):
     """An algorithm of one's own, a module that an environment imports, a line of the run's config, a model's shape."""
     monkeypatch.chdir(tmp_path)
@@ -498,6 +515,7 @@ def test_a_tokenizer_without_a_chat_template_is_refused(model, tmp_path):
         train(config(model, f"policies.x.model={tmp_path}/m"), tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_prompt_longer_than_the_context_is_refused(model, tmp_path):
     save_model(tiny(context=8), tmp_path / "short")
     with pytest.raises(ConfigError, match="has a context of 8"):
@@ -524,6 +542,7 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_checkpoint(model, tmp_path, 
     assert list((tmp_path / "run/checkpoints").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_ctrl_c_finishes_the_step_saves_and_says_how_to_resume(whole, model, tmp_path):
     def press(line):
         if line["step"] == 2:
@@ -538,6 +557,7 @@ def test_ctrl_c_finishes_the_step_saves_and_says_how_to_resume(whole, model, tmp
     assert weights(tmp_path / "run", 4) == weights(whole, 4)
 
 
+@pytest.mark.slow
 def test_a_killed_run_loses_nothing_but_the_work_since_its_checkpoint(whole, model, tmp_path):
     folder = tmp_path / "run"
     script = (
@@ -579,6 +599,7 @@ def test_advantages_that_are_not_finite_stop_the_run_before_anything_is_trained(
     assert Run(tmp_path / "run").checkpoints.steps() == [0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("updates", "saved"), [(1, [0, 2]), (2, [0])])
 def test_steps_before_a_nan_are_saved_and_what_spoilt_it_is_kept(model, tmp_path, monkeypatch, updates, saved):
     sums, gradient, run = LocalLearner.accumulate, LocalLearner._gradient, Run(tmp_path / "run")
@@ -608,6 +629,7 @@ class Panic(BaseException):
     """What a library in another language raises."""
 
 
+@pytest.mark.slow
 def test_what_a_tracker_raises_costs_no_step(model, tmp_path, capfd):
     def hear(line, raised):
         if line["step"] == 2:
@@ -624,6 +646,7 @@ def test_what_a_tracker_raises_costs_no_step(model, tmp_path, capfd):
     assert [line["step"] for line in Run(tmp_path / "run").metrics()] == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_a_tracker_that_changes_its_line_changes_nobody_elses(model, tmp_path):
     heard: list[int] = []
     train(config(model), tmp_path / "run", trackers=[Hears(dict.clear), Hears(lambda line: heard.append(line["step"]))])
@@ -647,6 +670,7 @@ def test_a_panic_in_play_is_a_bug_like_any_other(model, tmp_path):
         load(tmp_path / "run", "1")
 
 
+@pytest.mark.slow
 def test_a_bug_in_play_stops_the_run_and_can_be_played_again(model, tmp_path):
     overrides = [one.replace("TINY", str(model)) for one in TINY]
     with pytest.raises(PlayBug, match=r"LookupError: by design \(.*test_runs.py:\d+\)") as caught:
@@ -686,6 +710,7 @@ def test_about_says_versions_seed_and_hardware(whole):
     assert about["seed"] == 0
 
 
+@pytest.mark.slow
 def test_a_tracker_that_failed_hears_no_more_and_one_that_begins_late_is_told_what_was(model, tmp_path):
     heard: list[tuple[str, float]] = []
 

@@ -56,6 +56,7 @@ def made(model: Path, folder: Path, *more: str, environment: str = "Agree") -> R
     return train(load_config(f"tests/toys.py:{environment}", sets), folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_it_is_the_runs_own_to_the_bit(model, tmp_path, way):
     run = made(model, tmp_path / "run", *WAYS[way])
@@ -70,6 +71,7 @@ def test_it_is_the_runs_own_to_the_bit(model, tmp_path, way):
     assert weights(run.folder, 1) != weights(run.folder, 2)
 
 
+@pytest.mark.slow
 def test_where_the_run_kept_no_weights_its_metrics_are_compared(model, tmp_path):
     run = made(model, tmp_path / "run", *WAYS["at_grpo"])
     shutil.rmtree(run.checkpoints.path(2))
@@ -77,6 +79,7 @@ def test_where_the_run_kept_no_weights_its_metrics_are_compared(model, tmp_path)
     assert (found.compared, found.differs) == ("metrics", ())
 
 
+@pytest.mark.slow
 def test_a_run_that_was_prolonged_is_updated_with_the_rate_of_then(model, tmp_path):
     run = made(model, tmp_path / "run", *WAYS["at_grpo"])
     config = run.config
@@ -84,6 +87,7 @@ def test_a_run_that_was_prolonged_is_updated_with_the_rate_of_then(model, tmp_pa
     assert [update(run, step).differs for step in (1, 2, 3, 4)] == [()] * 4
 
 
+@pytest.mark.slow
 def test_what_is_another_is_said(model, tmp_path):
     run = made(model, tmp_path / "run", *WAYS["at_grpo"])
     spoil = run.folder / "metrics.jsonl"
@@ -95,6 +99,7 @@ def test_what_is_another_is_said(model, tmp_path):
     assert "not what the run did: policy/x/loss" in str(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("remove", "step", "message"),
     [
@@ -112,6 +117,7 @@ def test_what_was_not_kept_is_named(model, tmp_path, remove, step, message):
         update(run, step)
 
 
+@pytest.mark.slow
 def test_another_start_is_refused_by_name(model, tmp_path):
     own = tmp_path / "own"
     shutil.copytree(model, own)
@@ -121,6 +127,7 @@ def test_another_start_is_refused_by_name(model, tmp_path):
         update(run, 2)
 
 
+@pytest.mark.slow
 def test_the_command_says_what_it_found(model, tmp_path):
     from typer.testing import CliRunner
 
@@ -133,6 +140,7 @@ def test_the_command_says_what_it_found(model, tmp_path):
     assert json.loads(done.output)["differs"] == []
 
 
+@pytest.mark.slow
 def test_it_is_compared_with_the_weights_of_every_policy_and_with_all_that_the_run_logged(model, tmp_path):
     run = made(model, tmp_path / "run", *WAYS["at_grpo"])
     file = run.checkpoints.path(2) / "policies/y/model.safetensors"
@@ -148,6 +156,7 @@ def test_it_is_compared_with_the_weights_of_every_policy_and_with_all_that_the_r
     assert not found.metrics
 
 
+@pytest.mark.slow
 def test_another_number_of_threads_is_refused_by_name(model, tmp_path):
     run = made(model, tmp_path / "run", *WAYS["at_grpo"])
     about = json.loads((run.folder / "about.json").read_text())
@@ -158,6 +167,7 @@ def test_another_number_of_threads_is_refused_by_name(model, tmp_path):
         update(run, 2)
 
 
+@pytest.mark.slow
 def test_steps_made_again_after_a_run_was_prolonged_are_updated_with_their_own_rate(model, tmp_path):
     run = made(model, tmp_path / "run", *WAYS["at_grpo"])
     longer = replace(run.config, train=run.config.train.model_copy(update={"steps": 4}))
@@ -168,6 +178,7 @@ def test_steps_made_again_after_a_run_was_prolonged_are_updated_with_their_own_r
     assert [update(run, step).differs for step in (1, 2, 3, 4)] == [()] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("then", "now"), [(2, 1), pytest.param(1, 2, marks=pytest.mark.long)])
 def test_how_many_threads_help_changes_no_bit(then, now, tmp_path, monkeypatch):
     before = torch.get_num_threads()

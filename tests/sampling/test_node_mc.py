@@ -393,6 +393,7 @@ EXACT = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("game", "settings"), EXACT)
 def test_its_expectation_is_the_gradient_of_the_expected_return(game, settings):
     """Every outcome of every draw, through the real sampler: leave-one-out at all nodes is unbiased."""

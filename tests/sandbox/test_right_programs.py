@@ -27,6 +27,7 @@ def test_there_are_a_hundred():
     assert len(REPLIES) == len({one.reply for one in REPLIES}) == 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("written", REPLIES, ids=lambda one: one.name)
 def test_a_right_program_is_right_and_its_mutant_wrong(written: Written):
     problem = written.name.split(", ")[-2]
@@ -193,6 +194,7 @@ def test_two_that_call_each_other_for_ever_come_to_an_end():
     assert (answer["passed"], answer["total"]) == (0, 1)
 
 
+@pytest.mark.slow
 def test_an_answer_is_judged_and_not_kept():
     """However long it is: a log holds what became of it, and the beginning of what is wrong."""
     long = "def f(): return [{} for _ in range(100_000)]"

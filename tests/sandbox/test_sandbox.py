@@ -53,6 +53,7 @@ def children() -> int:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["bubblewrap", "process"])
 def test_many_in_a_row_leak_no_process_file_or_descriptor(backend, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -147,6 +148,7 @@ def remembered_more(box, program, asked) -> int:
     return len(sandbox.REMEMBERED) - before
 
 
+@pytest.mark.slow
 def test_what_the_program_alone_decided_is_remembered_and_nothing_else():
     box = Box(time_s=0.3, memory_mb=301).json()
     assert remembered_more(box, PROGRAM, [["f", [1]]]) == 1

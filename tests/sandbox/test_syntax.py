@@ -7,6 +7,8 @@ import gc
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from coterie.sandbox.syntax import tree_of
 
 DEEP = "def f(x):\n    return " + "-(" * 60 + "x" + ")" * 60
@@ -23,6 +25,7 @@ class Garbage:
         time.sleep(0.0001)
 
 
+@pytest.mark.slow
 def test_trees_are_built_in_many_threads_at_once():
     """Python 3.11 counts depth for all threads together: "AST constructor recursion depth mismatch"."""
 

@@ -83,6 +83,7 @@ def ask(client, model: str, text: str, **more):
     return client.chat.completions.create(model=model, messages=[{"role": "user", "content": text}], **more)
 
 
+@pytest.mark.slow
 def test_each_role_and_the_team_say_what_they_say_in_an_evaluation(served, evaluated):
     said, answers = evaluated
     assert [model.id for model in served.client.models.list()] == ["team", "team.reasoner", "team.tool"]
@@ -113,6 +114,7 @@ def test_an_error_in_a_stream_is_no_success(served):
         list(ask(served.client, "team.nobody", "x", stream=True))
 
 
+@pytest.mark.slow
 def test_thirty_two_clients_at_once_get_what_each_gets_alone(served, evaluated):
     said, answers = evaluated
     asked = [(f"team.{role}", prompt, text) for role, prompt, text in said] + [("team", *each) for each in answers]

@@ -93,6 +93,7 @@ for told, until in ((0, 600), (500, 1000)):  # a run is stopped, and goes on fro
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 def test_every_point_is_read_back_of_a_run_that_went_on(name, tmp_path):
     pytest.importorskip(find("tracker", name, Other).package)

@@ -48,7 +48,7 @@ def show_data(
 ) -> None:
     """Look at data: rows, splits, hashes, and what is left out and why: coterie data gsm8k --for maths"""
     from coterie.config.resolve import load_environment
-    from coterie.environments.published.plays import PlaysData
+    from coterie.environments.published.plays import PlaysRows
     from coterie.errors import ConfigError
 
     if not name.strip():
@@ -59,7 +59,7 @@ def show_data(
         if environment is not None:
             raise
         raise ConfigError(f"{error}; that is what code reads: for another environment, add --for ENV") from error
-    if not isinstance(world, PlaysData):
+    if not isinstance(world, PlaysRows):
         raise ConfigError(f"{environment} reads no data sets; `coterie check {environment}` says what it plays")
     data = world.rows()
     say(json.dumps(data.summary()) if as_json else data.page())

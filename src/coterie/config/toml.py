@@ -11,6 +11,7 @@ from typing import Any
 
 from coterie.errors import ConfigError
 from coterie.kernel.safe import command
+from coterie.registry import about
 
 OTHER_FORMATS = (".json", ".yaml", ".yml", ".cfg", ".ini")
 """What configs of other programs are called."""
@@ -90,7 +91,7 @@ def read(source: str | Path | Mapping[str, Any], overrides: Sequence[str]) -> So
         places = {key: f"{path}:{line}" for key, line in _lines(text).items()}
     elif (Path(source) / "config.toml").is_file():
         raise ConfigError(f"{source} is the folder of a run; go on with: {command('train', '--resume', source)}")
-    elif Path(source).suffix.lower() in OTHER_FORMATS:
+    elif Path(source).suffix.lower() in OTHER_FORMATS and not about("environment", str(source))[1]:
         raise ConfigError(f"{source}: a config is a TOML file, as in configs/; write it as {Path(source).stem}.toml")
     else:
         data = {"environment": {"name": str(source)}}

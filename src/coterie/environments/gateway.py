@@ -27,20 +27,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
+from coterie.environments import own_code
 from coterie.errors import CallError, ConfigError, EnvError, nearest
 from coterie.gateway.agents import turn
-from coterie.kernel.calls.inside import load
 from coterie.kernel.environment import Environment, Split, Task, split_of
-from coterie.kernel.mistakes import said as told_of
 from coterie.kernel.scene import JSON, Message, Reply, Scene
 from coterie.protocol.tools import ToolCall, parsed, told
-from coterie.seeds import seed_of
 
 SEATED = ("roles", "seed")
 """What `team.NAME` is, where NAME is no role."""
@@ -76,18 +73,13 @@ class Gateway(Environment):
     @classmethod
     def _found_from_everywhere(cls, settings: Any) -> Any:
         if isinstance(settings, dict) and isinstance(settings.get("agent"), str):
-            file, _, function = settings["agent"].rpartition(":")
-            if file.endswith(".py"):
-                return {**settings, "agent": f"{Path(file).resolve()}:{function}"}
+            return {**settings, "agent": own_code.whole(settings["agent"])}
         return settings
 
     @model_validator(mode="after")
     def _can_be_used(self) -> Self:
         module, name = self._read(), self.agent.rpartition(":")[2]
         self._home = module.__name__
-        there = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        if not callable(getattr(module, name, None)):
-            raise ValueError(f"{self.agent}: there is no function {name}{nearest(name, there)}")
         if not getattr(module, "roles", None):
             raise ValueError(f'{self.agent}: beside {name} write roles = ("planner", "solver"), who asks a model')
         for role in module.roles if isinstance(module.roles, list | tuple) else ():
@@ -110,15 +102,11 @@ class Gateway(Environment):
         return sys.modules.get(self._home) or self._read()
 
     def _read(self) -> ModuleType:
-        file, _, function = self.agent.rpartition(":")
-        if not file or not function.isidentifier():
-            raise ValueError(f"agent = '{self.agent}'; name yours: gateway:FILE.py:FUNCTION or gateway:MODULE:FUNCTION")
-        return _loaded(file, Path(file).read_bytes() if Path(file).is_file() else b"")
+        return own_code.module_of(self.agent, "name your agent: gateway:FILE.py:FUNCTION or gateway:MODULE:FUNCTION")
 
     def content(self) -> str:
         """The agent itself."""
-        file = self._module().__file__
-        return Path(file).read_text(encoding="utf-8") if file else ""
+        return own_code.content_of(self._module().__file__)
 
     def ready(self) -> None:
         """What the gateway listens with is an extra."""
@@ -321,25 +309,6 @@ def _extra(ask: Mapping[str, Any]) -> str:
         schema = f" of this schema: {json.dumps(form.get('schema', form))}" if form else ""
         parts.append(f"Answer with a JSON object only{schema}")
     return "\n\n".join(parts)
-
-
-@cache
-def _loaded(file: str, content: bytes) -> ModuleType:
-    """An agent's module, under a name that no other has.
-
-    Args:
-        content: a file that has changed is another one.
-    """
-    name = f"coterie_agent_{seed_of(file, content):x}" if file.endswith(".py") else file
-    if file.endswith(".py") and not Path(file).is_file():
-        raise ValueError(f"{file} does not exist; name your agent as FILE.py:FUNCTION")
-    if file.endswith(".py") and str(Path(file).parent) not in sys.path:
-        sys.path.append(str(Path(file).parent))  # what lies beside it can be imported, and hides nothing installed
-    try:
-        load(name, file if file.endswith(".py") else None)
-    except (Exception, SystemExit) as error:  # a user's file may raise anything
-        raise ValueError(f"{file} does not import: {told_of(error)}") from error
-    return sys.modules[name]
 
 
 @cache

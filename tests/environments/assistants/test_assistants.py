@@ -134,6 +134,7 @@ def test_what_a_role_may_pile_up_is_bounded_and_then_wrong():
         assert (cursor.log.solved, noted(cursor)["calls"]) == (False, 2 * errands)
 
 
+@pytest.mark.slow
 def test_the_expert_team_answers_everything():
     for index in range(0, 1000, 7):
         cursor = expert(ENV.task("validation", index))
@@ -270,6 +271,7 @@ def test_tools_by_hand():
             assistance.convert(*call)
 
 
+@pytest.mark.slow
 def test_held_out_queries_are_distinct_and_never_trained_on():
     held = {split: assistance.held_out(split) for split in ("validation", "test")}
     assert {split: len(set(texts)) for split, texts in held.items()} == {"validation": 1000, "test": 2000}
@@ -279,6 +281,7 @@ def test_held_out_queries_are_distinct_and_never_trained_on():
     assert not {ENV.task("train", at).query for at in range(500)} & {*held["validation"], *held["test"]}
 
 
+@pytest.mark.slow
 def test_kinds_say_what_is_trained_on_and_not_what_is_held_out():
     env = Assistants(kinds=("math", "math", "qa"))
     drawn = Counter(env.task("train", at).kind for at in range(600))
@@ -289,6 +292,7 @@ def test_kinds_say_what_is_trained_on_and_not_what_is_held_out():
     assert "kinds" in Assistants(data="queries.jsonl").inert()
 
 
+@pytest.mark.slow
 def test_the_expert_asks_no_more_than_it_must_and_habits_ask_more():
     def calls(kind: str, naive: float) -> float:
         env = Assistants(kinds=(kind,), naive=naive)
@@ -298,6 +302,7 @@ def test_the_expert_asks_no_more_than_it_must_and_habits_ask_more():
         assert calls(kind, 0.0) + 1 < calls(kind, 1.0)
 
 
+@pytest.mark.slow
 def test_habits_are_weak_and_able_underneath():
     solved = Counter(
         expert(Assistants(naive=0.6).task("validation", at), Assistants(naive=0.6), at).log.solved for at in range(200)
@@ -445,6 +450,7 @@ def test_notes_in_a_prompt_are_followed():
     assert advised == "delegate(math, 3 + 4 )"
 
 
+@pytest.mark.slow
 def test_it_keeps_the_contract():
     assert (report := check(Assistants(), tasks=2)).ok, report
 
@@ -479,6 +485,7 @@ def test_a_master_alone_has_every_tool_and_nobody_to_send():
     assert f"-> {ITEM.price}" in prompts(looked)[1][1]
 
 
+@pytest.mark.slow
 def test_a_master_alone_has_the_expert_and_the_habits_of_a_team():
     env = Assistants(solo=True, naive=0.6)
     able = [expert(ALONE.task("validation", at), ALONE).log.solved for at in range(200)]
@@ -501,6 +508,7 @@ def test_a_master_alone_stops_at_an_error_follows_notes_and_keeps_what_it_did():
     assert not ALONE.note("master", Reply("master", 'tool(secret, {"words": "red mug age"})'))
 
 
+@pytest.mark.slow
 def test_a_master_alone_reads_the_schemas_of_all_tools():
     cursor = expert(ask("price of red mug"), Assistants(solo=True, brief=False, naive=0.0))
     assert all(f'"name": "{tool}"' in prompts(cursor)[0][1] for tool in ("search", "price", "buy", "distance"))
@@ -515,6 +523,7 @@ def written(path, *rows) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_queries_knowledge_and_shop_of_ones_own(tmp_path):
     rows = [{"query": f"what is thing {at}?", "answer": "gold", "kind": "facts"} for at in range(60)]
     env = Assistants(
@@ -608,6 +617,7 @@ def test_a_note_holds_names_of_the_team_and_its_tools_and_nothing_that_was_writt
     assert ENV.note("qa", Reply("qa", 'tool(buy, {"item": "x"})')) == "", "another role's tool is no advice"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("payload", INJECTED)
 def test_what_is_injected_into_one_task_changes_no_other(payload, place, tmp_path):
@@ -623,6 +633,7 @@ def test_what_is_injected_into_one_task_changes_no_other(payload, place, tmp_pat
         assert outcomes[0] == outcomes[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("payload", INJECTED)
 def test_an_attack_that_does_not_pay_leaves_no_note(payload, place, tmp_path):

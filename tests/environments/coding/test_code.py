@@ -47,6 +47,7 @@ def earned(cursor: Cursor) -> list[tuple[str, float]]:
     return [(event.role or "team", round(event.value, 4)) for event in cursor.events if isinstance(event, Rewarded)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("coder", "wanted"),
     [
@@ -139,6 +140,7 @@ def test_both_see_the_disagreement_and_no_hidden_test():
         assert SOLUTION not in second[role]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("coder", "said"),
     [
@@ -168,6 +170,7 @@ TESTED = Problem(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("coder", "share", "ran"),
     [
@@ -353,6 +356,7 @@ def test_what_both_are_shown_by_hand():
     assert shown == "code\n4\n gave 7\n, not 8\n"
 
 
+@pytest.mark.slow
 def test_it_keeps_the_contract():
     assert (report := check(Code(), tasks=1, horizon="point")).ok, report
 

@@ -53,6 +53,7 @@ def noted(cursor: Cursor) -> dict[str, float]:
     return {event.name: event.value for event in cursor.events if isinstance(event, Noted)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("aux", "main", "wanted"),
     [
@@ -134,6 +135,7 @@ def test_a_program_cannot_forge_that_aux_ran():
     assert earned(AUX, quiet)["cooperation"] == 0
 
 
+@pytest.mark.slow
 def test_nothing_is_paid_for_cooperation_after_three_timeouts():
     slow = "def f(x):\n    while x[0]: pass\n    return sorted(aux(x))"
     cursor = play(CodePair(time_s=0.3), TASK, {"aux": AUX, "main": slow})
@@ -283,6 +285,7 @@ def test_an_expert_that_cannot_be_reached_is_infrastructure():
         expert_edits("http://127.0.0.1:9/v1", "stub", "x", {"aux": "", "main": ""})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", [CodePair(), CodePair(max_turns=2), CodePair(solo=True)], ids=["one", "two", "solo"])
 def test_it_keeps_the_contract_and_nobody_sees_a_partners_words(env):
     assert (report := check(env, tasks=1, decentralised=True)).ok, report

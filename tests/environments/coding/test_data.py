@@ -90,6 +90,7 @@ def test_rows_of_the_test_set_are_left_out_of_training_and_counted(tmp_path):
     assert any("3 rows are left out: " in line for line in found.remarks())
 
 
+@pytest.mark.slow
 def test_a_file_that_is_trained_and_tested_on_is_not_trained_on(tmp_path):
     data = written(tmp_path / "one.jsonl", *map(mbpp, range(20)))
     found = load(f"{data} -> {data}")
@@ -265,6 +266,7 @@ def test_an_outcome_that_the_clock_decided_is_not_kept(tmp_path):
     assert len((tmp_path / "cache" / "coterie" / "solutions.jsonl").read_text().splitlines()) == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("solution", "why"),
     [
@@ -407,6 +409,7 @@ def test_data_is_shown_as_another_environment_reads_it(tmp_path):
     assert (code, "its columns are answer, question; wanted are" in err) == (2, True)
 
 
+@pytest.mark.slow
 def test_data_is_shown_as_it_is_under_other_settings(tmp_path):
     solution = "import numpy\ndef f(x): return 2 * x"
     data = written(tmp_path / "rows.jsonl", own(0, solution=solution), *map(own, range(1, 9)))

@@ -41,6 +41,7 @@ def paid(aux: str, main: str, inputs=INPUTS, box: Box = BOX) -> tuple[bool, bool
     return found["used"], found["handed_on"]
 
 
+@pytest.mark.slow
 @isolated
 @pytest.mark.parametrize(
     ("aux", "main", "wanted"),
@@ -102,6 +103,7 @@ def test_what_a_pair_is_paid(aux, main, wanted):
     assert paid(aux, main) == wanted
 
 
+@pytest.mark.slow
 @isolated
 @pytest.mark.parametrize(
     ("aux", "main", "wanted"),
@@ -174,6 +176,7 @@ def aux(x):
 LIKE_ALL = "class All:\n    def __eq__(self, other):\n        return True\n    def __hash__(self):\n        return 1\n"
 
 
+@pytest.mark.slow
 @isolated
 @pytest.mark.parametrize(
     ("aux", "main", "wanted"),
@@ -293,12 +296,14 @@ def test_main_and_aux_begin_anew_in_every_run():
     assert used(BOX.json(), stops, "def f(x):\n    aux(x)\n    return sum(x)", "f", "", asked)["used"] is False
 
 
+@pytest.mark.slow
 @isolated
 def test_answers_that_make_main_go_on_for_ever_are_a_difference():
     main = "def f(x):\n    n, steps = sum(x), 0\n    while n:\n        n -= aux(n)\n        steps += 1\n    return steps * 10 + x[0]"
     assert paid("def aux(n):\n    return 2 if n % 2 == 0 else 1", main, INPUTS[2:], box=Box(time_s=0.3)) == FULL
 
 
+@pytest.mark.slow
 @isolated
 def test_a_partner_that_is_asked_without_end_is_told_so():
     with pool(BOX).worker() as one, pool(BOX).worker() as two:
@@ -388,7 +393,14 @@ def test_a_watched_program_does_what_it_did():
 
 @isolated
 @pytest.mark.slow
-@pytest.mark.parametrize("file", sorted((Path(__file__).parent / "pairs").glob("*.json")), ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(file, marks=() if file.stem in ("cheats_1", "cheats_2", "honest_1") else pytest.mark.long)
+        for file in sorted((Path(__file__).parent / "pairs").glob("*.json"))
+    ],
+    ids=lambda file: file.stem,
+)
 def test_of_cheats_and_of_honest_pairs_at_most_one_in_twenty_is_paid_wrongly(file):
     found = judged(file)
     assert len(found) >= 40

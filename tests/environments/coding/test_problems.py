@@ -33,6 +33,7 @@ from tests.environments.coding.rows import load, problems
 # embedded ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_held_out_chains_are_never_trained_and_none_comes_twice():
     texts = {split: [embedded.problem(split, at).text for at in range(len(embedded.chains(split)))] for split in SPLITS[1:]}  # fmt: skip
     trained = {embedded.problem("train", at).text for at in range(500)}
@@ -92,6 +93,7 @@ plain = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(plain)
 def test_plain_values_cross_as_they_are(value):
     crossed = decode(json.loads(json.dumps(encode(value))))
@@ -241,6 +243,7 @@ def test_the_function_that_is_asked_for_is_the_one_its_code_defines(test, tmp_pa
     assert only(written(tmp_path / "rows.jsonl", MBPP | {"test_list": [test]})).name == "double"
 
 
+@pytest.mark.slow
 def test_problems_of_ones_own_have_no_demonstrations(tmp_path):
     data = written(tmp_path / "rows.jsonl", *(OWN | {"id": "7", "text": f"{at}"} for at in range(60)))
     env = Code(data=data, sandbox="process")
@@ -413,6 +416,7 @@ def test_numbers_with_a_fraction_are_compared_as_numbers(expected, found, answer
     assert right("", json.dumps(expected), {"status": "ok", "output": found}) is answer
 
 
+@pytest.mark.slow
 def test_a_long_reply_is_read_in_time_that_grows_with_its_length():
     """Every line is looked at once: were it every pair of them, this would take hours."""
     for text in (
@@ -474,6 +478,7 @@ def test_a_pair_of_functions_is_given_no_whole_programs(tmp_path):
         CodePair(data=written(tmp_path / "whole.jsonl", whole)).count("train")
 
 
+@pytest.mark.slow
 def test_packed_tests_that_inflate_without_end_are_not_read(tmp_path):
     """Half a megabyte of these would be 512 of memory."""
     packed = base64.b64encode(zlib.compress(bytes(formats.LONGEST_TESTS + 1))).decode()

@@ -37,6 +37,7 @@ def played(world, task, hand) -> Cursor:
     return cursor
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solo", [False, True])
 @pytest.mark.parametrize("game", GAMES)
 def test_who_reads_the_prompt_alone_can_play(game, solo):
@@ -101,6 +102,7 @@ def test_a_conversation_shows_the_board_as_it_is_and_the_roles_own_replies(game)
     assert last[1].content == last[3].content  # nothing was played
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("game", GAMES)
 def test_chat_templates_with_and_without_a_system_role_render_it(game):
     world = game(**TOLD)
@@ -149,6 +151,7 @@ def test_a_program_proposes_what_it_prints(game):
     assert check(world, tasks=1).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("game", [Sokoban, Sudoku])
 @given(index=st.integers(0, 20), seed=st.integers(0, 10**6), mix=st.integers(0, 255))
 def test_no_answers_earn_more_than_a_solution(game, index, seed, mix):

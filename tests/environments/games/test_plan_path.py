@@ -46,6 +46,7 @@ def says(text: str, finish="stop") -> Reply:
     return Reply("planner", text, finish)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [4, 6, 10])
 @pytest.mark.parametrize("split", SPLITS)
 def test_every_task_has_a_goal_that_can_be_reached_and_is_not_near(size, split):
@@ -60,6 +61,7 @@ def test_every_task_has_a_goal_that_can_be_reached_and_is_not_near(size, split):
     assert min(far) == environment.min_distance
 
 
+@pytest.mark.slow
 def test_splits_are_disjoint_by_content():
     seen = [{repr(content(PlanPath().task(split, index))) for index in range(400)} for split in SPLITS]
     assert sum(map(len, seen)) == len(set.union(*seen))
@@ -164,6 +166,7 @@ def perfect(environment, task):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("environment", [PlanPath(), PlanPath(view="full"), PlanPath(solo=True), PlanPath(max_moves=2)])
 @given(index=st.integers(0, 30), said=st.lists(replies, min_size=1, max_size=8), mix=st.integers(0, 255))
 def test_no_behaviour_over_an_episode_earns_more_than_shortest_paths(environment, index, said, mix):
@@ -312,6 +315,7 @@ def test_a_pair_of_cells_that_is_no_train_task_is_passed_over():
     assert sum(counts) / 40 > LESSONS / 2
 
 
+@pytest.mark.slow
 def test_the_planner_has_its_share_of_lessons_in_both_views():
     environment = PlanPath(naive=0.0)
     lessons = [one for at in range(200) for one in environment.lessons(environment.task("train", at), Random(at))]

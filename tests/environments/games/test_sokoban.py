@@ -66,6 +66,7 @@ def second_simulator(text: str, path: list[tuple[int, int]]) -> bool:
     return not any("$" in line for line in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not BOXOBAN.exists(), reason="no shared data")
 def test_every_boxoban_level_is_read_and_solved():
     levels = ["\n".join(part.strip("\n").split("\n")[1:]) for part in BOXOBAN.read_text().split(";")[1:]]
@@ -80,6 +81,7 @@ def test_every_boxoban_level_is_read_and_solved():
     assert len({canonical(text) for text in levels[:200]}) == 200
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not BOXOBAN.exists(), reason="no shared data")
 def test_boxoban_is_a_data_set_of_three_splits():
     world = Sokoban(data=str(BOXOBAN))
@@ -227,6 +229,7 @@ def test_a_picture_is_read_as_it_was_written_and_its_eight_images_are_one_level(
         assert canonical(moved) != canonical(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", SPLITS)
 def test_tasks_take_pushes_and_belong_to_their_split(split):
     world = Sokoban()
@@ -240,6 +243,7 @@ def test_tasks_take_pushes_and_belong_to_their_split(split):
         assert task == world.task(split, index)
 
 
+@pytest.mark.slow
 def test_levels_that_cannot_be_drawn_say_what_to_change():
     with pytest.raises(ValueError, match="lower min_pushes"):
         Sokoban(size=5, min_pushes=30).task("train", 0)

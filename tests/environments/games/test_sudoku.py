@@ -43,7 +43,10 @@ def test_there_are_288_grids_and_one_is_a_solution_of_its_puzzle():
     assert solutions((1, 1, *[0] * 14), 4) == []
 
 
-@pytest.mark.parametrize("givens", [4, *(pytest.param(givens, marks=pytest.mark.slow) for givens in (5, 6, 7, 8))])
+@pytest.mark.parametrize(
+    "givens",
+    [4, pytest.param(5, marks=pytest.mark.slow), *(pytest.param(many, marks=pytest.mark.long) for many in (6, 7, 8))],
+)
 def test_unique_puzzles_are_as_many_as_are_known(givens):
     """Counted by others: classes of unique puzzles under relabelling and 128 symmetries, by givens."""
     every = solutions((0,) * 16, 4, 1000)
@@ -69,6 +72,7 @@ def test_there_are_128_ways_to_move_a_4_x_4_grid_and_each_makes_a_grid():
     assert canonical(renamed, 4) == canonical(PUZZLE.grid, 4)
 
 
+@pytest.mark.slow
 def test_a_thousand_puzzles_have_one_solution_each():
     for index in range(1000):
         task = Sudoku().task("train", index)
@@ -83,6 +87,7 @@ def test_nine_by_nine():
     assert drawn(9, 17, Random(0)) is None
 
 
+@pytest.mark.slow
 def test_splits_share_no_puzzle_by_any_name():
     seen = [{canonical(Sudoku().task(split, index).grid, 4) for index in range(150)} for split in SPLITS]
     assert sum(map(len, seen)) == len(set.union(*seen))

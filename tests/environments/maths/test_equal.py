@@ -80,6 +80,7 @@ WRONG = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gold", "answer"), RIGHT)
 def test_right_answers(gold, answer):
     assert same(gold, answer)

@@ -44,6 +44,7 @@ def played(world: Maths, task: Question, *turns: dict[str, str]):
     return cursor.log, seen
 
 
+@pytest.mark.slow
 def test_problems_are_small_solved_by_their_expression_and_of_their_split():
     kinds = Counter()
     for split in SPLITS:
@@ -194,6 +195,7 @@ def written_rows(path, *rows) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_rows_of_every_set_become_questions_and_those_that_cannot_be_are_counted(tmp_path):
     rows = {
         "gsm8k": [{"question": f"How many are {n} and 1?", "answer": f"so\n#### {n + 1}"} for n in range(30)],
@@ -246,6 +248,7 @@ def test_demonstrations_solve_and_teach_both_turns():
     assert solved == 40
 
 
+@pytest.mark.slow
 def test_it_keeps_the_contract():
     assert check(Maths()).ok
     assert check(Maths(reasoners=3, tools=2, judge=True), tasks=1).ok

@@ -384,6 +384,7 @@ def test_an_introduction_needs_data():
         Writing(form="introduction")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["together", "pipeline", "discussion", "alone"])
 def test_it_keeps_the_contract(protocol):
     report = check(Writing(protocol=protocol), tasks=1, decentralised=protocol == "together")

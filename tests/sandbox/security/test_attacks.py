@@ -66,6 +66,7 @@ def test_the_honest_program_passes_test_code():
     assert {key: found[key] for key in ("status", "passed", "total")} == {"status": "ok", "passed": 2, "total": 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "status"),
     [

@@ -21,6 +21,7 @@ PLAIN = Box("process", time_s=1.0, total_s=20.0).json()
 ENDED = "def f(n): return n + 1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("box", [BOX, PLAIN], ids=["bubblewrap", "process"])
 def test_every_exit_status_is_an_outcome(box):
     whole = "import os\nos._exit(int(input()))"
@@ -59,6 +60,7 @@ WRITTEN = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", WRITTEN)
 @pytest.mark.parametrize("box", [BOX, PLAIN], ids=["bubblewrap", "process"])
 def test_bytes_on_any_descriptor_are_an_outcome_and_pass_nothing(box, data):
@@ -114,6 +116,7 @@ def test_no_two_sandboxes_are_one_user():
     assert 0 not in users
 
 
+@pytest.mark.slow
 def test_cpu_time_decides_and_sleep_has_the_clock():
     import time
 
@@ -143,6 +146,7 @@ def test_what_a_program_answers_is_bounded_in_all():
     assert [answer["status"] for answer in found] == ["ok"] * 8 + ["output"] * 2
 
 
+@pytest.mark.slow
 def test_time_goes_on_while_the_tests_are_asked():
     tests = instrumented("def check(candidate):\n    assert candidate(lambda: 0) == 1")
     burn = "import time\ndef f(g):\n    for _ in range(8):\n        ends = time.process_time() + 0.2\n"
@@ -179,6 +183,7 @@ def test_no_object_crosses_to_tests_whatever_the_program_says():
     assert judged(BOX, tests, "def f(x): return x + 1", "f", 0)["passed"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("box", [BOX, PLAIN], ids=["bubblewrap", "process"])
 def test_the_time_of_all_tests_is_cpu_time_and_over_once(box):
     small = {**box, "time_s": 1.0, "total_s": 1.5}

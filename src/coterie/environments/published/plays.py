@@ -11,27 +11,15 @@ from coterie.environments.talk import instructed
 from coterie.kernel.environment import Environment, Split
 
 
-class PlaysData(Environment):
-    """An environment whose tasks are drawn, or come from `data`; see `data.py`."""
+class PlaysRows(Environment):
+    """An environment whose tasks come from `data`; see `data.py`."""
 
     data: str = ""
-    """What is played: a .jsonl, .json or .parquet file, hub:owner/name@revision#config/split, TRAIN -> TEST of two of
-    them, or a benchmark's name; none: tasks that are drawn."""
-    brief: bool = True
-    """Prompts for a small model that was taught the tasks that are drawn; false: with instructions, for one that never
-    was. With data it is false where nothing is said."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _instructed(cls, settings: Any) -> Any:
-        return instructed(settings)
+    """What is played: a .jsonl, .json or .parquet file, hub:owner/name@revision#config/split, or TRAIN -> TEST of two
+    of them."""
 
     def reader(self) -> Reader[Any]:
         """What makes a row a task."""
-        raise NotImplementedError
-
-    def drawn(self, split: Split, index: int) -> Any:
-        """The task at a place of a split where there is no data."""
         raise NotImplementedError
 
     def rows(self) -> Data[Any]:
@@ -40,11 +28,11 @@ class PlaysData(Environment):
 
     def task(self, split: Split, index: int) -> Any:
         """The task at a place of a split."""
-        return self.rows().splits[split][index] if self.data else self.drawn(split, index)
+        return self.rows().splits[split][index]
 
     def count(self, split: Split) -> int | None:
-        """How many tasks a split of the data holds; those that are drawn have no end."""
-        return len(self.rows().splits[split]) if self.data else None
+        """How many tasks a split of the data holds."""
+        return len(self.rows().splits[split])
 
     def content(self) -> str:
         """The digests of the data's splits, wherever its rows come from."""
@@ -66,3 +54,31 @@ class PlaysData(Environment):
         reader = self.reader()
         other = self.model_copy(update={"data": held_out(data, reader.benchmarks)})
         return other, (*other.remarks(), *known(other.rows(), self.rows() if self.data else None))
+
+
+class PlaysData(PlaysRows):
+    """An environment whose tasks are drawn, or come from `data`."""
+
+    data: str = ""
+    """What is played: a .jsonl, .json or .parquet file, hub:owner/name@revision#config/split, TRAIN -> TEST of two of
+    them, or a benchmark's name; none: tasks that are drawn."""
+    brief: bool = True
+    """Prompts for a small model that was taught the tasks that are drawn; false: with instructions, for one that never
+    was. With data it is false where nothing is said."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _instructed(cls, settings: Any) -> Any:
+        return instructed(settings)
+
+    def drawn(self, split: Split, index: int) -> Any:
+        """The task at a place of a split where there is no data."""
+        raise NotImplementedError
+
+    def task(self, split: Split, index: int) -> Any:
+        """The task at a place of a split."""
+        return super().task(split, index) if self.data else self.drawn(split, index)
+
+    def count(self, split: Split) -> int | None:
+        """How many tasks a split of the data holds; those that are drawn have no end."""
+        return super().count(split) if self.data else None

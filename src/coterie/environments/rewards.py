@@ -1,0 +1,84 @@
+"""Reward functions as TRL calls them, of one completion each: what a worker runs."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from coterie.errors import Unavailable
+from coterie.kernel.calls.inside import load
+from coterie.kernel.safe import one_line
+from coterie.kernel.scene import JSON
+
+
+class Misused(Exception):
+    """A reward function gave what is no reward."""
+
+
+def judged(
+    functions: Sequence[Sequence[str]], prompt: JSON, completion: JSON, ids: list[int], columns: Mapping[str, JSON]
+) -> JSON:
+    """What each function says of a completion.
+
+    Args:
+        functions: of each the module, its file or "", and its name.
+        prompt: a string, or messages; a completion of messages is one message.
+        columns: the row's others.
+
+    Returns:
+        `rewards`, one a function, null where it does not apply; `metrics` and `extra`, by name, that they logged.
+
+    Raises:
+        Unavailable: one raised. Misused: it returned no number.
+    """
+    rewards: list[float | None] = []
+    noted: dict[str, dict[str, JSON]] = {"metrics": {}, "extra": {}}
+    for module, file, name in functions:
+        load(module, file or None)
+        function = getattr(sys.modules[module], name)
+        try:
+            given = _called(function, prompt, completion, ids, columns, noted)
+        except Exception as error:  # a user's function may raise anything, of what a model may have written
+            raise Unavailable(
+                "reward_error", f"{name} raised {type(error).__name__}: {one_line(str(error))}"
+            ) from error
+        rewards.append(_number(given, name))
+    return {"rewards": rewards, **noted}
+
+
+def _called(
+    function: Callable[..., Any], prompt: JSON, completion: JSON, ids: list[int], columns: Mapping[str, JSON],
+    noted: Mapping[str, dict[str, JSON]],
+) -> Any:  # fmt: skip
+    """What a function returns, called with the keywords of TRL's trainer."""
+
+    def log_metric(name: str, value: float) -> None:
+        noted["metrics"][str(name)] = float(value)
+
+    def log_extra(column: str, values: Sequence[Any]) -> None:
+        noted["extra"][str(column)] = one_line(str(values[0]))
+
+    given = function(
+        prompts=[prompt], completions=[completion], completion_ids=[ids],
+        **{name: [value] for name, value in columns.items()},
+        trainer_state=None, log_extra=log_extra, log_metric=log_metric,
+    )  # fmt: skip
+    return asyncio.run(given) if inspect.iscoroutine(given) else given
+
+
+def _number(given: Any, name: str) -> float | None:
+    """The only reward of a list. Raises: Misused: it is none."""
+    try:
+        (value,) = given
+        number = None if value is None else float(value)
+    except (TypeError, ValueError) as error:
+        raise Misused(
+            f"{name} returned {given!r:.80}; a reward function returns a list, of a number or None for each completion"
+        ) from error
+    if number is not None and not math.isfinite(number):
+        raise Misused(f"{name} returned {number}, which is no reward")
+    return number
