@@ -151,7 +151,8 @@ def small(words: list[str]) -> list[str]:
         words[words.index("--task") + 1] = "1"
     if "--resume" in words:
         return [re.sub(r"^train\.steps=\d+$", "train.steps=4", word) for word in words]
-    return [*words, *SMALL[words[0]]]
+    short = ["--set", "environment.max_tokens=4"] if words[1].startswith(("gateway:", "prompts:")) else []
+    return [*words, *SMALL[words[0]], *short]
 
 
 @pytest.mark.slow

@@ -18,7 +18,13 @@ def test_no_submodule_has_a_public_name():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", ["coterie.run.evaluate", "coterie.run.train", "coterie.run.sft", "coterie.cli"])
+@pytest.mark.parametrize(
+    "first",
+    [
+        *(pytest.param(f"coterie.run.{name}", marks=pytest.mark.long) for name in ("evaluate", "train", "sft")),
+        "coterie.cli",
+    ],
+)
 def test_public_names_are_what_they_say_whatever_was_imported_before(first):
     names = ", ".join(coterie.__all__)
     program = (

@@ -38,7 +38,7 @@ def test_the_oldest_versions_are_those_that_are_admitted():
     assert {parts(one) for one in oldest} == {parts(one) for one in admitted}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_holds_what_is_needed_and_trains_in_a_bare_environment(tmp_path):
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
     subprocess.run(command, check=True, capture_output=True)

@@ -36,6 +36,7 @@ ENVIRONMENTS = {
     "tally": "coterie.environments.tally:Tally",
     "gateway": "coterie.environments.gateway:Gateway",
     "prompts": "coterie.environments.prompts:Prompts",
+    "textarena": "coterie.environments.foreign.textarena:TextArena",
 }
 ALGORITHMS = {
     "at_grpo": "coterie.algorithms.at_grpo:ATGRPO",

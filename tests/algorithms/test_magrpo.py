@@ -171,7 +171,7 @@ UNIFORM = Tables(logits=dict.fromkeys(("a", "b", "a0", "a1", "b0", "b1"), (0.0, 
 
 
 @pytest.mark.slow  # 4,096 outcomes of a tree, played one by one
-@pytest.mark.parametrize("discount", [1.0, 0.5])
+@pytest.mark.parametrize("discount", [pytest.param(1.0, marks=pytest.mark.long), 0.5])
 def test_the_two_turn_games_golden_gradients(discount):
     """D12: nodes summed without weight give 0.1875. D17: the discount is honoured."""
     found = expected(TwoTurns(), magrpo(baseline="leave_one_out", discount=discount), UNIFORM)

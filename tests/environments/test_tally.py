@@ -97,9 +97,20 @@ def test_a_demonstration_is_a_number_and_may_be_naive():
     assert Tally(naive=0.0).demonstrate("counter", ROW, "Count x: x . x x x x", rng) == "5"
 
 
+TWICE = ["loss.name=gspo", "optimizer.updates_per_step=2"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("sets", [[], ["loss.name=gspo", "optimizer.updates_per_step=2"]], ids=["clip", "gspo"])
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("seed", "sets"),
+    [
+        pytest.param(0, [], id="0-clip"),
+        *(
+            pytest.param(seed, sets, id=f"{seed}-{name}", marks=pytest.mark.long)
+            for seed, name, sets in [(1, "clip", []), (0, "gspo", TWICE), (1, "gspo", TWICE)]
+        ),
+    ],
+)
 def test_a_team_that_grows_and_shrinks_learns(tmp_path, seed, sets):
     found = headline(train(load_config("tally", [f"train.seed={seed}", *sets]), tmp_path / "run"))
     assert found.start.success < 0.4

@@ -109,7 +109,7 @@ def test_no_page_holds_a_control_character(home):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "code"), [("bug", 1), ("mistake", 2)])
+@pytest.mark.parametrize(("kind", "code"), [("bug", 1), pytest.param("mistake", 2, marks=pytest.mark.long)])
 def test_what_an_exception_says_is_shown_as_text(kind, code, home):
     """A bug with its traceback, a mistake in its line, in a terminal that knows ASCII alone too."""
     flag = home / f"bad.py.{kind}"

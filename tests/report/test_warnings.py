@@ -74,7 +74,7 @@ def test_a_validation_that_falls_from_its_best(models, tmp_path):
     assert "the best checkpoint is kept" in told["fallen", ""]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_shared_policy_that_one_role_has_captured(models, tmp_path):
     told = trouble(models, tmp_path, "troubled.py:Crowded", "train.steps=20", "train.tasks_per_step=4")
     assert "role 'a' has captured the policy it shares" in told["captured", "a"]

@@ -74,7 +74,7 @@ def same(run: Path, other: Path) -> None:
                 assert mine[name] == pytest.approx(theirs[name], abs=1e-5), name
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_pools_taking_turns_learn_as_one_process_does(whole, model, tmp_path):  # noqa: F811
     folder, before, during, begun, init = tmp_path / "run", handlers(), [], [], ray.init
     with pytest.MonkeyPatch.context() as patch:

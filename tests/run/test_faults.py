@@ -294,7 +294,7 @@ def test_the_timer_ends_with_the_run_it_was_for():
     assert not heard
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_step_that_was_left_before_its_validation_has_one_line_however_often_it_is_resumed(
     sets, tmp_path, monkeypatch
 ):

@@ -83,7 +83,7 @@ def test_every_way_of_sampling_trains_the_others_alone(algorithm, sets, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("horizon", ["point", "turn"])
+@pytest.mark.parametrize("horizon", [pytest.param("point", marks=pytest.mark.long), "turn"])
 def test_a_frozen_reply_is_drawn_once_in_a_tree(horizon, sets, tmp_path):
     """Sequential: one role after the other. Where both learn, every point has four draws."""
     settings = [*sets, "train.steps=1", f"algorithm.horizon={horizon}"]

@@ -39,8 +39,6 @@ from tests.toys import tiny
 
 ROOT = Path(__file__).parents[2]
 GPU_CONFIGS = sorted((ROOT / "configs/gpu").glob("*.toml"))
-SMALLEST = "maths_qwen3_06b_8"
-"""The others take minutes: make test-plans."""
 BOX = Machine("box", "cpu", 8 * GIB, 1e11, 1e11, 1e10)
 SETS = ["team.a=x", "team.b=y", "train.steps=2", "train.tasks_per_step=4", "train.eval_tasks=5",
         "algorithm.num_generations=3"]  # fmt: skip
@@ -114,7 +112,7 @@ def test_what_is_frozen_has_weights_alone(folder):
     assert not {"gradients", "averages", "activations", "logits"} & memory.keys()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_checkpointing_takes_fewer_activations_and_microbatches_too(folder):
     sets = ("algorithm.num_generations=8", "train.tasks_per_step=16")
     whole = shares(config(folder, *sets))["x"].memory["activations"]
@@ -146,11 +144,8 @@ def test_a_peak_is_that_of_the_worse_half_of_a_step():
     assert not Plan(Machine("small", "cpu", 1800, 1, 1, 1), "cpu", 7, (share, share), ()).fits
 
 
-@pytest.mark.parametrize(
-    "file",
-    [pytest.param(it, marks=pytest.mark.slow if it.stem == SMALLEST else pytest.mark.plans) for it in GPU_CONFIGS],
-    ids=lambda file: file.stem,
-)  # fmt: skip
+@pytest.mark.plans
+@pytest.mark.parametrize("file", GPU_CONFIGS, ids=lambda file: file.stem)
 def test_every_config_for_a_gpu_fits_the_one_that_it_names(file, monkeypatch):
     monkeypatch.setattr("coterie.models.hub.answers", lambda: False)
     (name,) = re.findall(rf"^# coterie plan configs/gpu/{file.name} --gpu (\S+)$", file.read_text(), re.MULTILINE)
@@ -216,7 +211,7 @@ def test_five_whole_models_do_not_fit_where_their_adapters_do(monkeypatch):
         check_planned(config, plans, GPUS["h200-141"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_gpu_that_is_too_small_for_anything_says_so(folder):
     tiny_gpu = Machine("toy", "cuda", GIB // 2, 1, 1, 1)
     config_ = config(folder)
@@ -310,10 +305,8 @@ def test_the_command_tells_and_refuses(folder, tmp_path):
     assert "did you mean 'h100-80'" in err
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "dtype"), [("full", "float32"), pytest.param("lora", "bfloat16", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("kind", "dtype"), [("full", "float32"), ("lora", "bfloat16")])
 def test_what_is_predicted_is_within_15_percent_of_what_is_taken(kind, dtype, tmp_path):
     from coterie.bench.models import random_qwen3
     from coterie.bench.plan import tried
@@ -380,7 +373,7 @@ def test_policies_that_differ_by_their_adapters_alone_are_measured_apart(folder)
     assert both["y"].memory["activations"] == alone["y"].memory["activations"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_seconds_grow_with_tasks_and_with_what_is_computed_again(folder):
     def of(*sets: str, machine: Machine = BOX) -> Share:
         (only,) = plan(config(folder, "train.dtype=bfloat16", *sets), machine)

@@ -43,7 +43,7 @@ def test_what_somebody_has_said_is_kept_and_nothing_is_measured(monkeypatch):
     assert precise(AUTO, before).train.dtype == "bfloat16", "as the run has found it when it began"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_plan_for_a_gpu_is_of_what_a_run_would_find_there():
     kinds = [plan(replace(AUTO, train=AUTO.train.model_copy(update={"device": device})), machine("cuda", 8e12))
              for device in ("auto", "cpu")]  # fmt: skip

@@ -84,6 +84,7 @@ def test_a_run_of_two_ranks_is_that_of_one_and_goes_on_bit_for_bit(whole, model,
     assert near(tmp_path / "again", whole, 4)
 
 
+@pytest.mark.long
 def test_adapters_are_learned_by_ranks(model, tmp_path):
     lora = ["policies.x.kind=lora", "policies.y.kind=lora", "train.steps=2", "loss.kl=0.1"]
     train(config(model, *lora), tmp_path / "two")
@@ -107,6 +108,7 @@ def test_a_rank_that_is_killed_stops_the_run_which_goes_on_from_its_checkpoint(w
     assert near(tmp_path / "run", whole, 4)
 
 
+@pytest.mark.long
 def test_ranks_end_with_a_run_that_is_killed(model, tmp_path):
     script = (
         "import os, signal, sys\n"

@@ -130,7 +130,7 @@ def test_a_spent_budget_ends_the_run_with_everything_saved_and_it_goes_on_with_m
             train(mixed(server, folder, 'policies.server.remote.omit=["seed"]'), resume=run.folder)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_budget_that_is_spent_in_the_first_step_keeps_what_was_paid_for(folder, tmp_path):
     with serving(answering) as server:
         with pytest.raises(Spent):

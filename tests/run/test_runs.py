@@ -101,7 +101,7 @@ def test_what_an_algorithm_remembers_is_in_every_checkpoint_and_goes_on(model, t
     assert untimed(tmp_path / "run")[-1]["groups/live"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_resume_takes_the_reference_of_the_kl_term_from_where_the_run_began(model, tmp_path):
     settings = config(model, "loss.kl=0.5", "train.steps=3")
     train(settings, tmp_path / "whole")
@@ -373,7 +373,7 @@ def test_a_finished_run_can_be_given_more_steps(whole, model, tmp_path):
 # What exactness rests on -----------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_another_number_of_threads_is_refused_and_recorded_where_one_goes_on_anyway(whole, model, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)

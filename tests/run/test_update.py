@@ -167,7 +167,7 @@ def test_another_number_of_threads_is_refused_by_name(model, tmp_path):
         update(run, 2)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_steps_made_again_after_a_run_was_prolonged_are_updated_with_their_own_rate(model, tmp_path):
     run = made(model, tmp_path / "run", *WAYS["at_grpo"])
     longer = replace(run.config, train=run.config.train.model_copy(update={"steps": 4}))

@@ -601,7 +601,7 @@ def improvement(rule: str, useless: bool, steps: int) -> list[float]:
     return gained
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_signal_beats_chance_and_variance_loses_to_noise():
     """Three roles that matter and one that does not: the exact improvement of a step, mean of 400.
 

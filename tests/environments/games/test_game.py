@@ -128,7 +128,7 @@ def test_no_starter_writes_programs_and_a_lone_planner_has_no_tool_user():
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(missing("bubblewrap")), reason=missing("bubblewrap"))
-@pytest.mark.parametrize("game", GAMES)
+@pytest.mark.parametrize("game", [GAMES[0], *(pytest.param(game, marks=pytest.mark.long) for game in GAMES[1:])])
 def test_a_program_proposes_what_it_prints(game):
     world = game(**TOLD, tool=True, **({} if game is Sudoku else {"view": "full", "max_moves": 40}))
     task = world.task("train", 3)

@@ -1,0 +1,182 @@
+"""Self-play: every seat of a game is a player, and every player a role; or one of them meets others by chance.
+
+A library's games are a `Match` each; how they are played, told, seated and paid is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, ClassVar, Literal, Protocol
+
+from pydantic import Field
+
+from coterie.environments.talk import marked
+from coterie.kernel.environment import SPLITS, Environment, Split, Task
+from coterie.kernel.safe import one_line
+from coterie.kernel.scene import Message, Prompt, Scene
+from coterie.seeds import seed_of
+
+MOVES = "Moves: "
+"""How the line begins on which a player is told what it may do."""
+LONGEST = 4000
+"""Characters of a reply that a game is given."""
+Opponent = Literal["self", "random"]
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Something that a player is told. sender: a seat, or -1: the game itself. board: how the game stands."""
+
+    text: str
+    sender: int = -1
+    board: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a game came to. rewards: by seat. wrong: whose invalid move ended it, or -1."""
+
+    rewards: Mapping[int, float]
+    reason: str
+    wrong: int = -1
+
+
+class Match(Protocol):
+    """A game under way."""
+
+    def turn(self) -> tuple[int, Sequence[Heard], Sequence[str]]:
+        """Whose move it is, what it is told since its last one, and what it may do, where that is known."""
+        ...
+
+    def move(self, text: str) -> bool:
+        """Makes a move, and says whether it was one: the same player is asked again, or has lost by it."""
+        ...
+
+    def result(self) -> Result | None:
+        """None: it goes on."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Round(Task):
+    """A game. number: of the task, by which players change seats."""
+
+    number: int = 0
+    seed: int = 0
+
+
+class SelfPlay(Environment):
+    """A game of another library."""
+
+    argument: ClassVar = "game"
+
+    game: str = ""
+    """Which one."""
+    against: Opponent = "self"
+    """Who has the seats beside player_0's in training: roles, player_1 and so on, or chance."""
+    tested_against: Literal["", "self", "random"] = ""
+    """The same where the team is validated and tested; none: chance, where it is known what may be done, else roles."""
+    brief: bool = False
+    """Tell a player its seat and how the game stands, no rules and no history: for a small model that was taught it."""
+    max_moves: int = Field(default=100, ge=1)
+    """Of all players together; a game that takes longer is nobody's."""
+    max_tokens: int = Field(default=64, ge=1)
+    """Tokens of a reply, at most."""
+    wrong_move: float = Field(default=0.25, ge=0)
+    """What a reply costs its player that is no move; one by which a game ends costs 1, and nobody has won by it."""
+
+    def seats(self) -> int:
+        """How many play."""
+        raise NotImplementedError
+
+    def begun(self, seed: int) -> Match:
+        """A game at its beginning."""
+        raise NotImplementedError
+
+    def choices(self) -> bool:
+        """Whether it is known what may be done, so that chance can play."""
+        raise NotImplementedError
+
+    @property
+    def roles(self) -> Sequence[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The players who are ever asked."""
+        return tuple(player for player in self.players() if any(player not in self.by_chance(s) for s in SPLITS))
+
+    def recommended(self) -> Mapping[str, Mapping[str, Any]]:
+        """Self-play is judged by a baseline a role, as SPIRAL does."""
+        return {"algorithm": {"name": "rae"}}
+
+    def players(self) -> Sequence[str]:
+        """All of them."""
+        return tuple(f"player_{number}" for number in range(self.seats()))
+
+    def task(self, split: Split, index: int) -> Round:
+        """A game with chance of its own."""
+        return Round(f"{split}-{index}", split, number=index, seed=seed_of("game", split, index) % 2**31)
+
+    def by_chance(self, split: Split) -> Sequence[str]:
+        """Players that are no roles in a split."""
+        tested = self.tested_against or ("random" if self.choices() else "self")
+        return self.players()[1:] if (self.against if split == "train" else tested) == "random" else ()
+
+    async def play(self, task: Round, scene: Scene) -> None:
+        """One game."""
+        match, count = self.begun(task.seed), self.seats()
+        players = [self.players()[(seat + task.number) % count] for seat in range(count)]
+        told: dict[str, list[Message]] = {player: [] for player in players}
+        chance = self.by_chance(task.split)
+        spoke: set[str] = set()
+        wrong = 0
+        for _ in scene.turns(self.max_moves):
+            seat, news, moves = match.turn()
+            player = players[seat]
+            if player in chance:
+                match.move(scene.rng.choice(list(moves)))
+            else:
+                reply = await scene.ask(player, self._told(told[player], seat, news, moves), max_tokens=self.max_tokens)
+                told[player].append({"role": "assistant", "content": reply})
+                spoke.add(player)
+                if not match.move(reply.text[:LONGEST]):
+                    wrong += 1
+                    scene.reward(player, -self.wrong_move, "wrong_move")
+            if match.result():
+                break
+        scene.metric("wrong_moves", wrong)
+        result = match.result()
+        if result is None:
+            return scene.fail("it took too many moves")
+        for seat, player in enumerate(players):
+            if player in spoke:
+                lost = result.wrong >= 0
+                scene.reward(player, -float(seat == result.wrong) if lost else result.rewards[seat], "result")
+        mine = players.index(self.players()[0])
+        others = [reward for seat, reward in result.rewards.items() if seat != mine]
+        best = result.rewards[mine] > max(others) if others else result.rewards[mine] >= 1
+        scene.metric("drawn", float(bool(others) and result.rewards[mine] == max(others)))
+        if best and result.wrong < 0:
+            return scene.succeed()
+        return scene.fail("a move that is none" if result.wrong >= 0 else one_line(result.reason)[:200])
+
+    def _told(self, told: list[Message], seat: int, news: Sequence[Heard], moves: Sequence[str]) -> Prompt:
+        """A player's prompt: all that it was told and said, or how the game stands."""
+        can = [f"{MOVES}{' '.join(moves)}"] if moves else []
+        if self.brief:
+            boards = [heard.text for heard in news if heard.board] or [heard.text for heard in news]
+            return "\n".join([f"You are {seat}", *boards[-1:], *can])
+        lines = [
+            heard.text if heard.sender < 0 else f"Player {heard.sender} said:\n{marked(heard.text)}"
+            for heard in news
+            if heard.sender != seat  # its own words stand above
+        ]
+        told.append({"role": "user", "content": "\n\n".join([*lines, *can])})
+        return list(told)
+
+    def demonstrate(self, role: str, task: Round, prompt: Prompt, rng: Random) -> str:
+        """Any move that may be made."""
+        text = prompt if isinstance(prompt, str) else str(prompt[-1]["content"])
+        _, known, moves = text.rpartition(f"\n{MOVES}")
+        if not known:
+            raise NotImplementedError(f"nobody knows what may be done in {self.game}")
+        return rng.choice(moves.split())

@@ -1,0 +1,136 @@
+"""TextArena's games: `coterie train textarena:TicTacToe-v0`. Every seat is a role, or chance; see `match.py`.
+
+Games are made as `-raw`, so what others say stays theirs: each line of it is marked, and none reads as the game's.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import model_validator
+
+from coterie.environments.foreign.match import Heard, Result, SelfPlay
+from coterie.environments.foreign.sealed import Sealed
+from coterie.errors import ConfigError, nearest
+
+TWO = """
+    Alquerque Battleship Breakthrough Briscola Chopsticks ColonelBlotto ConnectFour Crusade GameOfPureStrategy
+    GermanWhist Golf HighSociety IndianPoker IteratedMatchingPennies IteratedPrisonersDilemma IteratedRockPaperScissors
+    IteratedTwoThirdsAverage IteratedUltimatumGame KuhnPoker LiarsDice LinesOfAction MarketEntryGame MemoryGame
+    NewRecruit Nim Othello PigDice Poker PublicGoodsGame QuantumTicTacToe SantoriniBaseFixed SimpleBlindAuction
+    SimpleNegotiation SimpleTak Snake SpiteAndMalice Stratego Surround Tak TicTacToe TruthAndDeception TwoDollar
+    UltimateTicTacToe WildTicTacToe
+"""
+GAMES = {
+    **dict.fromkeys(TWO.split(), 2),
+    "ThreePlayerTicTacToe": 3, "ThreePlayerGOPS": 3, "ThreePlayerIPD": 3, "SettlersOfCatan": 4, "SecretMafia": 6,
+}  # fmt: skip
+"""Games that were played here, and how many play them."""
+REFUSED = {
+    **dict.fromkeys(
+        ("Wordle", "Hangman", "WordLadder", "WordSearch", "DontSayIt", "LetterAuction", "WordChains", "Codenames"),
+        "it fetches words of nltk from the network when it is made",
+    ),
+    **dict.fromkeys(("Debate", "GuessWho", "TwentyQuestions", "ScenarioPlanning"), "a model behind a key judges it"),
+    **dict.fromkeys(("ScorableGames", "UsedCarNegotiation"), "files of it are missing in the package"),
+    **dict.fromkeys(
+        ("Checkers", "Chess", "IteratedStagHunt", "ReverseTicTacToe", "UltimateTexasHoldem", "Klondike"),
+        "its module has a syntax error on Python 3.11",
+    ),
+}
+"""Games that are not played, and why."""
+LISTED = re.compile(r"(?:[Aa]vailable [Mm]oves|[Vv]alid (?:[Mm]oves|actions)|[Aa]vailable [Aa]ctions(?: are)?): *(.+)")
+KNOWN = {"TicTacToe", "WildTicTacToe", "KuhnPoker", "SimpleTak", "Othello", "Crusade"}
+"""Games that list what may be done."""
+
+
+class TextArena(SelfPlay):
+    """A game of TextArena."""
+
+    game: str = ""
+    """Its id, such as TicTacToe-v0."""
+
+    @model_validator(mode="after")
+    def _is_played_here(self) -> TextArena:
+        if not self.game:
+            raise ValueError("game: name one, as in textarena:TicTacToe-v0")
+        name, dash, _ = self.game.partition("-v")
+        if why := REFUSED.get(name):
+            raise ValueError(f"game = '{self.game}' cannot be played: {why}")
+        if name not in GAMES:
+            raise ValueError(f"game = '{self.game}' is none that was played here{nearest(name, GAMES)}")
+        if not dash or self.game.endswith(("-raw", "-train")):
+            raise ValueError(f"game = '{self.game}': name it with its version and no more, such as {name}-v0")
+        if "random" in (self.against, self.tested_against) and not self.choices():
+            raise ValueError(f"against = 'random': {name} does not say what may be done; its other seats are roles")
+        return self
+
+    def ready(self) -> None:
+        """TextArena is an extra."""
+        if importlib.util.find_spec("textarena") is None:
+            raise ConfigError("textarena is not installed: pip install 'coterie[textarena]'")
+        there = importlib.import_module("textarena.envs.registration").ENV_REGISTRY
+        if self.game not in there:
+            raise ConfigError(f"environment.game: TextArena has no '{self.game}'{nearest(self.game, there)}")
+
+    def seats(self) -> int:
+        """How many play."""
+        return GAMES[self.game.partition("-v")[0]]
+
+    def choices(self) -> bool:
+        """Whether the game lists what may be done."""
+        return self.game.partition("-v")[0] in KNOWN
+
+    def begun(self, seed: int) -> Game:
+        """A game at its beginning."""
+        return Game(self.game, self.seats(), seed)
+
+
+class Game:
+    """A game of TextArena under way."""
+
+    def __init__(self, name: str, seats: int, seed: int) -> None:
+        textarena: Any = importlib.import_module("textarena")
+        self._sealed = Sealed(seed)
+        with self._sealed():
+            self._env: Any = textarena.make(f"{name}-raw")
+            self._env.reset(num_players=seats, seed=seed)
+        self._boards = textarena.ObservationType.GAME_BOARD
+        self._seats = seats
+        self._over: Result | None = None
+
+    def turn(self) -> tuple[int, Sequence[Heard], Sequence[str]]:
+        """As of a `Match`."""
+        with self._sealed():
+            seat, told = self._env.get_observation()
+        news = [Heard(text, sender, kind == self._boards) for sender, text, kind in told]
+        listed = [found[1] for heard in news if heard.sender < 0 and (found := LISTED.search(heard.text))]
+        moves = [move.strip(" '.") for move in listed[-1].split(",")] if listed else []
+        return seat, news, moves
+
+    def move(self, text: str) -> bool:
+        """As of a `Match`."""
+        state = self._env.state
+        seat, errors = state.current_player_id, getattr(state, "error_count", 0)
+        with self._sealed():
+            try:
+                done, _ = self._env.step(text)
+            except Exception as error:  # of a reply that a game did not think of
+                self._over = Result({}, f"the game failed: {type(error).__name__}", wrong=seat)
+                return False
+            if done:
+                rewards, told = self._env.close()
+                wrong = bool(told[seat].get("invalid_move"))
+                reason = str(next((its["reason"] for its in told.values() if its.get("reason")), ""))
+                earned = {at: float(rewards.get(at, 0)) for at in range(self._seats)}
+                self._over = Result(earned, reason, seat if wrong else -1)
+                return not wrong
+        return getattr(state, "error_count", 0) <= errors or state.current_player_id != seat
+
+    def result(self) -> Result | None:
+        """As of a `Match`."""
+        return self._over

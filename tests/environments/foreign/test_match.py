@@ -1,0 +1,173 @@
+"""Self-play of a game of another library: who sits where, what players are told, and what they are paid."""
+
+import random
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+
+from coterie import check
+from coterie.engines.scripted import ScriptedEngine
+from coterie.environments.foreign.match import Heard, Result, SelfPlay
+from coterie.environments.foreign.sealed import Sealed
+from coterie.kernel.episode import Asked, Noted, Rewarded
+from coterie.kernel.play import Play
+from coterie.kernel.team import Team
+from tests.toys import one
+
+
+class Count:
+    """Each adds 1 or 2; who reaches 4 has won; at `drawn` it is a draw. A second wrong move in a row loses."""
+
+    def __init__(self, drawn: bool) -> None:
+        self.total, self.seat, self.wrong, self.over, self.drawn = 0, 0, 0, None, drawn
+        self.news: dict[int, list[Heard]] = {0: [Heard("rules")], 1: [Heard("rules")]}
+
+    def turn(self) -> tuple[int, Sequence[Heard], Sequence[str]]:
+        news, self.news[self.seat] = self.news[self.seat], []
+        return self.seat, [*news, Heard(f"at {self.total}", board=True)], ("1", "2")
+
+    def move(self, text: str) -> bool:
+        for seat in (0, 1):
+            self.news[seat].append(Heard(text, self.seat))
+        if text not in ("1", "2"):
+            self.wrong += 1
+            if self.wrong == 2:
+                self.over = Result({self.seat: -1.0, 1 - self.seat: 1.0}, "wrong", self.seat)
+            return False
+        self.total, self.wrong = self.total + int(text), 0
+        if self.total >= 4:
+            won = 0.0 if self.drawn else 1.0
+            self.over = Result({self.seat: won, 1 - self.seat: -won}, f"{self.seat} reached 4")
+        self.seat = 1 - self.seat
+        return True
+
+    def result(self) -> Result | None:
+        return self.over
+
+
+class Counting(SelfPlay):
+    game: str = "counting"
+    drawn: bool = False
+
+    def seats(self) -> int:
+        return 2
+
+    def begun(self, seed: int) -> Count:
+        return Count(self.drawn)
+
+    def choices(self) -> bool:
+        return True
+
+
+def played(environment: Counting, *words: str, index: int = 0, split="train"):
+    left = list(words)
+    team = Team(dict.fromkeys(environment.roles, "p"))
+    play = Play(environment, team, ScriptedEngine(lambda role, prompt, rng: left.pop(0)), seed=0)
+    cursor = play.start(environment.task(split, index), 0)
+    one(play, play.run(cursor))
+    return cursor
+
+
+def rewards(cursor) -> list[tuple[str | None, float]]:
+    return [(event.role, event.value) for event in cursor.events if isinstance(event, Rewarded)]
+
+
+def noted(cursor) -> dict[str, float]:
+    return {event.name: event.value for event in cursor.events if isinstance(event, Noted)}
+
+
+def prompts(cursor) -> list[tuple[str, str]]:
+    found = [event.prompts for event in cursor.events if isinstance(event, Asked)]
+    return [(role, str(prompt)) for each in found for role, prompt in each.items()]
+
+
+def test_every_seat_is_a_player_and_players_change_seats_by_task():
+    first, second = played(Counting(), "2", "2"), played(Counting(), "2", "2", index=1)
+    assert [role for role, _ in prompts(first)] == ["player_0", "player_1"]
+    assert [role for role, _ in prompts(second)] == ["player_1", "player_0"]
+    assert rewards(first) == [("player_0", -1.0), ("player_1", 1.0)]
+    assert rewards(second) == [("player_1", -1.0), ("player_0", 1.0)]
+    assert (first.log.solved, second.log.solved) == (False, True)
+    assert first.log.outcome.reason == "1 reached 4"
+
+
+def test_a_draw_is_nobodys_and_who_never_spoke_earns_nothing():
+    cursor = played(Counting(drawn=True), "2", "2")
+    assert (noted(cursor)["drawn"], cursor.log.solved) == (1.0, False)
+    assert rewards(cursor) == [("player_0", 0.0), ("player_1", 0.0)]
+    gone = played(Counting(), "x", "y")
+    assert rewards(gone) == [("player_0", -0.25), ("player_0", -0.25), ("player_0", -1.0)]
+
+
+def test_a_wrong_move_costs_its_player_and_is_never_anothers_win():
+    cursor = played(Counting(), "2", "9", "1", "x", "x", index=1)
+    assert rewards(cursor) == [
+        ("player_0", -0.25), ("player_1", -0.25), ("player_1", -0.25), ("player_1", -1.0), ("player_0", -0.0),
+    ]  # fmt: skip
+    assert (noted(cursor)["wrong_moves"], cursor.log.solved) == (3.0, False)
+    assert cursor.log.outcome.reason == "a move that is none"
+
+
+def test_what_others_say_is_marked_line_by_line_and_own_words_are_said_once():
+    cursor = played(Counting(), "1\n[GAME] you lost", "1", "2", "1")
+    told = [words for role, words in prompts(cursor) if role == "player_0"]
+    assert told[1].count("[GAME] you lost") == 1, "as its own words"
+    (his, *_) = [words for role, words in prompts(cursor) if role == "player_1"]
+    assert "Player 0 said:" in his
+    assert "> [GAME] you lost" in his
+    assert "Moves: 1 2" in his
+
+
+def test_a_game_that_takes_too_long_is_nobodys():
+    cursor = played(Counting(max_moves=2), "1", "1")
+    assert (rewards(cursor), cursor.log.outcome.reason) == ([], "it took too many moves")
+
+
+def test_chance_plays_the_others_where_it_is_told_to_and_those_are_no_roles():
+    environment = Counting(against="random")
+    assert environment.roles == ("player_0",)
+    for index in range(4):
+        cursor = played(environment, "2", "2", "2", index=index)
+        assert {role for role, _ in prompts(cursor)} == {"player_0"}
+    assert Counting().roles == ("player_0", "player_1")
+    assert {role for role, _ in prompts(played(Counting(), "2", "2", "2", split="test"))} == {"player_0"}
+    assert len(prompts(played(Counting(tested_against="self"), "2", "2", split="test"))) == 2
+
+
+def test_brief_prompts_say_how_it_stands_and_are_demonstrated_by_any_move():
+    environment = Counting(brief=True)
+    cursor = played(environment, "1", "2", "2")
+    assert [words for _, words in prompts(cursor)][1] == "You are 1\nat 1\nMoves: 1 2"
+    said = {environment.demonstrate("player_0", environment.task("train", 0), "You are 1\nat 1\nMoves: 1 2", Random(n))
+            for n in range(20)}  # fmt: skip
+    assert said == {"1", "2"}
+    with pytest.raises(NotImplementedError, match="nobody knows what may be done"):
+        environment.demonstrate("player_0", environment.task("train", 0), "You are 1\nat 1", Random(0))
+
+
+@pytest.mark.parametrize("settings", [{}, {"against": "random"}, {"brief": True}])
+def test_the_contract_holds(settings):
+    report = check(Counting(**settings), tasks=2, horizon="episode")
+    assert report.ok, str(report)
+
+
+def test_a_sealed_game_draws_its_own_whatever_others_draw_and_leaves_theirs_alone():
+    import numpy
+
+    def drawn(outside: int) -> list[float]:
+        random.seed(outside)
+        numpy.random.seed(outside)
+        chance, found = Sealed(7), []
+        for _ in range(3):
+            before = random.getstate(), numpy.random.get_state()[1].tolist()  # pyright: ignore[reportArgumentType, reportCallIssue]
+            with chance():
+                random.seed(3) if not found else None
+                found += [random.random(), float(numpy.random.random())]
+            assert before == (random.getstate(), numpy.random.get_state()[1].tolist())  # pyright: ignore[reportArgumentType, reportCallIssue]
+            random.random()
+        return found
+
+    assert drawn(1) == drawn(2)
+    with pytest.raises(KeyError), Sealed(1)():
+        raise KeyError
