@@ -30,7 +30,7 @@ lint: setup types ## ruff, pyright, import-linter
 types: setup ## pyright
 	$(BIN)/pyright
 
-test: setup ## the tests: CPU, offline, about two minutes on two idle cores
+test: setup ## the tests: CPU, offline, three minutes on two idle cores
 	$(BIN)/pytest -n 2
 
 .venv/oracles: .venv/ready
