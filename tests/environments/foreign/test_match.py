@@ -10,6 +10,7 @@ from coterie import check
 from coterie.engines.scripted import ScriptedEngine
 from coterie.environments.foreign.match import Heard, Result, SelfPlay
 from coterie.environments.foreign.sealed import Sealed
+from coterie.errors import EnvError
 from coterie.kernel.episode import Asked, Noted, Rewarded
 from coterie.kernel.play import Play
 from coterie.kernel.team import Team
@@ -46,15 +47,22 @@ class Count:
         return self.over
 
 
+class Silent(Count):
+    def turn(self):
+        seat, news, _ = super().turn()
+        return seat, news, ()
+
+
 class Counting(SelfPlay):
     game: str = "counting"
     drawn: bool = False
+    silent: bool = False
 
     def seats(self) -> int:
         return 2
 
     def begun(self, seed: int) -> Count:
-        return Count(self.drawn)
+        return (Silent if self.silent else Count)(self.drawn)
 
     def choices(self) -> bool:
         return True
@@ -116,7 +124,7 @@ def test_what_others_say_is_marked_line_by_line_and_own_words_are_said_once():
     (his, *_) = [words for role, words in prompts(cursor) if role == "player_1"]
     assert "Player 0 said:" in his
     assert "> [GAME] you lost" in his
-    assert "Moves: 1 2" in his
+    assert "Moves: 1 | 2" in his
 
 
 def test_a_game_that_takes_too_long_is_nobodys():
@@ -135,12 +143,17 @@ def test_chance_plays_the_others_where_it_is_told_to_and_those_are_no_roles():
     assert len(prompts(played(Counting(tested_against="self"), "2", "2", split="test"))) == 2
 
 
+def test_chance_that_is_not_told_what_it_may_do_ends_the_run_in_a_line():
+    with pytest.raises(EnvError, match="counting does not say what chance may do; set environment"):
+        played(Counting(silent=True, against="random"), "1", "1", "1")
+
+
 def test_brief_prompts_say_how_it_stands_and_are_demonstrated_by_any_move():
     environment = Counting(brief=True)
     cursor = played(environment, "1", "2", "2")
-    assert [words for _, words in prompts(cursor)][1] == "You are 1\nat 1\nMoves: 1 2"
-    said = {environment.demonstrate("player_0", environment.task("train", 0), "You are 1\nat 1\nMoves: 1 2", Random(n))
-            for n in range(20)}  # fmt: skip
+    assert [words for _, words in prompts(cursor)][1] == "You are 1\nat 1\nMoves: 1 | 2"
+    task, told = environment.task("train", 0), "You are 1\nat 1\nMoves: 1 | 2"
+    said = {environment.demonstrate("player_0", task, told, Random(n)) for n in range(20)}
     assert said == {"1", "2"}
     with pytest.raises(NotImplementedError, match="nobody knows what may be done"):
         environment.demonstrate("player_0", environment.task("train", 0), "You are 1\nat 1", Random(0))

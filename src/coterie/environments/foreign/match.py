@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, Protocol
 from pydantic import Field
 
 from coterie.environments.talk import marked
+from coterie.errors import EnvError
 from coterie.kernel.environment import SPLITS, Environment, Split, Task
 from coterie.kernel.safe import one_line
 from coterie.kernel.scene import Message, Prompt, Scene
@@ -20,6 +21,8 @@ from coterie.seeds import seed_of
 
 MOVES = "Moves: "
 """How the line begins on which a player is told what it may do."""
+OR = " | "
+"""Between two moves, which may hold blanks."""
 LONGEST = 4000
 """Characters of a reply that a game is given."""
 Opponent = Literal["self", "random"]
@@ -133,6 +136,8 @@ class SelfPlay(Environment):
             seat, news, moves = match.turn()
             player = players[seat]
             if player in chance:
+                if not moves:
+                    raise EnvError(f"{self.game} does not say what chance may do; set environment.against = 'self'")
                 match.move(scene.rng.choice(list(moves)))
             else:
                 reply = await scene.ask(player, self._told(told[player], seat, news, moves), max_tokens=self.max_tokens)
@@ -161,7 +166,7 @@ class SelfPlay(Environment):
 
     def _told(self, told: list[Message], seat: int, news: Sequence[Heard], moves: Sequence[str]) -> Prompt:
         """A player's prompt: all that it was told and said, or how the game stands."""
-        can = [f"{MOVES}{' '.join(moves)}"] if moves else []
+        can = [f"{MOVES}{OR.join(moves)}"] if moves else []
         if self.brief:
             boards = [heard.text for heard in news if heard.board] or [heard.text for heard in news]
             return "\n".join([f"You are {seat}", *boards[-1:], *can])
@@ -179,4 +184,4 @@ class SelfPlay(Environment):
         _, known, moves = text.rpartition(f"\n{MOVES}")
         if not known:
             raise NotImplementedError(f"nobody knows what may be done in {self.game}")
-        return rng.choice(moves.split())
+        return rng.choice(moves.split(OR))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
-from io import StringIO
+from contextlib import contextmanager
 from random import Random
 from typing import Any
 
@@ -32,8 +31,7 @@ class Sealed:
         if numpy:
             numpy.random.set_state(self._numpy or numpy.random.RandomState(self._seed % 2**32).get_state())
         try:
-            with redirect_stdout(StringIO()):  # some print what they think of
-                yield
+            yield
         finally:
             self._random = random.getstate()
             random.setstate(outside[0])

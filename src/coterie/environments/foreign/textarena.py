@@ -27,7 +27,7 @@ TWO = """
 """
 GAMES = {
     **dict.fromkeys(TWO.split(), 2),
-    "ThreePlayerTicTacToe": 3, "ThreePlayerGOPS": 3, "ThreePlayerIPD": 3, "SettlersOfCatan": 4, "SecretMafia": 6,
+    "ThreePlayerTicTacToe": 3, "ThreePlayerGOPS": 3, "ThreePlayerIPD": 3, "SecretMafia": 6,
 }  # fmt: skip
 """Games that were played here, and how many play them."""
 REFUSED = {
@@ -36,6 +36,7 @@ REFUSED = {
         "it fetches words of nltk from the network when it is made",
     ),
     **dict.fromkeys(("Debate", "GuessWho", "TwentyQuestions", "ScenarioPlanning"), "a model behind a key judges it"),
+    "SettlersOfCatan": "it prints lines of its own into what a run shows",
     **dict.fromkeys(("ScorableGames", "UsedCarNegotiation"), "files of it are missing in the package"),
     **dict.fromkeys(
         ("Checkers", "Chess", "IteratedStagHunt", "ReverseTicTacToe", "UltimateTexasHoldem", "Klondike"),
@@ -44,8 +45,8 @@ REFUSED = {
 }
 """Games that are not played, and why."""
 LISTED = re.compile(r"(?:[Aa]vailable [Mm]oves|[Vv]alid (?:[Mm]oves|actions)|[Aa]vailable [Aa]ctions(?: are)?): *(.+)")
-KNOWN = {"TicTacToe", "WildTicTacToe", "KuhnPoker", "SimpleTak", "Othello", "Crusade"}
-"""Games that list what may be done."""
+KNOWN = {"TicTacToe", "WildTicTacToe", "ThreePlayerTicTacToe", "KuhnPoker", "SimpleTak", "Crusade", "PigDice"}
+"""Games that list what may be done, at every move."""
 
 
 class TextArena(SelfPlay):
@@ -109,7 +110,7 @@ class Game:
             seat, told = self._env.get_observation()
         news = [Heard(text, sender, kind == self._boards) for sender, text, kind in told]
         listed = [found[1] for heard in news if heard.sender < 0 and (found := LISTED.search(heard.text))]
-        moves = [move.strip(" '.") for move in listed[-1].split(",")] if listed else []
+        moves = re.findall(r"\[[^\]]*\]", listed[-1]) if listed else []
         return seat, news, moves
 
     def move(self, text: str) -> bool:
