@@ -74,7 +74,7 @@ bench-agents: .venv-agents/ready ## train agents of three frameworks, three seed
 test-cluster: setup ## parts and machines of a Ray cluster that are killed: three minutes, as root
 	$(BIN)/pytest -m cluster --durations=3
 
-test-long: .venv/oracles ## claims that the gate holds in smaller forms, the demo's numbers among them
+test-long: .venv/oracles ## what is too long for the gate: the demo's numbers, second seeds, a wheel in a bare environment
 	$(BIN)/pytest -m long -n 2
 
 test-plans: setup ## every config for a GPU fits the one that it names: three minutes

@@ -74,7 +74,9 @@ def test_several_are_summed_by_weight_and_one_that_does_not_apply_counts_nothing
     environment = world(tmp_path, "tokens", "of_maths", "later", reward_weights=(0.25, 2.0, 1.0))
     maths = json.loads(environment.task("train", 0).columns)["task"] == "maths"
     cursor = played(environment, "a b c")
-    count = len(of(cursor, Called)[0].args[3])
+    ((_, reply),) = cursor.log.replies()
+    count = len(reply.ids)
+    assert count > 1
     assert rewards(cursor) == [(None, 0.25 * count + 2.0 * maths + 0.5)]
     noted = {event.name: event.value for event in of(cursor, Noted)}
     assert noted["reward_tokens"] == count
@@ -150,6 +152,16 @@ def test_settings_that_cannot_be_used_are_told_in_a_line(tmp_path, settings, say
         Prompts(**{"data": written(tmp_path / "rows.jsonl"), **settings})
 
 
+def test_a_reward_function_that_is_another_makes_another_environment(tmp_path):
+    file, contents = tmp_path / "own.py", []
+    for reward in (1, 1, 2):
+        file.write_text(f"def own(completions, **_): return [{reward}.0 for _ in completions]")
+        environment = Prompts(data=written(tmp_path / "rows.jsonl"), rewards=(f"{file}:own",))
+        contents.append(environment.content())
+        assert rewards(played(environment, "x")) == [(None, reward)]
+    assert contents[0] == contents[1] != contents[2]
+
+
 def test_without_a_reward_there_is_nothing_to_learn(tmp_path):
     with pytest.raises(ConfigError, match="name what is rewarded"):
         world(tmp_path).ready()
@@ -183,6 +195,11 @@ def test_chat_data_is_prompts_whose_last_words_are_shown(tmp_path):
     assert task.shown == f"it is {json.loads(task.prompt)[0]['content']}"
     assert environment.demonstrate("writer", task, "", None) == task.shown  # pyright: ignore[reportArgumentType]
     assert task.columns == json.dumps({"id": int(json.loads(task.prompt)[0]["content"])})
+    longer = [{"messages": [row["messages"][1], *row["messages"], *row["messages"]]} for row in rows]  # pyright: ignore
+    environment = world(tmp_path / "longer", "tokens", rows=longer)
+    assert [turn["role"] for turn in json.loads(environment.task("train", 0).prompt)] == [
+        "assistant", "user", "assistant", "user",
+    ]  # fmt: skip
     other = world(tmp_path / "other", "tokens")
     with pytest.raises(NotImplementedError, match="shows no completion"):
         other.demonstrate("writer", other.task("train", 0), "", None)  # pyright: ignore[reportArgumentType]

@@ -30,7 +30,7 @@ class Count:
 
     def move(self, text: str) -> bool:
         for seat in (0, 1):
-            self.news[seat].append(Heard(text, self.seat))
+            self.news[seat] += [Heard(text, self.seat), Heard(f"was at {self.total}", board=True)]
         if text not in ("1", "2"):
             self.wrong += 1
             if self.wrong == 2:
@@ -182,5 +182,6 @@ def test_a_sealed_game_draws_its_own_whatever_others_draw_and_leaves_theirs_alon
         return found
 
     assert drawn(1) == drawn(2)
+    assert len(set(drawn(1))) == 6, "it goes on where it was"
     with pytest.raises(KeyError), Sealed(1)():
         raise KeyError
