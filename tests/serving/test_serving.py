@@ -272,6 +272,7 @@ def test_a_bug_is_told_here_and_not_there(served, monkeypatch):
         ask(served.client, "team", "x")
     assert "division" not in str(caught.value)
     assert served.told[-1] == "ZeroDivisionError: division by zero"
+    assert caught.value.response.headers["connection"] == "close", "or the next request would be lost in it"
     with pytest.raises(openai.APIError, match="its log says why"):
         list(ask(served.client, "team", "x", stream=True))
 

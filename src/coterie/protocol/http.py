@@ -41,5 +41,7 @@ async def body_of(request: Request) -> bytes:
 
 def refusal(refused: Refused) -> Response:
     """As clients read it, and whether they may post it again, which they do by themselves."""
-    again = "true" if refused.status == 503 else "false"
-    return JSONResponse(refused.body(), refused.status, headers={"x-should-retry": again})
+    headers = {"x-should-retry": "true" if refused.status == 503 else "false"}
+    if refused.status == 500:
+        headers["connection"] = "close"  # a server closes it after a bug: a client's next request would be lost in it
+    return JSONResponse(refused.body(), refused.status, headers=headers)
