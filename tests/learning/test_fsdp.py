@@ -55,7 +55,10 @@ def made(
     loss: Clip = Clip(),  # noqa: B008
     checkpoint: Path | None = None,
 ) -> LocalLearner:
-    settings = {"checkpointing": checkpointing, "updates_per_step": updates, "tokens_per_microbatch": 64, "lr": 1e-2}
+    settings = {
+        "checkpointing": checkpointing, "updates_per_step": updates, "tokens_per_microbatch": 64, "lr": 1e-2,
+        "eps": 1e-4,  # else a gradient of nothing but rounding is divided by itself
+    }  # fmt: skip
     return LocalLearner(policies({"p": model_of(lora, base)}, **settings), loss, 10, checkpoint=checkpoint, ranks=ranks)
 
 

@@ -536,6 +536,17 @@ def test_the_averages_of_the_optimizer_are_those_of_the_config():
         assert torch.allclose(state["exp_avg_sq"], 0.25 * gradients[name] ** 2, rtol=1e-4, atol=1e-12)
 
 
+def test_what_is_added_to_the_root_of_the_squares_is_that_of_the_config():
+    """A first step, whose averages are the gradient and its square, is lr g / (|g| + eps)."""
+    trainer = learner(eps=0.1, lr=0.5)
+    before = {name: weight.detach().clone() for name, weight in trainer.trainees["p"].model.net.named_parameters()}
+    gradients = stepped(trainer, experience())
+    rate = trainer.trainees["p"].optimizer.param_groups[0]["lr"]
+    for name, weight in trainer.trainees["p"].model.net.named_parameters():
+        wanted = before[name] - rate * gradients[name] / (gradients[name].abs() + 0.1)
+        assert torch.allclose(weight, wanted, rtol=1e-4, atol=1e-6)
+
+
 def dealt(step: int, seed: int = 0) -> list[set[str]]:
     """The groups of each optimizer step."""
     trainer = LocalLearner(policies({"p": tiny()}, updates_per_step=2), Clip(), 10, seed=seed)

@@ -141,7 +141,9 @@ class LocalLearner:
         for net in (model, reference):
             if net is not None:
                 self.ranks.shard(net)
-        optimizer = torch.optim.AdamW(model.trained, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay)
+        optimizer = torch.optim.AdamW(
+            model.trained, lr=config.lr, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay
+        )
         if checkpoint:
             self.ranks.load(optimizer, checkpoint / OPTIMIZERS / policy.name)
         lean, reference_lean = (_lean(policy, net) for net in (model, reference))

@@ -19,6 +19,8 @@ class OptimizerConfig(Settings):
     """Decoupled weight decay."""
     betas: tuple[float, float] = (0.9, 0.95)
     """Averaging of gradient and squared gradient."""
+    eps: float = Field(default=1e-8, gt=0)
+    """Added to the root of the averaged squared gradient: where gradients are far below it, weights hardly move."""
     clip_norm: float = Field(default=1.0, gt=0)
     """Largest gradient norm of a policy; longer ones are scaled down."""
     warmup_steps: int = Field(default=0, ge=0)
