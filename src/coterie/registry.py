@@ -37,6 +37,8 @@ ENVIRONMENTS = {
     "gateway": "coterie.environments.gateway:Gateway",
     "prompts": "coterie.environments.prompts:Prompts",
     "textarena": "coterie.environments.foreign.textarena:TextArena",
+    "pettingzoo": "coterie.environments.foreign.pettingzoo:PettingZoo",
+    "gymnasium": "coterie.environments.foreign.gymnasium:Gymnasium",
 }
 ALGORITHMS = {
     "at_grpo": "coterie.algorithms.at_grpo:ATGRPO",

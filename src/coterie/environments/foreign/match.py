@@ -152,17 +152,22 @@ class SelfPlay(Environment):
         result = match.result()
         if result is None:
             return scene.fail("it took too many moves")
+        lost = result.wrong >= 0
         for seat, player in enumerate(players):
             if player in spoke:
-                lost = result.wrong >= 0
                 scene.reward(player, -float(seat == result.wrong) if lost else result.rewards[seat], "result")
+        if lost:
+            return scene.fail("a move that is none")
         mine = players.index(self.players()[0])
         others = [reward for seat, reward in result.rewards.items() if seat != mine]
-        best = result.rewards[mine] > max(others) if others else result.rewards[mine] >= 1
         scene.metric("drawn", float(bool(others) and result.rewards[mine] == max(others)))
-        if best and result.wrong < 0:
+        if self.won(result.rewards[mine], others):
             return scene.succeed()
-        return scene.fail("a move that is none" if result.wrong >= 0 else one_line(result.reason)[:200])
+        return scene.fail(one_line(result.reason)[:200])
+
+    def won(self, mine: float, others: Sequence[float]) -> bool:
+        """Whether a player has won by what it earned, beside what others did."""
+        return mine > max(others)
 
     def _told(self, told: list[Message], seat: int, news: Sequence[Heard], moves: Sequence[str]) -> Prompt:
         """A player's prompt: all that it was told and said, or how the game stands."""

@@ -1,0 +1,172 @@
+"""Gymnasium's environments: `coterie train gymnasium:FrozenLake-v1`, or one of your own: `gymnasium:FILE.py:FUNCTION`.
+
+One role, `player_0`, moves. It is told the observation where that is a text, else what the environment renders as
+text, else the observation's few numbers; it says an action's number, or any text where actions are texts.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from coterie.environments.foreign.match import Heard, Result
+from coterie.environments.foreign.own_game import NONE, OwnGame, Read
+from coterie.environments.foreign.sealed import Sealed
+from coterie.errors import ConfigError, nearest
+from coterie.kernel.mistakes import said
+
+MOST = 64
+"""Numbers of an observation, at most, that are told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the library says of an environment in its documentation alone. words: of its actions, in their order."""
+
+    rules: str
+    words: Sequence[str]
+    state: Callable[[Any, Any], str] | None = None
+    """How it stands, of the environment and an observation; none: as any other is told."""
+
+
+def _taxi(game: Any, seen: Any) -> str:
+    row, column, passenger, goal = game.decode(seen)
+    places = [f"{name} at {row} {column}" for name, (row, column) in zip("RGYB", game.locs, strict=True)]
+    waits = "in the taxi" if passenger == 4 else f"at {'RGYB'[passenger]}"
+    board = HERE.sub(r"\1", game.render()).strip().rsplit("\n  (", 1)[0]
+    return f"{board}\n{', '.join(places)}\nTaxi at {row} {column}, passenger {waits}, wants to {'RGYB'[goal]}"
+
+
+def _blackjack(game: Any, seen: Any) -> str:
+    mine, dealer, ace = map(int, seen)
+    return f"You hold {mine}{' with an ace as 11' if ace else ''}; the dealer shows {dealer}"
+
+
+KNOWN = {
+    "FrozenLake": Known("Walk from S to G over F; H is a hole. You are in brackets.", ("left", "down", "right", "up")),
+    "CliffWalking": Known("Walk from x to T; C is a cliff. A step costs 1.", ("up", "right", "down", "left")),
+    "Taxi": Known(
+        "Fetch the passenger, and bring it where it wants to be. Places are a row and a column; | is a wall.",
+        ("south", "north", "east", "west", "pick up", "drop off"), _taxi,
+    ),
+    "Blackjack": Known("Come near to 21, not beyond it.", ("stick", "hit"), _blackjack),
+}  # fmt: skip
+HERE = re.compile(r"\x1b\[[0-9;]+m(.*?)\x1b\[0m")
+"""What a rendering colours: where somebody stands."""
+
+
+class Gymnasium(OwnGame):
+    """An environment of Gymnasium, or one that is written as those are: discrete actions, or texts."""
+
+    form: ClassVar = "gymnasium:FrozenLake-v1, or your own, gymnasium:FILE.py:FUNCTION"
+
+    solved_at: float = 1.0
+    """The sum of a game's rewards from which a task is solved."""
+
+    def inert(self) -> dict[str, str]:
+        """Nobody else plays."""
+        return dict.fromkeys(("against", "tested_against"), "one role plays alone")
+
+    def ready(self) -> None:
+        """Gymnasium is an extra; an environment is made once, to see whether it can be told in words."""
+        if importlib.util.find_spec("gymnasium") is None:
+            raise ConfigError("gymnasium is not installed: pip install 'coterie[gymnasium]'")
+        gymnasium: Any = importlib.import_module("gymnasium")
+        try:
+            made = self._made()
+        except Exception as error:  # a user's function may raise anything
+            near = nearest(self.game, gymnasium.registry) if isinstance(error, gymnasium.error.Error) else ""
+            raise ConfigError(f"environment.game = '{self.game}' cannot be made: {said(error)}{near}") from error
+        if not isinstance(made.action_space, gymnasium.spaces.Discrete | gymnasium.spaces.Text):
+            raise ConfigError(f"environment.game = '{self.game}': actions are {made.action_space}, which no word is")
+        seen = made.observation_space
+        if made.render_mode != "ansi" and not isinstance(seen, gymnasium.spaces.Text):
+            size = gymnasium.spaces.flatdim(seen) if isinstance(seen, gymnasium.spaces.Box) else 1
+            if size > MOST:
+                raise ConfigError(f"environment.game = '{self.game}' shows {size} numbers and no text")
+
+    def seats(self) -> int:
+        """One."""
+        return 1
+
+    def choices(self) -> bool:
+        """Nobody plays by chance."""
+        return False
+
+    def begun(self, seed: int) -> Game:
+        """A game at its beginning."""
+        return Game(self._made, KNOWN.get(self.game.partition("-v")[0]), seed)
+
+    def won(self, mine: float, others: Sequence[float]) -> bool:
+        """Whether its rewards are enough."""
+        return mine >= self.solved_at
+
+    def _made(self) -> Any:
+        """An environment; one of the library's shows itself as text where it can."""
+        if self.own:
+            return self.own_game()
+        make = importlib.import_module("gymnasium").make
+        made = make(self.game, disable_env_checker=True, **self.options)
+        if "ansi" not in made.metadata["render_modes"] or "render_mode" in self.options:
+            return made
+        return make(self.game, disable_env_checker=True, render_mode="ansi", **self.options)
+
+
+class Game:
+    """An environment under way."""
+
+    def __init__(self, made: Callable[[], Any], known: Known | None, seed: int) -> None:
+        self._sealed, self._read, self._known = Sealed(seed), Read(), known
+        self._earned, self._begun = 0.0, False
+        self._over: Result | None = None
+        with self._sealed():
+            self._env: Any = made()
+            self._seen, _ = self._env.reset(seed=seed)
+            space = self._env.action_space
+            actions = [int(space.start) + at for at in range(space.n)] if hasattr(space, "n") else []
+            words = known.words if known else [str(action) for action in actions]
+            self._moves = dict(zip(words, actions, strict=True))
+
+    def turn(self) -> tuple[int, Sequence[Heard], Sequence[str]]:
+        """As of a `Match`."""
+        with self._sealed():
+            shown = self._shown()
+        news = [Heard(NONE)] if self._read.wrong else []
+        if not self._begun and self._known:
+            news.append(Heard(f"{self._known.rules} Write your move in brackets."))
+        self._begun = True
+        return 0, [*news, Heard(shown, board=True)], [f"[{move}]" for move in self._moves]
+
+    def move(self, text: str) -> bool:
+        """As of a `Match`."""
+        able = self._env.action_space
+        action = (
+            self._read.move(text, self._moves) if self._moves else self._read.counted(text if text in able else None)
+        )
+        if action is None:
+            self._over = self._read.lost(0)
+            return False
+        with self._sealed():
+            self._seen, reward, out, cut, _ = self._env.step(action)
+        self._earned += float(reward)
+        if out or cut:
+            self._over = Result({0: self._earned}, f"its rewards were {self._earned:g}")
+        return True
+
+    def result(self) -> Result | None:
+        """As of a `Match`."""
+        return self._over
+
+    def _shown(self) -> str:
+        """How it stands."""
+        if self._known and self._known.state:
+            return self._known.state(self._env.unwrapped, self._seen)
+        if isinstance(self._seen, str):
+            return self._seen
+        if self._env.render_mode == "ansi":
+            return HERE.sub(r"[\1]", str(self._env.render())).strip()
+        return str(self._seen)

@@ -1,0 +1,84 @@
+"""Games of libraries for which people write their own: each has a name there, or is made by FILE.py:FUNCTION."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self, TypeVar
+
+from pydantic import Field, PrivateAttr, model_validator
+
+from coterie.environments import own_code
+from coterie.environments.foreign.match import Result, SelfPlay
+
+NONE = "That is none of the moves."
+"""What a player is told who is asked again."""
+ALLOWED = 2
+"""Replies in a row that are no move, with the last of which a player loses."""
+T = TypeVar("T")
+
+
+class OwnGame(SelfPlay):
+    """A game that a library knows, or one of a user's own."""
+
+    form: ClassVar[str]
+    """How one is named on the command line."""
+
+    game: str = ""
+    """Its name, or FILE.py:FUNCTION or package.module:FUNCTION, which makes one."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """What the function that makes it is called with."""
+
+    _home: str = PrivateAttr("")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _found_from_everywhere(cls, settings: Any) -> Any:
+        if isinstance(settings, dict) and isinstance(settings.get("game"), str):
+            return {**settings, "game": own_code.whole(settings["game"])}
+        return settings
+
+    @model_validator(mode="after")
+    def _can_be_found(self) -> Self:
+        if not self.game:
+            raise ValueError(f"game: name one, as in {self.form}")
+        if self.own:
+            self._home = own_code.module_of(self.game, self.form).__name__
+        return self
+
+    @property
+    def own(self) -> bool:
+        """Whether it is a user's own."""
+        return self.game.rpartition(":")[2].isidentifier() and ":" in self.game
+
+    def own_game(self) -> Any:
+        """A game, made by its function."""
+        module = sys.modules.get(self._home) or own_code.module_of(self.game, self.form)  # as it was, if it is edited
+        return getattr(module, self.game.rpartition(":")[2])(**self.options)
+
+    def content(self) -> str:
+        """A game of a user's own."""
+        return own_code.content_of(getattr(sys.modules.get(self._home), "__file__", None))
+
+
+class Read:
+    """How the moves of a game are read from replies: the last word in brackets, or all that was said."""
+
+    def __init__(self) -> None:
+        self.wrong = 0
+        """Replies in a row that were no move."""
+
+    def move(self, text: str, moves: Mapping[str, T]) -> T | None:
+        """What a reply stands for; None: it is no move."""
+        bracketed = re.findall(r"\[([^\[\]]*)\]", text)
+        return self.counted(moves.get((bracketed[-1] if bracketed else text).strip()))
+
+    def counted(self, action: T | None) -> T | None:
+        """An action, or that there was none."""
+        self.wrong = 0 if action is not None else self.wrong + 1
+        return action
+
+    def lost(self, seat: int) -> Result | None:
+        """How a game ends for one who has made too many."""
+        return Result({}, "a move that is none", wrong=seat) if self.wrong >= ALLOWED else None
