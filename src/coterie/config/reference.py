@@ -6,7 +6,15 @@ import json
 import sys
 
 from coterie.algorithms.base import Algorithm
-from coterie.config.settings import EvalConfig, LoraConfig, PolicyConfig, RuntimeConfig, SFTConfig, TrainConfig
+from coterie.config.settings import (
+    EvalConfig,
+    LoraConfig,
+    PastConfig,
+    PolicyConfig,
+    RuntimeConfig,
+    SFTConfig,
+    TrainConfig,
+)
 from coterie.engines.remote import RemoteConfig
 from coterie.kernel.engine import LONGEST_S, Engine
 from coterie.kernel.environment import Environment, Settings
@@ -37,6 +45,7 @@ def reference() -> str:
     parts += _table("[memory]", MemoryConfig)
     parts += _table("[policies.NAME]", PolicyConfig)
     parts += _table("[policies.NAME.lora]", LoraConfig)
+    parts += _table("[policies.NAME.past]", PastConfig)
     parts += _table("[policies.NAME.remote]", RemoteConfig)
     parts += _table("[optimizer]", OptimizerConfig)
     for name in ENGINES:

@@ -24,6 +24,7 @@ from coterie.config.settings import (
     Config,
     EvalConfig,
     LoraConfig,
+    PastConfig,
     PolicyConfig,
     RuntimeConfig,
     SFTConfig,
@@ -466,18 +467,26 @@ def _policies(source: Source, team: Team, starter: str) -> dict[str, PolicyConfi
                 f"{source.place(f'policies.{name}')}policy '{name}' plays no role{nearest(name, team.policies)}; "
                 "name it under [team], or remove it"
             )
-    return {name: _policy(source, f"policies.{name}", written[name], starter) for name in team.policies}
+    found = {name: _policy(source, f"policies.{name}", written[name], starter) for name in team.policies}
+    trained = [name for name, policy in found.items() if policy.kind not in UNTRAINED]
+    for name, policy in found.items():
+        if policy.kind == "past" and policy.model not in trained:
+            raise ConfigError(
+                f"{source.place(f'policies.{name}.model')}policies.{name}.model = '{policy.model}' is no policy of "
+                f"this run that learns{nearest(policy.model, trained)}; name the one whose past it is"
+            )
+    return found
 
 
 def _policy(source: Source, where: str, content: Mapping[str, Any], starter: str) -> PolicyConfig:
-    for table, kind in (("lora", LoraConfig), ("remote", RemoteConfig)):
+    for table, kind in (("lora", LoraConfig), ("past", PastConfig), ("remote", RemoteConfig)):
         if isinstance(own := content.get(table), dict):
             _validated(source, f"{where}.{table}", kind, own)
     if content.get("kind") == "remote":
         _check_server(source, where, content)
     policy = _validated(source, where, PolicyConfig, {"model": starter, **content})
     _validated(source, f"{where}.optimizer", OptimizerConfig, policy.optimizer)
-    if policy.kind == "remote":
+    if policy.kind in ("past", "remote"):
         return policy
     found = {
         "model": whole_folder(policy.model, source.folder),

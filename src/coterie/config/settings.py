@@ -20,8 +20,8 @@ from coterie.learning.optimizer import OptimizerConfig
 from coterie.memory.store import MemoryConfig
 from coterie.models.rendering import System, Thinking
 
-Kind = Literal["full", "lora", "frozen", "remote"]
-UNTRAINED = ("frozen", "remote")
+Kind = Literal["full", "lora", "frozen", "past", "remote"]
+UNTRAINED = ("frozen", "past", "remote")
 """Kinds that nothing is learned by."""
 DType = Literal["float32", "bfloat16"]
 Device = Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")]
@@ -44,16 +44,26 @@ class LoraConfig(Settings):
     """Names of the layers that are adapted, such as q_proj; none: every linear layer but the output layer."""
 
 
+class PastConfig(Settings):
+    """What another policy of the run was, `[policies.NAME.past]`: a pool, of which each step's rollout meets one."""
+
+    every: int = Field(default=10, ge=1)
+    """Steps between two of the pool, from the start on."""
+    keep: int = Field(default=8, ge=1)
+    """The latest ones, of which one is drawn."""
+
+
 class PolicyConfig(Settings):
     """What plays a role or several."""
 
     kind: Kind = "full"
     """full: all its weights are its own, and trained; lora: an adapter is, on a base that it may share with others;
-    frozen: nothing is: an opponent, a judge, or what a role was before; remote: a server plays it."""
+    frozen: nothing is: an opponent, a judge, or what a role was before; past: nothing is: it is what a trained policy
+    of the run was, drawn anew for every step; remote: a server plays it."""
     model: str
     """A shipped starter, a folder, a Hugging Face id of a causal language model, or a policy of a run: RUN#STEP/POLICY
     as it was at a step, RUN/POLICY at the best by validation; none: the environment's starter. Of a server: what it
-    calls the model."""
+    calls the model. Of the past: the policy's name, such as team."""
     chat_template: str = ""
     """A file that holds a chat template (Jinja), in place of the tokenizer's own."""
     template: dict[str, str | int | float | bool] = Field(default_factory=dict)
@@ -73,7 +83,8 @@ class PolicyConfig(Settings):
     """Settings of [optimizer] that are its own, as a table [policies.NAME.optimizer]."""
     lora: LoraConfig = LoraConfig()
     """Settings of an adapter, as a table [policies.NAME.lora]."""
-
+    past: PastConfig = PastConfig()
+    """Settings of a pool of what another policy was, as a table [policies.NAME.past]."""
     remote: RemoteConfig = RemoteConfig()
     """Settings of a server, as a table [policies.NAME.remote]."""
 
@@ -82,6 +93,11 @@ class PolicyConfig(Settings):
         reasons: dict[str, str] = {}
         if self.kind != "lora":
             reasons["lora"] = f"kind = '{self.kind}' has no adapter"
+        if self.kind != "past":
+            reasons["past"] = f"kind = '{self.kind}' is nobody's past"
+        else:
+            own = ("chat_template", "template", "thinking", "system", "device", "dtype")
+            reasons |= dict.fromkeys(own, "it is as the policy whose past it is")
         if self.kind in UNTRAINED:
             reasons["optimizer"] = f"kind = '{self.kind}' is never trained"
         if self.kind != "remote":

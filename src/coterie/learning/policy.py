@@ -14,7 +14,7 @@ from coterie.learning.optimizer import OptimizerConfig
 from coterie.models.load import Model
 from coterie.models.rendering import Renderer, System, Thinking
 
-Kind = Literal["full", "lora", "frozen"]
+Kind = Literal["full", "lora", "frozen", "past"]
 
 
 @dataclass(slots=True)
@@ -22,8 +22,9 @@ class Policy:
     """What plays one role or several.
 
     kind: full: all its weights are its own, and trained; lora: an adapter is, on a base that it may share; frozen:
-    nothing is. template: variables of its chat template. thinking, system: how messages become a prompt, see Renderer.
-    dtype: what its network computes in; trained weights are float32.
+    nothing is; past: nothing is, and its weights are another's, of before. template: variables of its chat template.
+    thinking, system: how messages become a prompt, see Renderer. dtype: what its network computes in; trained weights
+    are float32.
     """
 
     name: str

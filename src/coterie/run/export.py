@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from coterie.config.settings import Config, PolicyConfig
+from coterie.config.settings import UNTRAINED, Config, PolicyConfig
 from coterie.errors import ConfigError, first_line
 from coterie.kernel.environment import STARTERS
 from coterie.kernel.safe import one_line
@@ -81,6 +81,9 @@ class _Exported:
             return policy
         if policy.kind == "frozen":
             return self._frozen(name, policy)
+        if policy.kind == "past":  # as it is now
+            now = policy.model_copy(update={"kind": "frozen", "past": PolicyConfig(model="").past})
+            return self._written(name, now, self.weights / policy.model, self.config.policies[policy.model])
         return self._written(name, policy, self.weights / name, policy)
 
     def _written(self, name: str, policy: PolicyConfig, folder: Path, theirs: PolicyConfig) -> PolicyConfig:
@@ -181,7 +184,7 @@ def _card(folder: Path, policy: PolicyConfig, run: Run, progress: Progress) -> s
         "plays": roles,
         "environment": config.names["environment"],
         "algorithm": f"{config.names['algorithm']}, loss {config.names['loss']}, seed {config.train.seed}",
-        "trained": "never: it is frozen" if policy.kind == "frozen" else f"{progress.step} steps",
+        "trained": f"never: it is {policy.kind}" if policy.kind in UNTRAINED else f"{progress.step} steps",
         "the team on validation": _success(run, progress),
     }
     return "\n".join([

@@ -28,6 +28,7 @@ from coterie.models.shapes import Shapes
 from coterie.registry import find
 from coterie.run.asked import Asked, asked_by
 from coterie.run.measured import KEPT, Measured, Share
+from coterie.run.past import whose
 from coterie.run.policies import Policies, pick_device
 from coterie.run.pools import pools_of
 from coterie.run.precision import precise
@@ -212,7 +213,7 @@ def check_fits(config: Config) -> None:
     """
     if config.train.ranks > 1 or config.runtime.name == "ray":  # it is for several devices, not all of them here
         return
-    if all(policy.kind == "remote" or _small(policy.model) for policy in config.policies.values()):
+    if all(policy.kind in ("past", "remote") or _small(policy.model) for policy in config.policies.values()):
         return
     process = process_bytes()
     for _, each in _devices(config, None, *_shaped(config), process, Asked(1)):
@@ -322,7 +323,7 @@ def _devices(
     """The policies of each device."""
     devices: dict[str, dict[str, Policy]] = {}
     for name, policy in policies.items():
-        wanted = config.policies[name].device or config.train.device
+        wanted = config.policies[whose(name, config.policies[name])].device or config.train.device
         planned = machine is not None and wanted != "cpu"
         device = wanted.replace("auto", "cuda") if planned else pick_device(wanted)
         devices.setdefault("cuda:0" if device == "cuda" else device, {})[name] = policy

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from coterie.checks.families import check_family
-from coterie.config.settings import Config, LoraConfig, PolicyConfig
+from coterie.config.settings import UNTRAINED, Config, LoraConfig, PolicyConfig
 from coterie.errors import CheckpointError, ConfigError, first_line
 from coterie.learning.policy import Policy
 from coterie.models.adapters import adapted
@@ -52,6 +52,7 @@ class Policies:
         Raises:
             ConfigError: a model or device is not there, or the model is of a family that cannot be run.
         """
+        policy = self._lived(policy)
         device = pick_device(policy.device or self.config.train.device)
         if device.startswith("cuda") and self.config.train.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the first kernel is
@@ -65,7 +66,7 @@ class Policies:
 
     def _test(self, made: Policy, policy: PolicyConfig) -> None:
         """Finds out how a policy's network can be run: once for all that differ in their weights alone."""
-        model, trained = made.model, policy.kind != "frozen"
+        model, trained = made.model, policy.kind not in UNTRAINED
         if model.device.type != "meta" and not all(bool(torch.isfinite(each).all()) for each in model.net.parameters()):
             raise ConfigError(f"policy '{made.name}' has weights that are no finite numbers: its files are damaged")
         said = {name: value for name, value in model.net.config.to_dict().items() if name != "_name_or_path"}
@@ -85,6 +86,7 @@ class Policies:
         Raises:
             ConfigError: a model is not there.
         """
+        policy = self._lived(policy)
         assert policy.kind != "remote", "a server's has no weights here"
         model = self._model(name, policy, device, folder)
         if model.tokenizer is not None:  # of a shape alone there may be none
@@ -101,6 +103,13 @@ class Policies:
             dtype=self._dtype(policy),
         )
 
+    def _lived(self, policy: PolicyConfig) -> PolicyConfig:
+        """A policy of the past with what else is said of the one whose past it is."""
+        if policy.kind != "past":
+            return policy
+        own = {name: getattr(policy, name) for name in ("kind", "model", "past", "temperature")}
+        return self.config.policies[policy.model].model_copy(update=own)
+
     def _dtype(self, policy: PolicyConfig) -> torch.dtype:
         return getattr(torch, policy.dtype or self.config.train.dtype)
 
@@ -108,6 +117,10 @@ class Policies:
         where = f"policies.{name}"
         if policy.kind == "frozen":
             model = self._frozen(name, policy, device)
+            model.net.requires_grad_(False)
+            return model
+        if policy.kind == "past":
+            model = self._model(policy.model, self.config.policies[policy.model], device, folder)
             model.net.requires_grad_(False)
             return model
         if policy.kind == "lora":
@@ -216,7 +229,7 @@ def pinned(config: Config, before: Config | None = None, *, keep: bool = True) -
     """
     policies = dict(config.policies)
     for name, policy in config.policies.items():
-        if policy.kind == "remote":
+        if policy.kind in ("past", "remote"):
             continue
         past = past_policy(policy.model)
         if past is None:

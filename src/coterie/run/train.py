@@ -253,6 +253,7 @@ def _begin(folder: Path, config: Config) -> Iterator[tuple[Run, TeamModels, Prog
         run, progress = Run.create(folder, config, exactness(config) | models.exactness()), Progress()
         try:
             with run.locked(), models:
+                models.past.add(0, models.save)
                 yield run, models, progress
         except (ConfigError, EnvError, EngineError):  # a mistake that shows in the first rollout leaves nothing behind
             if progress.step == 0 and not (folder / "answers").exists():  # those were paid for
@@ -390,6 +391,7 @@ def _remember(config: Config, progress: Progress, recall: Recall, collected: Seq
 
 def _save(run: Run, models: TeamModels, progress: Progress) -> None:
     run.checkpoints.save(progress, models.write, models.config.train.keep_checkpoints)
+    models.past.trim(progress.step)
 
 
 def _times(began: float, sampled: float, updated: float, budget: Budget, *, ahead: bool) -> dict[str, float]:

@@ -19,6 +19,7 @@ from coterie.kernel.loops import Hosted
 from coterie.learning.learner import POLICIES, Learner
 from coterie.learning.policy import Policy
 from coterie.run.folder import Run
+from coterie.run.past import PastSelves, whose
 from coterie.run.rollout import Recalls, Rollout
 from coterie.run.runtime import Local, Runtime
 
@@ -50,7 +51,7 @@ class TeamModels:
         with ExitStack() as undone:
             undone.callback(self.runtime.close)
             self.policies: dict[str, Policy] = {
-                name: self.runtime.policy(name, policy, saved / name if saved else None)
+                name: self.runtime.policy(name, policy, saved / whose(name, policy) if saved else None)
                 for name, policy in config.policies.items()
                 if policy.kind != "remote"
             }
@@ -66,6 +67,7 @@ class TeamModels:
                 self.config = replace(
                     config, engine=config.engine.model_copy(update=dict.fromkeys(config.engine.found))
                 )
+            self.past = PastSelves(self.config, folder)
             self.engine = self._engine(self.policies, self.remotes)
             self.config = replace(config, engine=self.engine.config)
             undone.pop_all()
@@ -127,12 +129,18 @@ class TeamModels:
 
     def sync(self, version: int) -> None:
         """The engine takes over every policy's weights."""
+        self.past.add(version, self.save)
+        self.past.put(version, self.policies)
         self.engine.take_over(version)
+
+    def save(self, name: str, folder: Path) -> None:
+        """A trained policy's weights, as an ordinary model folder."""
+        self.policies[name].model.save(folder, self.learner.weights(name))
 
     def write(self, folder: Path) -> None:
         """Weights as ordinary model folders, optimizers beside them."""
-        for name, policy in self.trained.items():
-            policy.model.save(folder / POLICIES / name, self.learner.weights(name))
+        for name in self.trained:
+            self.save(name, folder / POLICIES / name)
         self.learner.save(folder)
 
 

@@ -34,7 +34,7 @@ class Count:
         if text not in ("1", "2"):
             self.wrong += 1
             if self.wrong == 2:
-                self.over = Result({self.seat: -1.0, 1 - self.seat: 1.0}, "wrong", self.seat)
+                self.over = Result({}, "wrong", self.seat)
             return False
         self.total, self.wrong = self.total + int(text), 0
         if self.total >= 4:

@@ -25,7 +25,7 @@ OR = " | "
 """Between two moves, which may hold blanks."""
 LONGEST = 4000
 """Characters of a reply that a game is given."""
-Opponent = Literal["self", "random"]
+Opponent = Literal["self", "past", "random"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,8 @@ class SelfPlay(Environment):
     game: str = ""
     """Which one."""
     against: Opponent = "self"
-    """Who has the seats beside player_0's in training: roles, player_1 and so on, or chance."""
+    """Who has the seats beside player_0's in training: roles, player_1 and so on; what the policy of player_0 was at
+    steps before; or chance."""
     tested_against: Literal["", "self", "random"] = ""
     """The same where the team is validated and tested; none: chance, where it is known what may be done, else roles."""
     brief: bool = False
@@ -109,7 +110,12 @@ class SelfPlay(Environment):
 
     def recommended(self) -> Mapping[str, Mapping[str, Any]]:
         """Self-play is judged by a baseline a role, as SPIRAL does."""
-        return {"algorithm": {"name": "rae"}}
+        judged = {"algorithm": {"name": "rae"}}
+        if self.against != "past":
+            return judged
+        first, *others = self.players()
+        team = {first: "team", **dict.fromkeys(others, "past")}
+        return judged | {"team": team, "policies": {"team": {}, "past": {"kind": "past", "model": "team"}}}
 
     def players(self) -> Sequence[str]:
         """All of them."""

@@ -1,0 +1,72 @@
+"""Opponents out of a policy's own past: a pool of what it was, of which every step's rollout meets one."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from random import Random
+
+from coterie.config.settings import Config, PolicyConfig
+from coterie.errors import CheckpointError
+from coterie.learning.policy import Policy
+from coterie.seeds import seed_of
+
+Save = Callable[[str, Path], None]
+"""Writes a policy's weights, as they are now, as a model's folder."""
+
+
+def whose(name: str, policy: PolicyConfig) -> str:
+    """The policy whose weights a policy has: its own, or those of the one whose past it is."""
+    return policy.model if policy.kind == "past" else name
+
+
+class PastSelves:
+    """What the policies of a run were, in its folder: `past/POLICY/step-00010`.
+
+    Which one a step meets follows from the seed and the number of the step, so that a run that goes on from a
+    checkpoint meets the same.
+
+    Args:
+        folder: the run's; None: nothing is kept, and those of the past stay as they were made.
+    """
+
+    def __init__(self, config: Config, folder: Path | None) -> None:
+        self._seed = config.train.seed
+        self._folder = folder or Path()
+        self._pools = {name: policy for name, policy in config.policies.items() if folder and policy.kind == "past"}
+
+    def add(self, step: int, save: Save) -> None:
+        """What policies are after a step, where it is one of a pool."""
+        for name, policy in self._pools.items():
+            if step % policy.past.every == 0:
+                save(policy.model, self._of(name, step))
+
+    def put(self, step: int, policies: Mapping[str, Policy]) -> None:
+        """Gives the policies of the past the weights that the next step's rollout meets.
+
+        Raises:
+            CheckpointError: they have gone.
+        """
+        for name, policy in self._pools.items():
+            drawn = Random(seed_of("past", self._seed, name, step)).choice(pool(step, policy))
+            folder = self._of(name, drawn)
+            if not folder.exists():
+                raise CheckpointError(f"{folder} is missing, which policies.{name} plays after step {step}")
+            policies[name].model.take(folder)
+
+    def trim(self, step: int) -> None:
+        """Forgets what no pool holds any more, after a step that is saved: a run goes on from no earlier one."""
+        for name, policy in self._pools.items():
+            kept = {self._of(name, at) for at in pool(step, policy)}
+            for folder in self._of(name, 0).parent.glob("step-*"):
+                if folder not in kept:
+                    shutil.rmtree(folder)
+
+    def _of(self, name: str, step: int) -> Path:
+        return self._folder / "past" / name / f"step-{step:05d}"
+
+
+def pool(step: int, policy: PolicyConfig) -> list[int]:
+    """The steps after which those in a pool were as they are there."""
+    return list(range(0, step + 1, policy.past.every))[-policy.past.keep :]
