@@ -305,6 +305,7 @@ for name, verb in {
     "list": looking.list_names,
     "data": looking.show_data,
     "ledger": looking.ledger,
+    "matrix": looking.matrix,
     "check": looking.check,
     "audit": looking.audit_rollouts,
     "doctor": looking.doctor,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from coterie.bench import BENCHES
-from coterie.commands import AsJson, RunFolder, Sets
+from coterie.commands import AsJson, RunFolder, Sets, terminal
 from coterie.errors import nearest
 from coterie.report.output import kept_for_json, say
 
@@ -63,6 +63,25 @@ def show_data(
         raise ConfigError(f"{environment} reads no data sets; `coterie check {environment}` says what it plays")
     data = world.rows()
     say(json.dumps(data.summary()) if as_json else data.page())
+
+
+def matrix(
+    players: Annotated[
+        list[str],
+        typer.Argument(metavar="PLAYER...", help="RUN, RUN#STEP, a model's folder or Hugging Face id, or chance."),
+    ],
+    games: Annotated[int, typer.Option(min=1, help="Games of each two.")] = 200,
+    as_json: AsJson = False,
+) -> None:
+    """Who beats whom in a game, each against each: coterie matrix RUN RUN#0 chance"""
+    from coterie.run.matrix import matrix as play_all
+
+    console = terminal(stderr=True)
+    with kept_for_json(as_json), console.status("playing") as status:
+        found = play_all(
+            players, games=games, progress=lambda done, cells: status.update(f"played {done} of {cells} pairs")
+        )
+    say(json.dumps(found.as_json()) if as_json else str(found))
 
 
 def ledger(run: RunFolder) -> None:

@@ -128,6 +128,14 @@ class Environment(Settings):
         """
         raise ConfigError(f"{type(self).__name__} plays no data of others")
 
+    def facing(self, *, chance: bool) -> Self:
+        """The same game where it is evaluated with a player at every seat, or with chance at all but the first's.
+
+        Raises:
+            ConfigError: its roles do not play against each other, or nobody knows what chance may do.
+        """
+        raise ConfigError(f"{type(self).__name__} is no game of players against each other")
+
     def isolation(self) -> str:
         """What keeps model-written code apart, where `play` runs any; else nothing."""
         return ""

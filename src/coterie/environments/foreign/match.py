@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 from pydantic import Field
 
 from coterie.environments.talk import marked
-from coterie.errors import EnvError
+from coterie.errors import ConfigError, EnvError
 from coterie.kernel.environment import SPLITS, Environment, Split, Task
 from coterie.kernel.safe import one_line
 from coterie.kernel.scene import Message, Prompt, Scene
@@ -124,6 +124,14 @@ class SelfPlay(Environment):
     def task(self, split: Split, index: int) -> Round:
         """A game with chance of its own."""
         return Round(f"{split}-{index}", split, number=index, seed=seed_of("game", split, index) % 2**31)
+
+    def facing(self, *, chance: bool) -> Self:
+        """The game, evaluated with others at its seats than it says."""
+        if self.seats() == 1:
+            raise ConfigError(f"{self.game} is played by one alone")
+        if chance and not self.choices():
+            raise ConfigError(f"{self.game} does not say what chance may do")
+        return self.model_copy(update={"against": "self", "tested_against": "random" if chance else "self"})
 
     def by_chance(self, split: Split) -> Sequence[str]:
         """Players that are no roles in a split."""

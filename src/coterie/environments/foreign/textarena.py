@@ -108,9 +108,12 @@ class Game:
         """As of a `Match`."""
         with self._sealed():
             seat, told = self._env.get_observation()
-        news = [Heard(text, sender, kind == self._boards) for sender, text, kind in told]
-        listed = [found[1] for heard in news if heard.sender < 0 and (found := LISTED.search(heard.text))]
-        moves = re.findall(r"\[[^\]]*\]", listed[-1]) if listed else []
+        lists = [found[1] for sender, text, _ in told if sender < 0 and (found := LISTED.search(text))]
+        moves = re.findall(r"\[[^\]]*\]", lists[-1]) if lists else []
+        news = [
+            Heard(LISTED.sub("", text).strip("\n") if moves and sender < 0 else text, sender, kind == self._boards)
+            for sender, text, kind in told
+        ]
         return seat, news, moves
 
     def move(self, text: str) -> bool:
