@@ -1,8 +1,10 @@
 """What the docs show works: code blocks run, commands exist, numbers have a command."""
 
 import json
+import os
 import re
 import shlex
+import sys
 import textwrap
 import tomllib
 from pathlib import Path
@@ -160,6 +162,7 @@ def small(words: list[str]) -> list[str]:
 def test_every_command_and_python_block_of_a_page_runs(page, tmp_path, monkeypatch):
     """In the order of the page, in an empty folder with the configs, and an environment and an agent of one's own."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")  # as where .venv is activated
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     mine = next((block for name, block in ENVIRONMENT_BLOCKS if name == page.name), ENVIRONMENT_BLOCKS[-1][1])
     if not any(words[0] == "new" for words in commands(page)):

@@ -9,6 +9,7 @@ shown the prompt and what those before it wrote, and what the last one writes is
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Any, ClassVar, Self
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from coterie.environments import own_code
+from coterie.environments.mcp import Session, check_server
 from coterie.environments.published.data import Benchmark, Reader, Unfit, told_by
 from coterie.environments.published.plays import PlaysRows
 from coterie.environments.published.sources import Row
@@ -27,6 +29,7 @@ from coterie.errors import CallError, ConfigError, EnvError, Unavailable, neares
 from coterie.kernel.environment import Task
 from coterie.kernel.safe import one_line
 from coterie.kernel.scene import JSON, Message, Prompt, Reply, Scene
+from coterie.protocol.tools import parsed, told
 
 SPEAKERS = ("system", "user", "assistant")
 NO_COLUMNS = ("prompt", "messages", "completion", "completion_ids")
@@ -81,6 +84,10 @@ class Prompts(PlaysRows):
     """A weight for each of `rewards`; none: 1 each."""
     role_rewards: Mapping[str, tuple[str, ...]] = {}
     """Reward functions of a role's own completion, by role: what they give is that role's alone."""
+    tools: Mapping[str, str] = {}
+    """MCP servers, by role: a command or a URL, whose tools the role may call before it answers."""
+    max_calls: int = Field(default=8, ge=1)
+    """Times that a role may call tools; what it says then counts as its answer."""
     solved_at: float = 1.0
     """The team's reward from which on a task counts as solved."""
     max_tokens: int = Field(default=256, ge=1)
@@ -112,7 +119,7 @@ class Prompts(PlaysRows):
             raise ValueError("roles: name at least one")
         if len(set(self.roles)) < len(self.roles):
             raise ValueError("roles: each speaks once; give every one a name of its own")
-        for setting in ("instructions", "role_rewards"):
+        for setting in ("instructions", "role_rewards", "tools"):
             for role in getattr(self, setting):
                 if role not in self.roles:
                     raise ValueError(f"{setting}: no role '{role}'{nearest(role, self.roles)}")
@@ -138,7 +145,13 @@ class Prompts(PlaysRows):
         """Raises ConfigError: nothing is rewarded, or the data cannot be read."""
         if not self._functions():
             raise ConfigError("environment.rewards: name what is rewarded, such as rewards.py:accuracy")
+        for role, server in self.tools.items():
+            check_server(server, f"environment.tools.{role}")
         self.rows()
+
+    def inert(self) -> dict[str, str]:
+        """What needs tools."""
+        return super().inert() | ({} if self.tools else {"max_calls": "no role has tools"})
 
     def recommended(self) -> Mapping[str, Mapping[str, Any]]:
         """One role alone is trained with GRPO."""
@@ -148,7 +161,7 @@ class Prompts(PlaysRows):
         """Every role writes once."""
         said: dict[str, Reply] = {}
         for role in self.roles:
-            said[role] = await scene.ask(role, self._told(role, task, said), max_tokens=self.max_tokens)
+            said[role] = await self._spoken(scene, role, self._told(role, task, said))
         if not task.columns:
             return scene.fail("nobody rewards what a person asked")
         for role, names in self.role_rewards.items():
@@ -159,6 +172,27 @@ class Prompts(PlaysRows):
         reward = sum(weight * value for weight, value in zip(weights, values, strict=True) if value is not None)
         scene.team_reward(reward)
         return scene.succeed() if reward >= self.solved_at else scene.fail("rewarded too little")
+
+    async def _spoken(self, scene: Scene, role: str, messages: list[Message]) -> Reply:
+        """What a role writes, after what its tools have told it."""
+        if role not in self.tools:
+            return await scene.ask(role, messages, max_tokens=self.max_tokens)
+        session, wrong = Session(scene, self.tools[role]), 0
+        first = [str(messages.pop(0)["content"])] if messages[0]["role"] == "system" else []
+        messages.insert(0, {"role": "system", "content": "\n\n".join([*first, told(await session.tools())])})
+        for number in itertools.count():
+            reply = await scene.ask(role, messages, max_tokens=self.max_tokens)
+            _, calls = parsed(reply.text, "call")
+            if not calls or number == self.max_calls:
+                scene.metric(f"tools/{role}", number)
+                scene.metric(f"tools_failed/{role}", wrong)
+                return reply
+            messages.append({"role": "assistant", "content": reply})
+            for call in calls:
+                seen = await session.call(call.name, call.arguments)
+                wrong += not seen.ok
+                messages.append({"role": "tool", "content": seen.text if seen.ok else f"error: {seen.text}"})
+        raise AssertionError("a count has no end")
 
     def _told(self, role: str, task: PromptTask, said: Mapping[str, Reply]) -> list[Message]:
         """A role's prompt: the row's, what it is told first, and what the others wrote."""

@@ -1,0 +1,192 @@
+"""MCP servers as tools of a role: what a server offers, and a session with it that an episode can play again.
+
+    shop = Session(scene, "python shop.py")          # or "https://…/mcp"
+    schemas = await shop.tools()                     # as chat templates take them
+    seen = await shop.call("price", {"item": "mug"}) # an Observation, whatever went wrong
+
+Servers keep state, and episodes branch. A call therefore carries all calls of its session before it: a worker that has
+the session open makes the last one alone, any other begins a session and makes them all. So what a server answers must
+depend on its session's calls alone. One that changes the world outside is no tool here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import importlib.util
+import json
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from coterie.environments.tools import Observation
+from coterie.errors import ConfigError, Unavailable
+from coterie.kernel.mistakes import said
+from coterie.kernel.safe import one_line
+from coterie.kernel.scene import JSON, Scene
+
+OPEN = 32
+"""Sessions that a worker keeps open; the one that was used longest ago ends first."""
+LONGEST = 4000
+"""Characters of an answer that a role is shown."""
+BEGIN_S = 60.0
+"""Seconds that a server may take to answer its first question."""
+
+
+class Session:
+    """One episode's, with one server. Args: server: a command, or the URL of one that speaks Streamable HTTP."""
+
+    def __init__(self, scene: Scene, server: str) -> None:
+        self._scene, self._server = scene, server
+        self._calls: list[JSON] = []
+
+    async def tools(self) -> list[JSON]:
+        """Every tool's name, description and parameters."""
+        found: Any = await self._scene.call(listed, self._server)
+        return found
+
+    async def call(self, name: str, arguments: JSON) -> Observation:
+        """What a role sees of a call."""
+        self._calls = [*self._calls, [name, arguments]]
+        found: Any = await self._scene.call(called, self._server, self._calls)
+        return Observation(found["text"], found["ok"])
+
+
+def check_server(server: str, where: str) -> None:
+    """Raises ConfigError: there is no such server, or the library is missing. where: the setting that names it."""
+    if importlib.util.find_spec("mcp") is None:
+        raise ConfigError("mcp is not installed: pip install 'coterie[mcp]'")
+    try:
+        command = [] if _is_url(server) else shlex.split(server)
+    except ValueError as error:
+        raise ConfigError(f"{where} = '{server}': {error}") from error
+    if not _is_url(server) and (not command or shutil.which(command[0]) is None):
+        raise ConfigError(f"{where} = '{server}': there is no such command; name one, or a URL")
+    stack = ExitStack()
+    with tempfile.TemporaryFile("w+") as log:
+        try:
+            offered = _Open(server, stack, log).tools()
+        except Exception as error:
+            log.seek(0)
+            why = next((one_line(line) for line in reversed(log.readlines()) if line.strip()), _first(error))
+            raise ConfigError(f"{where} = '{server}' does not answer as a server of MCP: {why}") from error
+        finally:
+            _end(stack)
+    if not offered:
+        raise ConfigError(f"{where} = '{server}' offers no tools")
+
+
+def listed(server: str) -> JSON:
+    """What a server offers; what a worker runs. Raises: Unavailable: it does not answer."""
+    return _asked(server, [], lambda opened: opened.tools())
+
+
+def called(server: str, calls: Sequence[Sequence[JSON]]) -> JSON:
+    """What the last of a session's calls gives, as `{text, ok}`; what a worker runs.
+
+    Raises:
+        Unavailable: the server does not answer.
+    """
+    *before, (name, arguments) = calls
+    return _asked(server, before, lambda opened: opened.call(str(name), arguments), then=calls)
+
+
+class _Open:
+    """A session that is open. log: what a command says beside its answers; None: nobody reads it."""
+
+    def __init__(self, server: str, stack: ExitStack, log: IO[str] | None = None) -> None:
+        mcp: Any = importlib.import_module("mcp")
+        portal: Any = stack.enter_context(importlib.import_module("anyio.from_thread").start_blocking_portal())
+        place: Any = server
+        if not _is_url(server):
+            command, *rest = shlex.split(server)
+            asked = mcp.StdioServerParameters(command=command, args=rest, env=dict(os.environ))
+            log = log or stack.enter_context(closing(Path(os.devnull).open("w")))  # noqa: SIM115
+            place = importlib.import_module("mcp.client.stdio").stdio_client(asked, errlog=log)
+        client = mcp.Client(place, read_timeout_seconds=BEGIN_S)
+        self._client: Any = stack.enter_context(portal.wrap_async_context_manager(client))
+        self._portal = portal
+
+    def tools(self) -> list[JSON]:
+        """What it offers."""
+        return [
+            {
+                "type": "function",
+                "function": {"name": tool.name, "description": tool.description or "", "parameters": tool.input_schema},
+            }
+            for tool in self._portal.call(self._client.list_tools).tools
+        ]
+
+    def call(self, name: str, arguments: JSON) -> JSON:
+        """What a call gives: its texts."""
+        given = self._portal.call(self._client.call_tool, name, arguments)
+        parts = [getattr(part, "text", None) or f"[{part.type}]" for part in given.content]
+        text = "\n".join(parts)
+        return {"text": text if len(text) <= LONGEST else f"{text[:LONGEST]} …", "ok": not given.is_error}
+
+
+_OPEN: list[tuple[str, str, _Open, ExitStack]] = []
+"""This worker's: of each its server, the calls that were made, and what closes it; used latest, last."""
+
+
+def _asked(server: str, before: Sequence[Any], ask: Callable[[_Open], JSON], then: Sequence[Any] | None = None) -> JSON:
+    """Something of a session in which some calls were made. then: those that were made after it."""
+    held = next((one for one in _OPEN if one[:2] == (server, _key(before))), None)
+    if held:
+        _OPEN.remove(held)
+    stack = ExitStack()
+    try:
+        opened, stack = held[2:] if held else _begun(server, before)
+        answer = ask(opened)
+    except Exception as error:
+        _end(stack)
+        raise Unavailable("mcp", f"{server}: {_first(error)}") from error
+    _OPEN.append((server, _key(before if then is None else then), opened, stack))
+    while len(_OPEN) > OPEN:
+        _end(_OPEN.pop(0)[3])
+    return answer
+
+
+def _end(stack: ExitStack) -> None:
+    """Ends a session; one whose server has gone has nothing left to say."""
+    with suppress(Exception):
+        stack.close()
+
+
+def _begun(server: str, before: Sequence[Any]) -> tuple[_Open, ExitStack]:
+    """A new session, in which the calls have been made."""
+    stack = ExitStack()
+    try:
+        opened = _Open(server, stack)
+        for name, arguments in before:
+            opened.call(name, arguments)
+    except BaseException:
+        _end(stack)
+        raise
+    return opened, stack
+
+
+@atexit.register
+def _close() -> None:
+    while _OPEN:
+        _end(_OPEN.pop()[3])
+
+
+def _key(calls: Sequence[Any]) -> str:
+    return json.dumps(calls, sort_keys=True)
+
+
+def _is_url(server: str) -> bool:
+    return server.startswith(("http://", "https://"))
+
+
+def _first(error: BaseException) -> str:
+    """The first of what went wrong at once."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return said(error)
