@@ -47,16 +47,20 @@ class Source:
         return key in self.table(table) and (table, key) not in self._defaults
 
     def with_defaults(self, tables: Mapping[str, Mapping[str, Any]], where: str) -> Source:
-        """The same, with other settings where this one has none.
+        """The same, with other settings where this one has none; those of a policy are settings of their own.
 
         Args:
             where: who says so, for messages.
         """
         names = {**self.data, **tables}
         merged = {name: {**tables.get(name, {}), **self.data.get(name, {})} for name in names}
+        for name, policy in dict(merged.get("policies", {})).items():
+            theirs = tables.get("policies", {}).get(name)
+            if theirs and isinstance(policy, dict):
+                merged["policies"][name] = {**theirs, **policy}
         added = {(name, key) for name, table in tables.items() for key in table if key not in self.data.get(name, {})}
-        theirs = {f"{name}.{key}": where for name, key in added}
-        return Source(merged, {**theirs, **self._places}, self.folder, self._defaults | added)
+        places = {f"{name}.{key}": where for name, key in added}
+        return Source(merged, {**places, **self._places}, self.folder, self._defaults | added)
 
     def place(self, path: str) -> str:
         """`file:line: ` of a dotted key, else of a key in it, else of the table around it, or nothing."""

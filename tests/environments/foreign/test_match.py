@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from coterie import check
+from coterie import check, load_config
 from coterie.engines.scripted import ScriptedEngine
 from coterie.environments.foreign.match import Heard, Result, SelfPlay
 from coterie.environments.foreign.sealed import Sealed
@@ -148,15 +148,60 @@ def test_chance_that_is_not_told_what_it_may_do_ends_the_run_in_a_line():
         played(Counting(silent=True, against="random"), "1", "1", "1")
 
 
-def test_brief_prompts_say_how_it_stands_and_are_demonstrated_by_any_move():
+def test_brief_prompts_say_how_it_stands():
     environment = Counting(brief=True)
     cursor = played(environment, "1", "2", "2")
     assert [words for _, words in prompts(cursor)][1] == "You are 1\nat 1\nMoves: 1 | 2"
-    task, told = environment.task("train", 0), "You are 1\nat 1\nMoves: 1 | 2"
-    said = {environment.demonstrate("player_0", task, told, Random(n)) for n in range(20)}
-    assert said == {"1", "2"}
+
+
+def test_any_move_is_demonstrated():
+    environment, told = Counting(brief=True), "You are 1\nat 1\nMoves: 1 | 2"
+    task = environment.task("train", 0)
+    assert {environment.demonstrate("player_0", task, told, Random(n)) for n in range(20)} == {"1", "2"}
     with pytest.raises(NotImplementedError, match="nobody knows what may be done"):
-        environment.demonstrate("player_0", environment.task("train", 0), "You are 1\nat 1", Random(0))
+        environment.demonstrate("player_0", task, "You are 1\nat 1", Random(0))
+
+
+def shown(**settings) -> dict[str, set[str]]:
+    """What lessons of many games show, by prompt."""
+    environment, found = Counting(brief=True, **settings), {}
+    for number in range(30):
+        for lesson in environment.lessons(environment.task("train", number), Random(number)):
+            found.setdefault(lesson.prompt, set()).add(lesson.reply)
+    return found
+
+
+def test_lessons_show_any_move_or_the_one_that_earns_most():
+    """Who is at 2 or 3 wins at once; who is at 1 does best with 1, after which the other wins half the time."""
+    told = "You are {}\nat {}\nMoves: 1 | 2"
+    anything = shown()
+    assert anything[told.format(0, 0)] == {"1", "2"} == anything[told.format(0, 2)]
+    best = shown(playouts=40)
+    assert best[told.format(0, 2)] == {"2"} == best[told.format(1, 2)]
+    assert best[told.format(0, 3)] == {"1", "2"}
+    assert best[told.format(1, 1)] == {"1"}
+
+
+def test_lessons_are_of_the_player_who_is_asked_and_want_brief_prompts_and_known_moves():
+    environment = Counting(brief=True)
+    for number, first in ((0, "player_0"), (1, "player_1")):
+        roles = [lesson.role for lesson in environment.lessons(environment.task("train", number), Random(0))]
+        assert roles[0] == first
+        assert set(roles) == {"player_0", "player_1"}
+    with pytest.raises(NotImplementedError, match=r"set environment.brief = true"):
+        list(Counting().lessons(environment.task("train", 0), Random(0)))
+    with pytest.raises(NotImplementedError, match="nobody knows what may be done in counting"):
+        list(Counting(brief=True, silent=True).lessons(environment.task("train", 0), Random(0)))
+
+
+def test_its_past_is_a_team_that_a_person_may_change():
+    name = "tests/environments/foreign/test_match.py:Counting"
+    sets = ["environment.against=past", "policies.team.model=m", "policies.past.past.keep=3"]
+    config = load_config(name, sets)
+    assert dict(config.team.roles) == {"player_0": "team", "player_1": "past"}
+    past = config.policies["past"]
+    assert (past.kind, past.model, past.past.every, past.past.keep) == ("past", "team", 10, 3)
+    assert config.names["algorithm"] == "rae"
 
 
 @pytest.mark.parametrize("settings", [{}, {"against": "random"}, {"brief": True}])

@@ -5,16 +5,16 @@ A library's games are a `Match` each; how they are played, told, seated and paid
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar, Literal, Protocol, Self
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from coterie.environments.talk import marked
 from coterie.errors import ConfigError, EnvError
-from coterie.kernel.environment import SPLITS, Environment, Split, Task
+from coterie.kernel.environment import SPLITS, Environment, Lesson, Split, Task
 from coterie.kernel.safe import one_line
 from coterie.kernel.scene import Message, Prompt, Scene
 from coterie.seeds import seed_of
@@ -88,8 +88,14 @@ class SelfPlay(Environment):
     """Of all players together; a game that takes longer is nobody's."""
     max_tokens: int = Field(default=64, ge=1)
     """Tokens of a reply, at most."""
+    playouts: int = Field(default=0, ge=0)
+    """What `coterie sft` shows: the move that earns most in so many games that go on from it by chance, which knows
+    more than a player where something is hidden; 0: any move."""
     wrong_move: float = Field(default=0.25, ge=0)
     """What a reply costs its player that is no move; one by which a game ends costs 1, and nobody has won by it."""
+
+    _known: dict[str, dict[str, float]] = PrivateAttr(default_factory=dict[str, dict[str, float]])
+    """What moves earned in all, by prompt: states of small games come again."""
 
     def seats(self) -> int:
         """How many play."""
@@ -204,3 +210,35 @@ class SelfPlay(Environment):
         if not known:
             raise NotImplementedError(f"nobody knows what may be done in {self.game}")
         return rng.choice(moves.split(OR))
+
+    def lessons(self, task: Round, rng: Random) -> Iterator[Lesson]:
+        """What to do in every state of a game that chance plays: any move, or the one with the best `playouts`."""
+        if not self.brief:
+            raise NotImplementedError("a small model learns from brief prompts: set environment.brief = true")
+        match, count, made = self.begun(task.seed), self.seats(), list[str]()
+        while len(made) < self.max_moves and not match.result():
+            seat, news, moves = match.turn()
+            if not moves:
+                raise NotImplementedError(f"nobody knows what may be done in {self.game}")
+            prompt = str(self._told([], seat, news, moves))
+            if self.playouts and prompt not in self._known:
+                chance = Random(seed_of("playouts", self.game, prompt))
+                self._known[prompt] = {
+                    move: sum(self._ended(task.seed, [*made, move], seat, chance) for _ in range(self.playouts))
+                    for move in moves
+                }
+            worth = self._known.get(prompt, dict.fromkeys(moves, 0.0))
+            best = [move for move in moves if worth[move] == max(worth.values())]
+            yield Lesson(self.players()[(seat + task.number) % count], prompt, rng.choice(best))
+            made.append(rng.choice(moves))
+            match.move(made[-1])
+
+    def _ended(self, seed: int, made: Sequence[str], seat: int, chance: Random) -> float:
+        """What a game earns a seat that went on by chance: one that began alike, since libraries copy theirs badly."""
+        match, left = self.begun(seed), list(reversed(made))
+        for _ in range(self.max_moves):
+            if result := match.result():
+                return result.rewards[seat]
+            moves = match.turn()[2]
+            match.move(left.pop() if left else chance.choice(list(moves)))
+        return 0.0
