@@ -228,5 +228,15 @@ def test_a_sealed_game_draws_its_own_whatever_others_draw_and_leaves_theirs_alon
 
     assert drawn(1) == drawn(2)
     assert len(set(drawn(1))) == 6, "it goes on where it was"
+    before, swapped = random.getstate(), drawn(1)
+    random.setstate(before)
+    with Sealed.alone():
+        chance, found = Sealed(7), []
+        for _ in range(3):
+            with chance():
+                random.seed(3) if not found else None
+                found += [random.random(), float(numpy.random.random())]
+    assert found == swapped, "one game alone draws the same"
+    assert random.getstate() == before
     with pytest.raises(KeyError), Sealed(1)():
         raise KeyError

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self
 
 from pydantic import Field, PrivateAttr
 
+from coterie.environments.foreign.sealed import Sealed
 from coterie.environments.talk import marked
 from coterie.errors import ConfigError, EnvError
 from coterie.kernel.environment import SPLITS, Environment, Lesson, Split, Task
@@ -235,10 +236,11 @@ class SelfPlay(Environment):
 
     def _ended(self, seed: int, made: Sequence[str], seat: int, chance: Random) -> float:
         """What a game earns a seat that went on by chance: one that began alike, since libraries copy theirs badly."""
-        match, left = self.begun(seed), list(reversed(made))
-        for _ in range(self.max_moves):
-            if result := match.result():
-                return result.rewards[seat]
-            moves = match.turn()[2]
-            match.move(left.pop() if left else chance.choice(list(moves)))
+        with Sealed.alone():
+            match, left = self.begun(seed), list(reversed(made))
+            for _ in range(self.max_moves):
+                if result := match.result():
+                    return result.rewards[seat]
+                moves = match.turn()[2]
+                match.move(left.pop() if left else chance.choice(list(moves)))
         return 0.0

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 
 class Sealed:
@@ -17,24 +17,58 @@ class Sealed:
     draw of others would change the game, and the game all that others draw.
     """
 
+    _held: ClassVar[bool] = False
+
     def __init__(self, seed: int) -> None:
         self._random: Any = Random(seed).getstate()
         self._numpy: Any = None
         self._seed = seed
+        self._begun = False
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
         """While it lasts, nothing may be awaited."""
-        numpy = sys.modules.get("numpy")
-        outside = random.getstate(), numpy.random.get_state() if numpy else None
-        random.setstate(self._random)
-        if numpy:
-            numpy.random.set_state(self._numpy or numpy.random.RandomState(self._seed % 2**32).get_state())
+        if Sealed._held:
+            self._take_once()
+            yield
+            return
+        outside = _states()
+        self._take()
         try:
             yield
         finally:
-            self._random = random.getstate()
-            random.setstate(outside[0])
-            if numpy:
-                self._numpy = numpy.random.get_state()
-                numpy.random.set_state(outside[1])
+            self._random, self._numpy = _states()
+            _set(*outside)
+
+    def _take(self) -> None:
+        numpy = sys.modules.get("numpy")
+        fresh = numpy.random.RandomState(self._seed % 2**32).get_state() if numpy and not self._numpy else None
+        _set(self._random, self._numpy or fresh)
+
+    def _take_once(self) -> None:
+        if not self._begun:
+            self._take()
+        self._begun = True
+
+    @classmethod
+    @contextmanager
+    def alone(cls) -> Iterator[None]:
+        """While one game is made and played, and nothing else draws: states are not exchanged at every move of it."""
+        outside, cls._held = _states(), True
+        try:
+            yield
+        finally:
+            cls._held = False
+            _set(*outside)
+
+
+def _states() -> tuple[Any, Any]:
+    """Those of `random` and, where it is loaded, of numpy."""
+    numpy = sys.modules.get("numpy")
+    return random.getstate(), numpy.random.get_state() if numpy else None
+
+
+def _set(chance: Any, numpys: Any) -> None:
+    random.setstate(chance)
+    if numpys is not None:
+        sys.modules["numpy"].random.set_state(numpys)
