@@ -39,6 +39,7 @@ ENVIRONMENTS = {
     "textarena": "coterie.environments.foreign.textarena:TextArena",
     "pettingzoo": "coterie.environments.foreign.pettingzoo:PettingZoo",
     "gymnasium": "coterie.environments.foreign.gymnasium:Gymnasium",
+    "openenv": "coterie.environments.foreign.openenv:OpenEnv",
 }
 ALGORITHMS = {
     "at_grpo": "coterie.algorithms.at_grpo:ATGRPO",

@@ -1,0 +1,147 @@
+"""OpenEnv's environments, in this process: `coterie train openenv:my_env.py:make`. The library is not needed for it.
+
+`make(**options)` returns an environment: `reset(seed=…)` and `step(action)` give observations with `done` and `reward`,
+and `step` says by its annotation what an action is, a class of pydantic's. One role, `player_0`, moves. It is told the
+observation's other fields, and says an action: as a JSON object, or, where an action is one text, as it is.
+
+A client of an environment that is served is refused: a branch begins its episode anew, with its seed, and over plain
+HTTP every request meets another environment.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Self, get_type_hints
+
+from pydantic import BaseModel, ValidationError, model_validator
+
+from coterie.environments.foreign.match import Heard, Result
+from coterie.environments.foreign.own_game import OwnGame, Read
+from coterie.environments.foreign.sealed import Sealed
+from coterie.errors import ConfigError
+from coterie.kernel.mistakes import said
+
+OWN = ("done", "reward", "metadata")
+"""Fields of an observation, and of an action, that no player is told or says."""
+
+
+class OpenEnv(OwnGame):
+    """An environment that is written as OpenEnv's are."""
+
+    form: ClassVar = "openenv:FILE.py:FUNCTION, which makes an environment"
+
+    solved_at: float = 1.0
+    """The sum of an episode's rewards from which a task is solved."""
+
+    @model_validator(mode="after")
+    def _is_its_own(self) -> Self:
+        if not self.own:
+            raise ValueError(f"game = '{self.game}' is no function; name it as {self.form}")
+        return self
+
+    def inert(self) -> dict[str, str]:
+        """Nobody else plays, and nobody knows what may be done."""
+        names = ("against", "tested_against", "playouts")
+        return dict.fromkeys(names, "one role plays alone, and what it may do is not listed")
+
+    def ready(self) -> None:
+        """Makes an environment once, to see what it is."""
+        try:
+            made = self.own_game()
+            action_of(made)
+            seen = made.reset(seed=0)
+            if not hasattr(seen, "done"):
+                raise TypeError(f"reset gave {seen!r:.80}, which has no field done")
+        except Exception as error:  # a user's function may raise anything
+            raise ConfigError(f"environment.game = '{self.game}' cannot be played: {said(error)}") from error
+
+    def seats(self) -> int:
+        """One."""
+        return 1
+
+    def choices(self) -> bool:
+        """Actions are not listed."""
+        return False
+
+    def begun(self, seed: int) -> Game:
+        """An episode at its beginning."""
+        return Game(self.own_game, seed)
+
+    def won(self, mine: float, others: Sequence[float]) -> bool:
+        """Whether its rewards are enough."""
+        return mine >= self.solved_at
+
+
+def action_of(made: Any) -> type[BaseModel]:
+    """What an environment's actions are. Raises: TypeError: it cannot be played here, or does not say so."""
+    if not callable(getattr(made, "step", None)) or not callable(getattr(made, "reset", None)):
+        raise TypeError("it has no reset and step")
+    if inspect.iscoroutinefunction(made.step) or hasattr(made, "base_url") or hasattr(made, "from_docker_image"):
+        raise TypeError("it is a client of one that is served; make the environment itself")
+    kind = get_type_hints(made.step).get("action")
+    if not (inspect.isclass(kind) and issubclass(kind, BaseModel)):
+        raise TypeError("annotate the action of step with its class, as in step(self, action: MyAction)")
+    return kind
+
+
+class Game:
+    """An episode under way."""
+
+    def __init__(self, make: Callable[[], Any], seed: int) -> None:
+        self._sealed, self._read = Sealed(seed), Read()
+        self._earned, self._why = 0.0, ""
+        self._over: Result | None = None
+        with self._sealed():
+            self._env = make()
+            self._action = action_of(self._env)
+            self._take(self._env.reset(seed=seed))
+        self._fields = [name for name in self._action.model_fields if name not in OWN]
+        kinds = [self._action.model_fields[name].annotation for name in self._fields]
+        self._text = self._fields[0] if kinds == [str] else None
+
+    def _take(self, seen: Any) -> None:
+        """What follows an action, or the beginning."""
+        self._seen = seen
+        self._earned += float(getattr(seen, "reward", None) or 0)
+        if seen.done:
+            self._over = Result({0: self._earned}, f"its rewards were {self._earned:g}")
+
+    def turn(self) -> tuple[int, Sequence[Heard], Sequence[str]]:
+        """As of a `Match`."""
+        told = [Heard(f"That is no action: {self._why}")] if self._read.wrong else []
+        if self._text is None:
+            schema = json.dumps(self._action.model_json_schema()["properties"])
+            told.append(Heard(f"Answer with a JSON object of these: {schema}"))
+        return 0, [*told, Heard(self._shown(), board=True)], ()
+
+    def _shown(self) -> str:
+        """An observation without what it earned: one text as it is, others as JSON."""
+        seen = self._seen.model_dump(mode="json", exclude=set(OWN))
+        return next(iter(seen.values())) if [*map(type, seen.values())] == [str] else json.dumps(seen)
+
+    def move(self, text: str) -> bool:
+        """As of a `Match`."""
+        try:
+            found = re.search(r"\{.*\}", text, re.DOTALL)
+            action = (
+                self._action.model_validate({self._text: text})
+                if self._text
+                else self._action.model_validate_json(found[0] if found else text)
+            )
+        except ValidationError as error:
+            first = error.errors()[0]
+            self._why = ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
+            self._read.counted(None)
+            self._over = self._read.lost(0)
+            return False
+        self._read.counted(action)
+        with self._sealed():
+            self._take(self._env.step(action))
+        return True
+
+    def result(self) -> Result | None:
+        """As of a `Match`."""
+        return self._over

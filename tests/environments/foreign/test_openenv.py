@@ -1,0 +1,132 @@
+"""OpenEnv's environments, by duck typing: what is here is written as its own are, and needs nothing of it."""
+
+import pytest
+
+from coterie import check, load_config
+from coterie.environments.foreign.match import Result
+from coterie.environments.foreign.openenv import OpenEnv
+from coterie.errors import ConfigError
+
+OWN = '''
+import random
+
+from pydantic import BaseModel, Field
+
+
+class Seen(BaseModel):
+    hint: str
+    done: bool = False
+    reward: float | None = None
+    metadata: dict = {}
+
+
+class Say(BaseModel):
+    text: str
+    metadata: dict = {}
+
+
+class Bid(BaseModel):
+    amount: int = Field(ge=0)
+    why: str = ""
+
+
+class Guess:
+    """A number from 0 to 9, in three tries."""
+
+    def __init__(self, most=3):
+        self.most = most
+
+    def reset(self, seed=None, episode_id=None, **more):
+        self.number, self.tries = random.Random(seed).randrange(10), 0
+        return Seen(hint="guess a number")
+
+    def step(self, action: Say, timeout_s=None, **more):
+        self.tries += 1
+        right = action.text == str(self.number)
+        hint = "right" if right else "larger" if action.text < str(self.number) else "smaller"
+        return Seen(hint=hint, done=right or self.tries == self.most, reward=float(right))
+
+
+class Auction(Guess):
+    def step(self, action: Bid, timeout_s=None, **more):
+        return Seen(hint="sold", done=True, reward=action.amount / 10)
+
+
+class Served(Guess):
+    base_url = "http://localhost:8000"
+
+
+class Silent(Guess):
+    def step(self, action):
+        return Seen(hint="")
+
+
+class Nothing:
+    pass
+'''
+
+
+def own(tmp_path, name: str, **options) -> OpenEnv:
+    (tmp_path / "mine.py").write_text(OWN)
+    return OpenEnv(game=f"{tmp_path}/mine.py:{name}", options=options)
+
+
+def test_an_action_of_one_text_is_a_reply_as_it_is(tmp_path):
+    environment = own(tmp_path, "Guess")
+    environment.ready()
+    game = environment.begun(3)
+    seat, (seen,), moves = game.turn()
+    assert (seat, seen.text, seen.board, moves) == (0, "guess a number", True, ())
+    number = int(game._env.number)
+    assert game.move(str((number + 1) % 10))
+    assert game.turn()[1][-1].text in ("larger", "smaller")
+    assert game.result() is None
+    assert game.move(str(number))
+    assert game.result() == Result({0: 1.0}, "its rewards were 1")
+    assert environment.begun(3)._env.number == number, "by its seed"
+    short = own(tmp_path, "Guess", most=1).begun(3)
+    short.move("x")
+    assert short.result() == Result({0: 0.0}, "its rewards were 0")
+
+
+def test_another_action_is_a_json_object_and_what_is_none_is_asked_again(tmp_path):
+    game = own(tmp_path, "Auction").begun(0)
+    _, (form, seen), _ = game.turn()
+    assert form.text.startswith('Answer with a JSON object of these: {"amount": ')
+    assert seen.text == "guess a number"
+    assert not game.move('I bid {"amount": -1}')
+    assert game.turn()[1][0].text == "That is no action: amount: Input should be greater than or equal to 0"
+    assert game.move('I bid {"amount": 4, "why": "so"}.')
+    assert game.result() == Result({0: 0.4}, "its rewards were 0.4")
+    game = own(tmp_path, "Auction").begun(0)
+    assert not game.move("four")
+    assert not game.move("[4]")
+    assert game.result() == Result({}, "a move that is none", wrong=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["Guess", "Auction"])
+def test_the_contract_holds(name, tmp_path):
+    report = check(own(tmp_path, name), tasks=1)
+    assert report.ok, str(report)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("Served", "it is a client of one that is served; make the environment itself"),
+        ("Silent", "annotate the action of step with its class"),
+        ("Nothing", "it has no reset and step"),
+    ],
+)
+def test_what_cannot_be_played_is_refused_in_a_line(name, says, tmp_path):
+    with pytest.raises(ConfigError, match=f"mine.py:{name}' cannot be played: TypeError: {says}"):
+        own(tmp_path, name).ready()
+
+
+def test_a_name_is_no_environment_and_nobody_else_plays(tmp_path):
+    with pytest.raises(ValueError, match="game = 'echo_env' is no function; name it as openenv:FILE"):
+        OpenEnv(game="echo_env")
+    (tmp_path / "mine.py").write_text(OWN)
+    with pytest.raises(ConfigError, match=r"environment.against has no effect: one role plays alone"):
+        load_config(f"openenv:{tmp_path}/mine.py:Guess", ["environment.against=random", "policies.team.model=x"])
