@@ -124,6 +124,7 @@ SMALL = {
     ],
     "eval": ["--tasks", "4"],
     "report": ["--tasks", "2"],
+    "matrix": ["--games", "2"],
     "play": [],
     "update": [],
     "check": ["--tasks", "1"],
@@ -145,7 +146,7 @@ def commands(page: Path) -> list[list[str]]:
 
 def small(words: list[str]) -> list[str]:
     """The command at a size for tests: the shipped model for one to download, a step that a small run saves."""
-    words = [word.replace("Qwen/Qwen3-0.6B", "starter") for word in words]
+    words = [word.replace("Qwen/Qwen3-0.6B", "starter").replace("playouts=8", "playouts=0") for word in words]
     if "--step" in words:
         step = words.index("--step") + 1
         words[step] = str(min(int(words[step]), 2))
