@@ -35,6 +35,10 @@ class Algorithm(Settings):
         """How far a local reward may come after its reply and still be counted."""
         return "episode"
 
+    def adds_up(self) -> bool:
+        """Whether a role is judged by all that roles earn together, which says nothing where they are rivals."""
+        return False
+
     def check(self, environment: Environment, team: Team) -> None:
         """Raises ConfigError where this method cannot train that team."""
 

@@ -20,6 +20,12 @@ class DrMAS(GroupBaseline):
 
     count: Count = "reply"
     """reply: an episode counts once for each reply of the role, as in its code; episode: once."""
+    own: bool = False
+    """Of local rewards a role's return has its own alone, for roles that play against each other; else it has all."""
+
+    def adds_up(self) -> bool:
+        """Unless a role's return is its own."""
+        return not self.own
 
     async def collect(self, play: Play, task: Task) -> Collected:
         """`num_generations` episodes of one task, grouped by role."""
@@ -30,4 +36,5 @@ class DrMAS(GroupBaseline):
             team_weight=self.team_weight,
             by="role",
             count=self.count,
+            own=self.own,
         )

@@ -28,6 +28,14 @@ class GiGPO(GroupBaseline):
     discount: float = Field(default=0.95, ge=0, le=1)
     """What a reward is worth a decision of the role earlier."""
 
+    own: bool = False
+    """An episode is judged for each role by the team's rewards and its own local ones, for roles that play against each
+    other; else for the team by all."""
+
+    def adds_up(self) -> bool:
+        """Unless a role's return is its own."""
+        return not self.own
+
     async def collect(self, play: Play, task: Task) -> Collected:
         """`num_generations` episodes of one task, and groups of the same prompts in them."""
         return await episodes(
@@ -35,6 +43,8 @@ class GiGPO(GroupBaseline):
             task,
             num_generations=self.num_generations,
             team_weight=self.team_weight,
+            by="role" if self.own else "team",
+            own=self.own,
             step_weight=self.step_weight,
             discount=self.discount,
         )

@@ -78,6 +78,10 @@ class MAGRPO(Algorithm):
                 "num_generations, or use joint = 'aligned'"
             )
 
+    def adds_up(self) -> bool:
+        """A joint action has one return."""
+        return True
+
     async def collect(self, play: Play, task: Task) -> Collected:
         """The expanded task."""
         plan = Plan(

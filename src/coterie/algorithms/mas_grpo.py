@@ -17,6 +17,10 @@ class MASGRPO(GroupBaseline):
     sample is credited with everything that happened in its episode, before it too.
     """
 
+    def adds_up(self) -> bool:
+        """An episode has one return."""
+        return True
+
     async def collect(self, play: Play, task: Task) -> Collected:
         """`num_generations` episodes of one task."""
         return await episodes(play, task, num_generations=self.num_generations, team_weight=self.team_weight)

@@ -239,10 +239,7 @@ def resolve(source: Source) -> Config:
         eval=_settings(source, "eval", EvalConfig),
         names=names,
     )
-    try:
-        algorithm.check(environment, team)
-    except ConfigError as error:
-        raise ConfigError(f"{source.place('algorithm.name')}{error}") from error
+    _check_algorithm(config, source)
     for table, reasons in config.inert().items():
         for key, reason in reasons.items():
             if source.person_wrote(table, key) and source.table(table)[key]:
@@ -271,6 +268,21 @@ def _runtime(source: Source, policies: Mapping[str, PolicyConfig]) -> RuntimeCon
                 "runtime.name = 'ray' places policies itself; leave it out"
             )
     return runtime
+
+
+def _check_algorithm(config: Config, source: Source) -> None:
+    """Raises ConfigError: it cannot train this team, or would learn nothing from what its roles earn."""
+    algorithm, where = config.algorithm, source.place("algorithm.name")
+    if config.environment.rivals and algorithm.adds_up():
+        own = "algorithm.own = true, or " if "own" in type(algorithm).model_fields else ""
+        raise ConfigError(
+            f"{where}algorithm '{config.names['algorithm']}' adds up what roles earn, and here one's gain is another's "
+            f"loss; set {own}algorithm.name = 'rae'"
+        )
+    try:
+        algorithm.check(config.environment, config.team)
+    except ConfigError as error:
+        raise ConfigError(f"{where}{error}") from error
 
 
 def _check_learner(config: Config, source: Source) -> None:

@@ -128,6 +128,11 @@ class Environment(Settings):
         """
         raise ConfigError(f"{type(self).__name__} plays no data of others")
 
+    @property
+    def rivals(self) -> bool:
+        """Whether what one role earns in training another one loses."""
+        return False
+
     def facing(self, *, chance: bool) -> Self:
         """The same game where it is evaluated with a player at every seat, or with chance at all but the first's.
 

@@ -10,7 +10,7 @@ from coterie import check, load_config
 from coterie.engines.scripted import ScriptedEngine
 from coterie.environments.foreign.match import Heard, Result, SelfPlay
 from coterie.environments.foreign.sealed import Sealed
-from coterie.errors import EnvError
+from coterie.errors import ConfigError, EnvError
 from coterie.kernel.episode import Asked, Noted, Rewarded
 from coterie.kernel.play import Play
 from coterie.kernel.team import Team
@@ -144,7 +144,7 @@ def test_chance_plays_the_others_where_it_is_told_to_and_those_are_no_roles():
 
 
 def test_chance_that_is_not_told_what_it_may_do_ends_the_run_in_a_line():
-    with pytest.raises(EnvError, match="counting does not say what chance may do; set environment"):
+    with pytest.raises(EnvError, match="counting does not say what chance may do; let roles"):
         played(Counting(silent=True, against="random"), "1", "1", "1")
 
 
@@ -152,6 +152,17 @@ def test_brief_prompts_say_how_it_stands():
     environment = Counting(brief=True)
     cursor = played(environment, "1", "2", "2")
     assert [words for _, words in prompts(cursor)][1] == "You are 1\nat 1\nMoves: 1 | 2"
+
+
+def test_chance_opens_a_game_to_train_on_the_same_way_whenever_it_is_played():
+    environment, begun = Counting(opening=2, brief=True), []
+    for index in range(40):
+        first, again = (played(environment, *"2" * 4, index=index) for _ in range(2))
+        assert prompts(first) == prompts(again)
+        begun.append(prompts(first)[0][1].split("\n")[1])
+    assert set(begun) == {"at 0", "at 1", "at 2", "at 3"}, "after none, one or two moves"
+    tested = [prompts(played(environment, *"2" * 4, index=index, split="test"))[0][1] for index in range(0, 40, 2)]
+    assert all("at 0" in prompt for prompt in tested), "where it is tested all is played"
 
 
 def test_any_move_is_demonstrated():
@@ -202,6 +213,22 @@ def test_its_past_is_a_team_that_a_person_may_change():
     past = config.policies["past"]
     assert (past.kind, past.model, past.past.every, past.past.keep) == ("past", "team", 10, 3)
     assert config.names["algorithm"] == "rae"
+
+
+def test_rivals_are_not_judged_by_what_they_earn_together():
+    name, sets = "tests/environments/foreign/test_match.py:Counting", ["policies.team.model=m"]
+    for algorithm in ("drmas", "gigpo"):
+        with pytest.raises(
+            ConfigError, match=rf"algorithm '{algorithm}' adds up what roles earn, .*; set algorithm.own"
+        ):
+            load_config(name, [*sets, f"algorithm.name={algorithm}"])
+        load_config(name, [*sets, f"algorithm.name={algorithm}", "algorithm.own=true"])
+        load_config(name, [*sets, f"algorithm.name={algorithm}", "environment.against=random"])
+    for algorithm in ("mas_grpo", "magrpo"):
+        with pytest.raises(ConfigError, match=r"loss; set algorithm.name = 'rae'"):
+            load_config(name, [*sets, f"algorithm.name={algorithm}"])
+    for algorithm in ("rae", "reinforce_pp"):
+        load_config(name, [*sets, f"algorithm.name={algorithm}"])
 
 
 @pytest.mark.parametrize("settings", [{}, {"against": "random"}, {"brief": True}])

@@ -83,6 +83,9 @@ class SelfPlay(Environment):
     steps before; or chance."""
     tested_against: Literal["", "self", "random"] = ""
     """The same where the team is validated and tested; none: chance, where it is known what may be done, else roles."""
+    opening: int = Field(default=0, ge=0)
+    """Moves that chance makes first in a game to train on, drawn from 0 to so many, the same whenever the task is
+    played: players that meet themselves would else play one game again and again."""
     brief: bool = False
     """Tell a player its seat and how the game stands, no rules and no history: for a small model that was taught it."""
     max_moves: int = Field(default=100, ge=1)
@@ -132,6 +135,11 @@ class SelfPlay(Environment):
         """A game with chance of its own."""
         return Round(f"{split}-{index}", split, number=index, seed=seed_of("game", split, index) % 2**31)
 
+    @property
+    def rivals(self) -> bool:
+        """Where two sit there, and neither is chance."""
+        return self.seats() > 1 and self.against != "random"
+
     def facing(self, *, chance: bool) -> Self:
         """The game, evaluated with others at its seats than it says."""
         if self.seats() == 1:
@@ -151,15 +159,17 @@ class SelfPlay(Environment):
         players = [self.players()[(seat + task.number) % count] for seat in range(count)]
         told: dict[str, list[Message]] = {player: [] for player in players}
         chance = self.by_chance(task.split)
+        first = Random(seed_of("opening", task.seed))
+        opening = first.randint(0, self.opening) if task.split == "train" else 0
         spoke: set[str] = set()
         wrong = 0
-        for _ in scene.turns(self.max_moves):
+        for number in scene.turns(self.max_moves):
             seat, news, moves = match.turn()
             player = players[seat]
-            if player in chance:
+            if number < opening or player in chance:
                 if not moves:
-                    raise EnvError(f"{self.game} does not say what chance may do; set environment.against = 'self'")
-                match.move(scene.rng.choice(list(moves)))
+                    raise EnvError(f"{self.game} does not say what chance may do; let roles have all seats and moves")
+                match.move((first if number < opening else scene.rng).choice(list(moves)))
             else:
                 reply = await scene.ask(player, self._told(told[player], seat, news, moves), max_tokens=self.max_tokens)
                 told[player].append({"role": "assistant", "content": reply})
