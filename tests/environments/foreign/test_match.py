@@ -143,6 +143,16 @@ def test_chance_plays_the_others_where_it_is_told_to_and_those_are_no_roles():
     assert len(prompts(played(Counting(tested_against="self"), "2", "2", split="test"))) == 2
 
 
+def test_half_the_tasks_may_be_against_chance_whoever_begins():
+    environment = Counting(against="mixed")
+    assert environment.roles == ("player_0", "player_1")
+    asked = [{role for role, _ in prompts(played(environment, *"22222", index=index))} for index in range(8)]
+    both, alone = {"player_0", "player_1"}, {"player_0"}
+    assert asked[2] == asked[3] == asked[6] == asked[7] == alone
+    assert asked[0] == asked[1] == asked[4] == asked[5] == both
+    assert environment.rivals
+
+
 def test_chance_that_is_not_told_what_it_may_do_ends_the_run_in_a_line():
     with pytest.raises(EnvError, match="counting does not say what chance may do; let roles"):
         played(Counting(silent=True, against="random"), "1", "1", "1")

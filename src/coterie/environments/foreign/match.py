@@ -26,7 +26,7 @@ OR = " | "
 """Between two moves, which may hold blanks."""
 LONGEST = 4000
 """Characters of a reply that a game is given."""
-Opponent = Literal["self", "past", "random"]
+Opponent = Literal["self", "past", "random", "mixed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class SelfPlay(Environment):
     """Which one."""
     against: Opponent = "self"
     """Who has the seats beside player_0's in training: roles, player_1 and so on; what the policy of player_0 was at
-    steps before; or chance."""
+    steps before; chance; or, mixed, roles in one half of the tasks and chance in the other."""
     tested_against: Literal["", "self", "random"] = ""
     """The same where the team is validated and tested; none: chance, where it is known what may be done, else roles."""
     opening: int = Field(default=0, ge=0)
@@ -159,6 +159,8 @@ class SelfPlay(Environment):
         players = [self.players()[(seat + task.number) % count] for seat in range(count)]
         told: dict[str, list[Message]] = {player: [] for player in players}
         chance = self.by_chance(task.split)
+        if self.against == "mixed" and task.split == "train" and task.number // count % 2:
+            chance = self.players()[1:]
         first = Random(seed_of("opening", task.seed))
         opening = first.randint(0, self.opening) if task.split == "train" else 0
         spoke: set[str] = set()
