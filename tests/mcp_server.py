@@ -1,5 +1,7 @@
 """A server of MCP for tests: a shop that remembers what it sold in its session."""
 
+import os
+
 from mcp.server import MCPServer
 
 server = MCPServer("shop")
@@ -26,10 +28,21 @@ def flood() -> str:
 
 
 @server.tool()
+def spin() -> str:
+    """Never answers."""
+    while True:
+        pass
+
+
+@server.tool()
+def variable(name: str) -> str:
+    """A variable of the server's environment."""
+    return os.environ.get(name, "none")
+
+
+@server.tool()
 def leave() -> str:
     """Ends the server."""
-    import os
-
     os._exit(3)
 
 

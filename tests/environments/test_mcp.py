@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from coterie import check, load_config
@@ -48,7 +50,7 @@ def begun(monkeypatch) -> list[str]:
 @pytest.mark.slow
 def test_what_a_server_offers_is_told_as_chat_templates_take_it():
     tools = {tool["function"]["name"]: tool for tool in listed(SERVER)}
-    assert set(tools) == {"price", "sell", "flood", "leave"}
+    assert set(tools) == {"price", "sell", "flood", "spin", "variable", "leave"}
     assert tools["price"]["type"] == "function"
     assert tools["price"]["function"]["description"] == "What an item costs."
     assert tools["price"]["function"]["parameters"]["required"] == ["item"]
@@ -59,14 +61,15 @@ def test_whatever_goes_wrong_is_what_a_role_sees():
     def last(name, arguments):
         return called(SERVER, [[name, arguments]])
 
-    assert last("price", {"item": "mug"}) == {"text": "3", "ok": True}
-    assert last("price", {"item": "hat"}) == {"text": "Error executing tool price", "ok": False}
+    assert last("price", {"item": "mug"}) == {"text": "3", "ok": True, "ended": False}
+    assert last("price", {"item": "hat"}) == {"text": "Error executing tool price", "ok": False, "ended": False}
     assert not last("price", {"thing": "mug"})["ok"]
     assert not last("steal", {})["ok"]
     assert len(last("flood", {})["text"]) == LONGEST + 2
-    with pytest.raises(Unavailable, match=r"mcp_server\.py: MCPError: Connection closed"):
-        last("leave", {})
-    assert last("price", {"item": "cup"}) == {"text": "4", "ok": True}, "the next session is another"
+    assert last("leave", {}) == {"text": "Connection closed", "ok": False, "ended": True}
+    assert last("price", {"item": "cup"})["text"] == "4", "the next session is another"
+    with pytest.raises(Unavailable, match="nowhere"):
+        called("nowhere", [["price", {}]])
 
 
 @pytest.mark.slow
@@ -84,6 +87,36 @@ def test_a_session_is_what_was_called_in_it_whichever_worker_holds_it(monkeypatc
     adapter._close()
     assert called(SERVER, [mug, cup, hat, mug])["text"] == "mug cup hat mug", "played again from its beginning"
     assert len(started) == 3
+
+
+@pytest.mark.slow
+def test_a_call_that_takes_too_long_ends_its_session_and_its_server(monkeypatch):
+    monkeypatch.setattr(adapter, "CALL_S", 1.0)
+    found = called(SERVER, [["spin", {}]])
+    assert (found["ok"], found["ended"]) == (False, True)
+    assert adapter._OPEN == []
+    assert not [
+        child for child in psutil.Process().children(recursive=True) if "mcp_server" in " ".join(child.cmdline())
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can")
+def test_a_server_ends_with_a_worker_that_was_killed():
+    code = f"from coterie.environments.mcp import listed; listed({SERVER!r}); print('open', flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True) as worker:
+        assert worker.stdout
+        assert worker.stdout.readline() == "open\n"
+        (server,) = [one for one in psutil.Process(worker.pid).children() if "mcp_server" in " ".join(one.cmdline())]
+        worker.kill()
+        server.wait(20)
+
+
+@pytest.mark.slow
+def test_a_server_is_given_no_secrets(monkeypatch):
+    monkeypatch.setenv("A_KEY", "secret")
+    assert called(SERVER, [["variable", {"name": "A_KEY"}]])["text"] == "none"
+    assert called(f"env A_KEY=given {SERVER}", [["variable", {"name": "A_KEY"}]])["text"] == "given"
 
 
 @pytest.mark.slow
@@ -147,6 +180,28 @@ def test_what_fails_is_told_and_calls_have_an_end(tmp_path):
 
 
 @pytest.mark.slow
+def test_what_cannot_be_called_is_told_and_no_reply_makes_more_calls_than_are_allowed(tmp_path):
+    deep = '{"a": ' * 150 + "1" + "}" * 150
+    cursor = played(shop(tmp_path, max_tokens=9000), CALL.format("price", deep), "3")
+    assert cursor.log.solved
+    assert prompts_of(cursor)[-1][-1].content.startswith("error: ")
+    many = CALL.format("price", '{"item": "mug"}') * 3
+    cursor = played(shop(tmp_path, max_calls=2), many)
+    assert len(prompts_of(cursor)) == 1, "it asked for more than there are, which is its answer"
+
+
+@pytest.mark.slow
+def test_a_server_that_is_edited_is_another_content(tmp_path, monkeypatch):
+    (tmp_path / "server.py").write_text("1")
+    monkeypatch.chdir(tmp_path)
+    environment = shop(tmp_path, tools={"writer": "python server.py"})
+    assert environment.tools == {"writer": f"python {tmp_path}/server.py"}
+    before = environment.content()
+    (tmp_path / "server.py").write_text("2")
+    assert environment.content() != before
+
+
+@pytest.mark.slow
 def test_the_contract_holds(tmp_path):
     report = check(shop(tmp_path), tasks=1)
     assert report.ok, str(report)
@@ -175,7 +230,6 @@ def test_a_server_that_is_none_is_told_in_a_line(tmp_path):
 @pytest.mark.slow
 def test_a_server_by_url():
     import socket
-    import subprocess
     import time
 
     with socket.socket() as free:
@@ -194,7 +248,7 @@ def test_a_server_by_url():
                     if tried.connect_ex(("127.0.0.1", port)) == 0:
                         break
                 time.sleep(0.1)
-            assert called(f"http://127.0.0.1:{port}/mcp", [["price", {"item": "cup"}]]) == {"text": "4", "ok": True}
+            assert called(f"http://127.0.0.1:{port}/mcp", [["price", {"item": "cup"}]])["text"] == "4"
         finally:
             adapter._close()
             process.terminate()

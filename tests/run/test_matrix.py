@@ -77,7 +77,7 @@ def test_it_is_printed_for_people_and_for_programs(runs):
     code, out, _ = call("matrix", shared, "chance", "--games", "4", "--json")
     told = json.loads(out)
     assert told["players"] == [shared, "chance"]
-    assert set(told["won"][shared]["chance"]) == {"won", "low", "high", "drawn"}
+    assert set(told["won"][shared]["chance"]) == {"won", "low", "high", "drawn", "void"}
 
 
 @pytest.mark.slow
@@ -87,6 +87,9 @@ def test_mistakes_are_one_line(runs, start, tmp_path):
         (["chance", start], "name a run among the players"),
         ([shared, shared], "a player is named twice"),
         ([shared, f"{shared}#x"], "after # stands the number of a step"),
+        ([shared, f"{shared}#"], "after # stands the number of a step"),
+        ([shared, f"{shared}#²"], "after # stands the number of a step"),
+        ([shared, f"{shared}/"], "a player is named twice"),
         ([shared, f"{shared}#7"], "7"),
     ):
         with pytest.raises(ConfigError, match=says):
@@ -95,14 +98,28 @@ def test_mistakes_are_one_line(runs, start, tmp_path):
     team = train(load_config("tests/toys.py:Agree", sets), tmp_path / "team")
     with pytest.raises(ConfigError, match="Agree is no game of players against each other"):
         matrix([str(team.folder)], games=2)
+    with pytest.raises(ConfigError, match="is no game of players"):
+        matrix([shared, str(team.folder)], games=2)
+
+
+@pytest.mark.slow
+def test_a_player_is_what_a_run_trained_whichever_seat_that_was(start, tmp_path):
+    sets = [f"policies.{name}.model={start}" for name in "xy"]
+    sets += ["policies.x.kind=frozen", "team.player_0=x", "team.player_1=y", "optimizer.lr=1e-1", "train.steps=2"]
+    sets += ["train.tasks_per_step=4", "train.eval_tasks=2", "environment.max_tokens=1"]
+    run = str(train(load_config(GAME, sets), tmp_path / "run").folder)
+    found = matrix([f"{run}#2", start, "chance"], games=20)
+    assert found.cells[f"{run}#2", "chance"] != found.cells[start, "chance"], "it is y that learned"
 
 
 def test_a_table_names_players_by_letters():
     cell = Cell(0.5, 0.25, 0.75, 0.125)
-    table = str(Matrix(("x", "chance"), {("x", "x"): cell, ("x", "chance"): cell}, 8))
+    void = Cell(0.5, 0.25, 0.75, 0.125, 0.25)
+    table = str(Matrix(("x", "chance"), {("x", "x"): cell, ("x", "chance"): void}, 8))
     assert table == (
         "won by the row's player [95 % interval], drawn\n\n"
         "     A                           B\n"
         "A    0.500 [0.250, 0.750] 0.125  0.500 [0.250, 0.750] 0.125\n\n"
-        "A: x\nB: chance\n8 games a cell, sampled; seats change in turn"
+        "A: x\nB: chance\nA against B: 25.0% of games were nobody's, by no move\n"
+        "8 games a cell, sampled; seats change in turn"
     )

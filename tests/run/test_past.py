@@ -72,7 +72,7 @@ def test_every_step_meets_one_of_the_pool_as_it_was(made):
     for step, weights_met in met.items():
         (drawn[step],) = [at for at, held in then.items() if torch.equal(held, weights_met)]
         assert drawn[step] in [at for at in (0, 2, 4, 6) if at <= step][-3:]
-    assert list(met) == [1, 2, 3, 4, 5, 6, 7]
+    assert list(met) == [0, 1, 2, 3, 4, 5, 6, 7]
     assert len({step - at for step, at in drawn.items()}) > 2, "not always the same distance"
 
 
@@ -83,7 +83,6 @@ def test_it_is_never_trained_and_a_run_that_goes_on_meets_the_same(sets, made, t
     assert not any(name.startswith("policy/before") for line in run.metrics() for name in line)
     folder = tmp_path / "run"
     shutil.copytree(run.folder, folder)
-    shutil.copytree(run.checkpoints.path(0) / "policies/x", folder / "past/before/step-00000")  # it was there then
     cut_back(folder, 3)
     _, again = trained(sets, folder, resume=True)
     assert {step: held.tolist() for step, held in again.items()} == {
@@ -94,16 +93,43 @@ def test_it_is_never_trained_and_a_run_that_goes_on_meets_the_same(sets, made, t
 
 
 @pytest.mark.slow
-def test_what_no_pool_holds_is_forgotten_and_what_has_gone_is_named(sets, made, tmp_path):
+def test_what_no_checkpoints_pool_holds_is_forgotten_and_what_has_gone_is_named(sets, made, tmp_path):
     run, _ = made
-    there = ["step-00002", "step-00004", "step-00006"]
+    there = ["step-00000", "step-00002", "step-00004", "step-00006"]
     assert sorted(folder.name for folder in (run.folder / "past/before").iterdir()) == there
+    PastSelves(run.config, run.folder).trim([3, 7])
+    assert sorted(folder.name for folder in (run.folder / "past/before").iterdir()) == there, "3 may meet 0"
     folder = tmp_path / "run"
     shutil.copytree(run.folder, folder)
-    for name in there:
+    more = load_config("tests/toys.py:Agree", [*sets, "train.steps=8"])
+    for name in there[1:]:
+        (folder / "past/before" / name / "model.safetensors").write_bytes(b"half")
+    with pytest.raises(CheckpointError, match=r"step-0000[246] is damaged, which policies.before plays after step 7"):
+        train(more, resume=folder)
+    for name in there[1:]:
         shutil.rmtree(folder / "past/before" / name)
     with pytest.raises(CheckpointError, match=r"step-0000[246] is missing, which policies.before plays after step 7"):
-        train(load_config("tests/toys.py:Agree", [*sets, "train.steps=8"]), resume=folder)
+        train(more, resume=folder)
+    PastSelves(run.config, run.folder).trim([7])
+    assert sorted(folder.name for folder in (run.folder / "past/before").iterdir()) == there[1:]
+
+
+@pytest.mark.slow
+def test_where_it_is_validated_it_is_as_the_policy_whose_past_it_is(sets, tmp_path, monkeypatch):
+    from coterie.run import train as module
+
+    seen, evaluate = [], module.evaluate_team
+
+    def watched(environment, team, engine, **more):
+        nets = [engine.engine.policies[name].model.net for name in ("x", "before")]
+        seen.append([torch.cat([each.detach().flatten() for each in net.parameters()]) for net in nets])
+        return evaluate(environment, team, engine, **more)
+
+    monkeypatch.setattr(module, "evaluate_team", watched)
+    train(load_config("tests/toys.py:Agree", [*sets, "train.eval_every=3"]), tmp_path / "run")
+    assert len(seen) == 4
+    assert all(torch.equal(now, before) for now, before in seen)
+    assert not torch.equal(seen[0][0], seen[1][0])
 
 
 @pytest.mark.slow

@@ -272,6 +272,11 @@ def _runtime(source: Source, policies: Mapping[str, PolicyConfig]) -> RuntimeCon
 
 def _check_algorithm(config: Config, source: Source) -> None:
     """Raises ConfigError: it cannot train this team, or would learn nothing from what its roles earn."""
+    if (kind := config.environment.wanted()) and kind not in {policy.kind for policy in config.policies.values()}:
+        raise ConfigError(
+            f"{source.place('environment.against')}environment.against = '{kind}' has no effect: no policy of the team "
+            f"is of kind = '{kind}'; name one in [policies], or leave [team] out"
+        )
     algorithm, where = config.algorithm, source.place("algorithm.name")
     if config.environment.rivals and algorithm.adds_up():
         own = "algorithm.own = true, or " if "own" in type(algorithm).model_fields else ""

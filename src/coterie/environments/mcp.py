@@ -6,7 +6,11 @@
 
 Servers keep state, and episodes branch. A call therefore carries all calls of its session before it: a worker that has
 the session open makes the last one alone, any other begins a session and makes them all. So what a server answers must
-depend on its session's calls alone. One that changes the world outside is no tool here.
+depend on its session's calls alone. One that changes the world outside is no tool here. A call that ends its server, or
+takes too long, is an error that the role sees, and its next call begins another session.
+
+A server is given PATH, HOME and the like, and none of this process's other variables: `env KEY=… python shop.py` gives
+it what it needs.
 """
 
 from __future__ import annotations
@@ -18,14 +22,16 @@ import json
 import os
 import shlex
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from coterie.environments.tools import Observation
-from coterie.errors import ConfigError, Unavailable
+from coterie.errors import CallError, ConfigError, Unavailable
 from coterie.kernel.mistakes import said
 from coterie.kernel.safe import one_line
 from coterie.kernel.scene import JSON, Scene
@@ -35,7 +41,11 @@ OPEN = 32
 LONGEST = 4000
 """Characters of an answer that a role is shown."""
 BEGIN_S = 60.0
-"""Seconds that a server may take to answer its first question."""
+"""Seconds that a server may take to begin."""
+CALL_S = 20.0
+"""Seconds that a call may take."""
+DIES = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execvp(sys.argv[1], sys.argv[1:])"
+"""Has a command killed when what began it ends, a worker that was itself killed included; Linux can."""
 
 
 class Session:
@@ -52,9 +62,28 @@ class Session:
 
     async def call(self, name: str, arguments: JSON) -> Observation:
         """What a role sees of a call."""
-        self._calls = [*self._calls, [name, arguments]]
-        found: Any = await self._scene.call(called, self._server, self._calls)
+        calls: list[JSON] = [*self._calls, [name, arguments]]
+        try:
+            found: Any = await self._scene.call(called, self._server, calls)
+        except CallError as error:  # of what a role wrote: too deep, or so that a worker ended by it
+            found = {"text": one_line(error.message), "ok": False, "ended": error.kind in ("timeout", "crash")}
+        self._calls = [] if found["ended"] else calls
         return Observation(found["text"], found["ok"])
+
+
+def words_of(server: str) -> list[str]:
+    """The words of a command; of a URL none, nor of what cannot be read as a command."""
+    try:
+        return [] if _is_url(server) else shlex.split(server)
+    except ValueError:
+        return []
+
+
+def whole_command(server: str) -> str:
+    """A command whose files are found from everywhere."""
+    words = words_of(server)
+    found = [str(Path(word).resolve()) if at and Path(word).is_file() else word for at, word in enumerate(words)]
+    return server if found == words else shlex.join(found)
 
 
 def check_server(server: str, where: str) -> None:
@@ -87,7 +116,7 @@ def listed(server: str) -> JSON:
 
 
 def called(server: str, calls: Sequence[Sequence[JSON]]) -> JSON:
-    """What the last of a session's calls gives, as `{text, ok}`; what a worker runs.
+    """What the last of a session's calls gives, as `{text, ok, ended}`; what a worker runs.
 
     Raises:
         Unavailable: the server does not answer.
@@ -104,30 +133,38 @@ class _Open:
         portal: Any = stack.enter_context(importlib.import_module("anyio.from_thread").start_blocking_portal())
         place: Any = server
         if not _is_url(server):
-            command, *rest = shlex.split(server)
-            asked = mcp.StdioServerParameters(command=command, args=rest, env=dict(os.environ))
+            command, *rest = [*([sys.executable, "-c", DIES] if sys.platform == "linux" else []), *shlex.split(server)]
+            asked = mcp.StdioServerParameters(command=command, args=rest)
             log = log or stack.enter_context(closing(Path(os.devnull).open("w")))  # noqa: SIM115
             place = importlib.import_module("mcp.client.stdio").stdio_client(asked, errlog=log)
         client = mcp.Client(place, read_timeout_seconds=BEGIN_S)
         self._client: Any = stack.enter_context(portal.wrap_async_context_manager(client))
-        self._portal = portal
+        self._portal, self._error = portal, mcp.MCPError
 
     def tools(self) -> list[JSON]:
         """What it offers."""
-        return [
-            {
-                "type": "function",
-                "function": {"name": tool.name, "description": tool.description or "", "parameters": tool.input_schema},
-            }
-            for tool in self._portal.call(self._client.list_tools).tools
-        ]
+        found, page = list[JSON](), self._portal.call(self._client.list_tools)
+        while True:
+            for tool in page.tools:
+                told = {"name": tool.name, "description": tool.description or "", "parameters": tool.input_schema}
+                found.append({"type": "function", "function": told})
+            if not page.next_cursor:
+                return found
+            page = self._portal.call(partial(self._client.list_tools, cursor=page.next_cursor))
 
     def call(self, name: str, arguments: JSON) -> JSON:
         """What a call gives: its texts."""
-        given = self._portal.call(self._client.call_tool, name, arguments)
+        try:
+            given = self._portal.call(self._client.call_tool, name, arguments, CALL_S)
+        except self._error as error:
+            return {"text": one_line(str(error)), "ok": False, "ended": True}
         parts = [getattr(part, "text", None) or f"[{part.type}]" for part in given.content]
         text = "\n".join(parts)
-        return {"text": text if len(text) <= LONGEST else f"{text[:LONGEST]} …", "ok": not given.is_error}
+        return {
+            "text": text if len(text) <= LONGEST else f"{text[:LONGEST]} …",
+            "ok": not given.is_error,
+            "ended": False,
+        }
 
 
 _OPEN: list[tuple[str, str, _Open, ExitStack]] = []
@@ -146,6 +183,9 @@ def _asked(server: str, before: Sequence[Any], ask: Callable[[_Open], JSON], the
     except Exception as error:
         _end(stack)
         raise Unavailable("mcp", f"{server}: {_first(error)}") from error
+    if isinstance(answer, dict) and answer["ended"]:
+        _end(stack)
+        return answer
     _OPEN.append((server, _key(before if then is None else then), opened, stack))
     while len(_OPEN) > OPEN:
         _end(_OPEN.pop(0)[3])

@@ -40,7 +40,7 @@ def module_of(name: str, form: str) -> ModuleType:
 
 def content_of(file: str | None) -> str:
     """What a module's file holds; nothing where it has none."""
-    return Path(file).read_text(encoding="utf-8") if file else ""
+    return Path(file).read_text(encoding="utf-8", errors="replace") if file else ""
 
 
 @cache

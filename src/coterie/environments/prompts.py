@@ -9,17 +9,17 @@ shown the prompt and what those before it wrote, and what the last one writes is
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import Any, ClassVar, Self
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from coterie.environments import own_code
-from coterie.environments.mcp import Session, check_server
+from coterie.environments.mcp import Session, check_server, whole_command, words_of
 from coterie.environments.published.data import Benchmark, Reader, Unfit, told_by
 from coterie.environments.published.plays import PlaysRows
 from coterie.environments.published.sources import Row
@@ -87,7 +87,7 @@ class Prompts(PlaysRows):
     tools: Mapping[str, str] = {}
     """MCP servers, by role: a command or a URL, whose tools the role may call before it answers."""
     max_calls: int = Field(default=8, ge=1)
-    """Times that a role may call tools; what it says then counts as its answer."""
+    """Calls of tools that a role may make; what asks for more is its answer."""
     solved_at: float = 1.0
     """The team's reward from which on a task counts as solved."""
     max_tokens: int = Field(default=256, ge=1)
@@ -105,6 +105,11 @@ class Prompts(PlaysRows):
     @classmethod
     def _found_from_everywhere(cls, rewards: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(map(own_code.whole, rewards))
+
+    @field_validator("tools")
+    @classmethod
+    def _servers_found_from_everywhere(cls, tools: Mapping[str, str]) -> Mapping[str, str]:
+        return {role: whole_command(server) for role, server in tools.items()}
 
     @field_validator("role_rewards")
     @classmethod
@@ -139,7 +144,9 @@ class Prompts(PlaysRows):
 
     def content(self) -> str:
         """The data, and the reward functions' files."""
-        return "\n".join([super().content(), *(own_code.content_of(str(file)) for _, file, _ in self._places.values())])
+        files = [str(file) for _, file, _ in self._places.values()]
+        files += [part for server in self.tools.values() for part in words_of(server)[1:] if Path(part).is_file()]
+        return "\n".join([super().content(), *map(own_code.content_of, files)])
 
     def ready(self) -> None:
         """Raises ConfigError: nothing is rewarded, or the data cannot be read."""
@@ -180,19 +187,20 @@ class Prompts(PlaysRows):
         session, wrong = Session(scene, self.tools[role]), 0
         first = [str(messages.pop(0)["content"])] if messages[0]["role"] == "system" else []
         messages.insert(0, {"role": "system", "content": "\n\n".join([*first, told(await session.tools())])})
-        for number in itertools.count():
+        made = 0
+        while True:
             reply = await scene.ask(role, messages, max_tokens=self.max_tokens)
             _, calls = parsed(reply.text, "call")
-            if not calls or number == self.max_calls:
-                scene.metric(f"tools/{role}", number)
+            if not calls or made + len(calls) > self.max_calls:
+                scene.metric(f"tools/{role}", made)
                 scene.metric(f"tools_failed/{role}", wrong)
                 return reply
             messages.append({"role": "assistant", "content": reply})
+            made += len(calls)
             for call in calls:
                 seen = await session.call(call.name, call.arguments)
                 wrong += not seen.ok
                 messages.append({"role": "tool", "content": seen.text if seen.ok else f"error: {seen.text}"})
-        raise AssertionError("a count has no end")
 
     def _told(self, role: str, task: PromptTask, said: Mapping[str, Reply]) -> list[Message]:
         """A role's prompt: the row's, what it is told first, and what the others wrote."""

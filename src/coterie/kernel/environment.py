@@ -128,6 +128,10 @@ class Environment(Settings):
         """
         raise ConfigError(f"{type(self).__name__} plays no data of others")
 
+    def wanted(self) -> str:
+        """A kind of policy that one of the team must be for `against` to be what it says; none: any team will do."""
+        return ""
+
     @property
     def rivals(self) -> bool:
         """Whether what one role earns in training another one loses."""

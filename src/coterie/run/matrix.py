@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -18,18 +19,24 @@ from coterie.run.folder import Run
 from coterie.run.policies import pinned
 from coterie.run.weights import TeamModels
 
+SAME = {"game", "options", "brief"}
+"""What games have in common whose players can meet."""
 CHANCE = "chance"
 """The player that draws its moves from those it may make."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """How one player fared against another: shares of games; low, high: the 95 % interval of won (Wilson)."""
+    """How one player fared against another: shares of games; low, high: the 95 % interval of won (Wilson).
+
+    void: games that nobody won, since a reply was no move, or they took too long.
+    """
 
     won: float
     low: float
     high: float
     drawn: float
+    void: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +65,14 @@ class Matrix:
                 cells = [self.cells[row, column] for column in self.players]
                 told = [f"{cell.won:.3f} [{cell.low:.3f}, {cell.high:.3f}] {cell.drawn:.3f}" for cell in cells]
                 lines.append(f"{letters[row]:<5}" + "".join(f"{each:<28}" for each in told))
+        void = [
+            f"{letters[row]} against {letters[column]}: {cell.void:.1%} of games were nobody's, by no move"
+            for (row, column), cell in self.cells.items()
+            if cell.void > 0.02
+        ]
         named = [f"{letter}: {player}" for player, letter in letters.items()]
         return "\n".join(
-            [*map(str.rstrip, lines), "", *named, f"{self.games} games a cell, sampled; seats change in turn"]
+            [*map(str.rstrip, lines), "", *named, *void, f"{self.games} games a cell, sampled; seats change in turn"]
         )
 
 
@@ -81,13 +93,18 @@ def matrix(
         ConfigError: none is a run, one is named twice, or the environment is no game.
         CheckpointError: no such run or checkpoint.
     """
-    if len(set(players)) < len(players):
+    if len({str(Path(name)) for name in players}) < len(players):
         raise ConfigError("a player is named twice; name each once")
     runs = {name: run for name in players if (run := _run(name))}
     if not runs:
         raise ConfigError("name a run among the players: its environment is what they play")
     base = next(iter(runs.values())).config
     game = base.environment.facing(chance=False)
+    for name, run in runs.items():
+        if run.config.environment.facing(chance=False).model_dump(include=SAME) != game.model_dump(include=SAME) or (
+            run.config.names["environment"] != base.names["environment"]
+        ):
+            raise ConfigError(f"{name} is a run of another game than {next(iter(runs))}")
     roles = tuple(game.roles)
     policies: dict[str, PolicyConfig] = {}
 
@@ -120,13 +137,17 @@ def _played(
         sampling=config.sampling(config.eval.temperature, config.eval.top_p),
         max_dropped_share=config.train.max_dropped_share,
     )  # fmt: skip
-    drawn = found.noted.get("drawn", (0.0,))
-    return Cell(found.success, found.success_low, found.success_high, sum(drawn) / found.tasks)
+    drawn, void = (sum(found.noted.get(name, (0.0,))) / found.tasks for name in ("drawn", "void"))
+    return Cell(
+        found.success, found.success_low, found.success_high, drawn, void
+    )  # fmt: skip
 
 
 def _run(name: str) -> Run | None:
     """The run that a player comes from."""
     folder = Path(name.partition("#")[0])
+    if name == CHANCE:
+        return None
     return Run.open(folder) if (folder / "config.toml").exists() else None
 
 
@@ -135,10 +156,12 @@ def _policy(name: str, run: Run | None, role: str, first: str) -> PolicyConfig:
     if run is None:
         return PolicyConfig(kind="frozen", model=name)
     team, policies = run.config.team.roles, run.config.policies
-    policy = team.get(role, team[first])
-    policy = team[first] if policies[policy].kind in UNTRAINED else policy
-    theirs, (_, _, step) = policies[policy], name.partition("#")
-    if step and not step.isdigit():
+    seats = [team[role], team[first], *team.values()]
+    policy = next((one for one in seats if policies[one].kind not in UNTRAINED), "")
+    if not policy:
+        raise ConfigError(f"{name} trained nobody; name the models that play in it")
+    theirs, (_, sharp, step) = policies[policy], name.partition("#")
+    if sharp and not re.fullmatch(r"[0-9]+", step):
         raise ConfigError(f"{name}: after # stands the number of a step")
     model = str(Past(run.folder, int(step) if step else None, policy))
     how = {key: getattr(theirs, key) for key in ("template", "thinking", "system")}

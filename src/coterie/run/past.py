@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
@@ -40,25 +41,45 @@ class PastSelves:
         """What policies are after a step, where it is one of a pool."""
         for name, policy in self._pools.items():
             if step % policy.past.every == 0:
-                save(policy.model, self._of(name, step))
+                folder = self._of(name, step)
+                aside = folder.with_name("being written")
+                shutil.rmtree(aside, ignore_errors=True)
+                save(policy.model, aside)
+                shutil.rmtree(folder, ignore_errors=True)
+                aside.rename(folder)
 
     def put(self, step: int, policies: Mapping[str, Policy]) -> None:
         """Gives the policies of the past the weights that the next step's rollout meets.
 
         Raises:
-            CheckpointError: they have gone.
+            CheckpointError: they have gone, or are damaged.
         """
         for name, policy in self._pools.items():
             drawn = Random(seed_of("past", self._seed, name, step)).choice(pool(step, policy))
             folder = self._of(name, drawn)
-            if not folder.exists():
-                raise CheckpointError(f"{folder} is missing, which policies.{name} plays after step {step}")
-            policies[name].model.take(folder)
+            try:
+                policies[name].model.take(folder)
+            except Exception as error:  # whatever reads weights may raise
+                gone = "damaged" if folder.exists() else "missing"
+                raise CheckpointError(
+                    f"{folder} is {gone}, which policies.{name} plays after step {step}; put it back, or begin anew"
+                ) from error
 
-    def trim(self, step: int) -> None:
-        """Forgets what no pool holds any more, after a step that is saved: a run goes on from no earlier one."""
+    @contextmanager
+    def now(self, step: int, policies: Mapping[str, Policy], save: Save) -> Iterator[bool]:
+        """While it lasts, those of the past are as the policies whose past they are; gives whether there are any."""
         for name, policy in self._pools.items():
-            kept = {self._of(name, at) for at in pool(step, policy)}
+            folder = self._of(name, 0).with_name("now")
+            save(policy.model, folder)
+            policies[name].model.take(folder)
+            shutil.rmtree(folder)
+        yield bool(self._pools)
+        self.put(step, policies)
+
+    def trim(self, steps: Iterable[int]) -> None:
+        """Forgets what none of the pools holds after some steps, those of all checkpoints."""
+        for name, policy in self._pools.items():
+            kept = {self._of(name, at) for step in steps for at in pool(step, policy)}
             for folder in self._of(name, 0).parent.glob("step-*"):
                 if folder not in kept:
                     shutil.rmtree(folder)

@@ -340,7 +340,7 @@ def _validate(run: Run, models: TeamModels, progress: Progress) -> dict[str, flo
     """Plain greedy success on the validation tasks; the best so far is remembered."""
     config, began = models.config, time.perf_counter()
     tasks = config.train.eval_tasks
-    with _bugs_kept(run, config.environment, "validation", range(tasks)):
+    with _bugs_kept(run, config.environment, "validation", range(tasks)), models.evaluated(progress.step):
         evaluation = evaluate_team(
             config.environment, config.team, models.engine, tasks=tasks, sampling=config.sampling(1.0),
             recall=_recall(config, progress), max_dropped_share=config.train.max_dropped_share,
@@ -356,7 +356,7 @@ def _mute(run: Run, models: TeamModels, progress: Progress) -> dict[str, float]:
     if config.inert()["train"]:
         return {}
     line: dict[str, float] = {}
-    with _bugs_kept(run, config.environment, "validation", range(MUTE_TASKS)):
+    with _bugs_kept(run, config.environment, "validation", range(MUTE_TASKS)), models.evaluated(progress.step):
         before, *after = [
             evaluate_team(
                 config.environment, config.team, models.engine, tasks=MUTE_TASKS, sampling=config.sampling(1.0),
@@ -391,7 +391,7 @@ def _remember(config: Config, progress: Progress, recall: Recall, collected: Seq
 
 def _save(run: Run, models: TeamModels, progress: Progress) -> None:
     run.checkpoints.save(progress, models.write, models.config.train.keep_checkpoints)
-    models.past.trim(progress.step)
+    models.past.trim(run.checkpoints.steps())
 
 
 def _times(began: float, sampled: float, updated: float, budget: Budget, *, ahead: bool) -> dict[str, float]:

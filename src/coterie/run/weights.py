@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -132,6 +132,16 @@ class TeamModels:
         self.past.add(version, self.save)
         self.past.put(version, self.policies)
         self.engine.take_over(version)
+
+    @contextmanager
+    def evaluated(self, version: int) -> Iterator[None]:
+        """While it lasts, a policy of the past plays as the one whose past it is, as in a run that is opened."""
+        with self.past.now(version, self.policies, self.save) as any_past:
+            if any_past:
+                self.engine.take_over(version)
+            yield
+        if any_past:
+            self.engine.take_over(version)
 
     def save(self, name: str, folder: Path) -> None:
         """A trained policy's weights, as an ordinary model folder."""

@@ -7,7 +7,7 @@ import pytest
 
 from coterie import check
 from coterie.engines.scripted import ScriptedEngine
-from coterie.environments.foreign.gymnasium import Gymnasium
+from coterie.environments.foreign.gymnasium import Gymnasium, _numbers
 from coterie.environments.foreign.match import Result
 from coterie.errors import ConfigError
 from coterie.kernel.play import Play
@@ -129,6 +129,17 @@ def test_one_of_ones_own_of_texts_and_of_numbers(tmp_path):
     assert game.result() == Result({0: 1.0}, "its rewards were 1")
     report = check(own(tmp_path), tasks=1)
     assert report.ok, str(report)
+
+
+@pytest.mark.slow
+def test_observations_of_many_numbers_are_counted_whatever_they_stand_in():
+    spaces = pytest.importorskip("gymnasium", reason="needs the extra gymnasium").spaces
+    box = spaces.Box(0, 1, (5, 10))
+    for space, count in (
+        (box, 50), (spaces.Dict({"a": box, "b": spaces.Discrete(9)}), 51), (spaces.Tuple((box, box)), 100),
+        (spaces.MultiBinary(70), 70), (spaces.Text(9), 0), (spaces.Discrete(500), 1),
+    ):  # fmt: skip
+        assert _numbers(space) == count
 
 
 @pytest.mark.slow

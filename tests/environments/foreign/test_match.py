@@ -46,6 +46,9 @@ class Count:
     def result(self) -> Result | None:
         return self.over
 
+    def close(self) -> None:
+        self.closed = True
+
 
 class Silent(Count):
     def turn(self):
@@ -223,6 +226,32 @@ def test_its_past_is_a_team_that_a_person_may_change():
     past = config.policies["past"]
     assert (past.kind, past.model, past.past.every, past.past.keep) == ("past", "team", 10, 3)
     assert config.names["algorithm"] == "rae"
+
+
+def test_a_pool_of_the_past_that_no_policy_is_has_no_effect():
+    name, sets = "tests/environments/foreign/test_match.py:Counting", ["environment.against=past"]
+    own = ["policies.x.model=m", "team.player_0=x", "team.player_1=x"]
+    with pytest.raises(
+        ConfigError, match=r"environment.against = 'past' has no effect: no policy of the team is of kind"
+    ):
+        load_config(name, [*sets, *own])
+    with pytest.raises(ConfigError, match=r"no policy of the team is of kind = 'past'"):
+        load_config(name, [*sets, "policies.team.model=m", "policies.past.kind=frozen", "policies.past.model=m"])
+
+
+def test_a_listed_move_that_is_not_taken_is_the_games_fault():
+    class Refuses(Count):
+        def turn(self):
+            seat, news, _ = super().turn()
+            return seat, news, ("3",)
+
+    class Odd(Counting):
+        def begun(self, seed: int) -> Count:
+            return Refuses(False)
+
+    with pytest.raises(EnvError, match="counting lists the move '3' and does not take it"):
+        played(Odd(against="random"), "1", "1")
+    assert Odd(brief=True, playouts=2)._ended(0, ["3", "3"], 0, Random(0)) == -1.0, "a playout may end so"
 
 
 def test_rivals_are_not_judged_by_what_they_earn_together():

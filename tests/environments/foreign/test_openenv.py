@@ -61,6 +61,31 @@ class Silent(Guess):
         return Seen(hint="")
 
 
+class Point(BaseModel):
+    x: int
+
+
+class Nested(BaseModel):
+    at: Point
+    reward: float = 0.0
+    metadata: dict = {}
+
+
+class Points(Guess):
+    def step(self, action: Nested, timeout_s=None, **more):
+        return Seen(hint=str(action.model_dump()), done=True, reward=float(action.at.x) + action.reward)
+
+
+class Over(Guess):
+    def reset(self, seed=None, episode_id=None, **more):
+        return Seen(hint="", done=True, reward=2.0)
+
+
+class Plain(Guess):
+    def reset(self, seed=None, episode_id=None, **more):
+        return type("Seen", (), {"done": False, "reward": 0.0})()
+
+
 class Nothing:
     pass
 '''
@@ -104,8 +129,23 @@ def test_another_action_is_a_json_object_and_what_is_none_is_asked_again(tmp_pat
     assert game.result() == Result({}, "a move that is none", wrong=0)
 
 
+def test_what_is_no_players_is_neither_told_nor_taken(tmp_path):
+    game = own(tmp_path, "Points").begun(0)
+    form = game.turn()[1][0].text
+    assert '"reward"' not in form
+    assert '"metadata"' not in form
+    assert '"x"' in form, "what is referred to is told too"
+    assert game.move('{"at": {"x": 3}, "reward": 99, "metadata": {"a": 1}}')
+    assert game.result() == Result({0: 3.0}, "its rewards were 3")
+    game = own(tmp_path, "Points").begun(0)
+    assert not game.move('{"at": ' + '{"x": ' * 5000 + "1" + "}" * 5001)
+    assert not game.move("[1]")
+    assert game.result().wrong == 0
+    assert own(tmp_path, "Over").begun(0).result() == Result({0: 2.0}, "its rewards were 2")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["Guess", "Auction"])
+@pytest.mark.parametrize("name", ["Guess", "Auction", "Over", "Points"])
 def test_the_contract_holds(name, tmp_path):
     report = check(own(tmp_path, name), tasks=1)
     assert report.ok, str(report)
@@ -117,6 +157,7 @@ def test_the_contract_holds(name, tmp_path):
         ("Served", "it is a client of one that is served; make the environment itself"),
         ("Silent", "annotate the action of step with its class"),
         ("Nothing", "it has no reset and step"),
+        ("Plain", "reset gave .*, which is no model of pydantic's with a field done"),
     ],
 )
 def test_what_cannot_be_played_is_refused_in_a_line(name, says, tmp_path):

@@ -2,6 +2,7 @@
 
 import importlib
 import random
+import sys
 from random import Random
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from coterie import check, load_config
 from coterie.environments.foreign.match import Result
 from coterie.environments.foreign.pettingzoo import CLASSICS, PettingZoo
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, EnvError
 
 OPTIONS = {"go_v5": {"board_size": 5}, "rps_v2": {"max_cycles": 4}, "texas_holdem_v4": {"num_players": 3}}
 OWN = '''
@@ -196,12 +197,15 @@ def test_what_a_player_is_told():
 @pytest.mark.slow
 def test_a_reply_that_is_no_move_is_asked_again_and_the_second_loses():
     game = classic("tictactoe_v3").begun(0)
+    game.turn()
     assert not game.move("[9]")
     seat, news, _ = game.turn()
     assert (seat, news[0].text) == (0, "That is none of the moves.")
     assert game.move("[0]")
+    game.turn()
     assert not game.move("[0]")
     assert game.result() is None, "wrong moves of others are not its own"
+    game.turn()
     assert not game.move("[1] or [0]")
     assert game.result() == Result({}, "a move that is none", wrong=1)
 
@@ -228,11 +232,58 @@ def test_a_game_of_ones_own_may_say_how_it_stands_and_what_may_be_done(tmp_path)
     game = own(tmp_path, AEC, words=True).begun(0)
     assert (game.turn()[1][0].text, game.turn()[2]) == ("say a number, left", ["[one]", "[two]"])
     assert game.move("[two]")
+    game.turn()
     assert game.move("[one]")
     assert game.result().rewards == {0: 1.0, 1: -1.0}
     wide = own(tmp_path, AEC, large=65)
     with pytest.raises(ConfigError, match=r"65 numbers says nothing in words; write describe\(self, agent\)"):
         wide.ready()
+
+
+@pytest.mark.slow
+def test_words_of_a_game_of_ones_own_can_be_said_or_are_refused(tmp_path):
+    odd = AEC.replace('{"one": 0, "two": 1}', "{0: 0, 1: 1}")
+    game = own(tmp_path, odd, words=True).begun(0)
+    assert game.turn()[2] == ["[0]", "[1]"]
+    assert game.move("[1]"), "a number is a word"
+    for word in ("[a]", "a | b", "a\nb", " a", ""):
+        (tmp_path / "more").mkdir(exist_ok=True)
+        bad = AEC.replace('"one": 0', f"{word!r}: 0")
+        with pytest.raises(EnvError, match="no reply can say the move"):
+            own(tmp_path / "more", bad, words=True).begun(0).turn()
+
+
+@pytest.mark.slow
+def test_options_are_each_games_own_and_games_are_closed(tmp_path):
+    source = (
+        AEC
+        + "\n\nCLOSED = []\n\n\ndef grows(seen):\n    seen.append(1)\n    game = Raw()\n"
+        + ("    game.close = lambda: CLOSED.append(len(seen))\n    return game\n")
+    )
+    (tmp_path / "grows.py").write_text(source)
+    environment = PettingZoo(game=f"{tmp_path}/grows.py:grows", options={"seen": []})
+    for _ in range(2):
+        environment.begun(0).close()
+    assert environment.options == {"seen": []}
+    assert sys.modules[environment._home].CLOSED == [1, 1]
+
+
+@pytest.mark.slow
+def test_a_game_of_one_of_nobody_and_one_that_is_over_at_its_beginning(tmp_path):
+    alone = own(tmp_path, AEC.replace('["left", "right"]', '["left"]').replace("len(self.said) == 2", "False"))
+    assert alone.roles == ("player_0",)
+    assert "against" in alone.inert()
+    assert alone.won(1.0, ())
+    assert not alone.won(0.5, ())
+    (tmp_path / "none").mkdir()
+    with pytest.raises(ConfigError, match="has no players"):
+        own(tmp_path / "none", AEC.replace('["left", "right"]', "[]")).ready()
+    (tmp_path / "over").mkdir()
+    over = own(tmp_path / "over", AEC.replace("(self.agents, False)", "(self.agents, True)", 1))
+    over.ready()
+    assert over.begun(0).result() == Result({0: 0.0, 1: 0.0}, "the game is over")
+    report = check(over, tasks=1, horizon="episode")
+    assert "play ends, whatever roles say" in str(report)
 
 
 @pytest.mark.slow

@@ -6,10 +6,12 @@ text, else the observation's few numbers; it says an action's number, or any tex
 
 from __future__ import annotations
 
+import copy
 import importlib
 import importlib.util
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -67,10 +69,6 @@ class Gymnasium(OwnGame):
     solved_at: float = 1.0
     """The sum of a game's rewards from which a task is solved."""
 
-    def inert(self) -> dict[str, str]:
-        """Nobody else plays."""
-        return dict.fromkeys(("against", "tested_against"), "one role plays alone")
-
     def ready(self) -> None:
         """Gymnasium is an extra; an environment is made once, to see whether it can be told in words."""
         if importlib.util.find_spec("gymnasium") is None:
@@ -83,11 +81,9 @@ class Gymnasium(OwnGame):
             raise ConfigError(f"environment.game = '{self.game}' cannot be made: {said(error)}{near}") from error
         if not isinstance(made.action_space, gymnasium.spaces.Discrete | gymnasium.spaces.Text):
             raise ConfigError(f"environment.game = '{self.game}': actions are {made.action_space}, which no word is")
-        seen = made.observation_space
-        if made.render_mode != "ansi" and not isinstance(seen, gymnasium.spaces.Text):
-            size = gymnasium.spaces.flatdim(seen) if isinstance(seen, gymnasium.spaces.Box) else 1
-            if size > MOST:
-                raise ConfigError(f"environment.game = '{self.game}' shows {size} numbers and no text")
+        if getattr(made, "render_mode", None) != "ansi" and (size := _numbers(made.observation_space)) > MOST:
+            raise ConfigError(f"environment.game = '{self.game}' shows {size} numbers and no text")
+        made.close()
 
     def seats(self) -> int:
         """One."""
@@ -110,10 +106,17 @@ class Gymnasium(OwnGame):
         if self.own:
             return self.own_game()
         make = importlib.import_module("gymnasium").make
-        made = make(self.game, disable_env_checker=True, **self.options)
+        made = make(self.game, disable_env_checker=True, **copy.deepcopy(self.options))
         if "ansi" not in made.metadata["render_modes"] or "render_mode" in self.options:
             return made
-        return make(self.game, disable_env_checker=True, render_mode="ansi", **self.options)
+        return make(self.game, disable_env_checker=True, render_mode="ansi", **copy.deepcopy(self.options))
+
+
+def _numbers(space: Any) -> int:
+    """How many numbers an observation has; a text has none."""
+    if isinstance(parts := getattr(space, "spaces", None), Mapping | Sequence):
+        return sum(map(_numbers, parts.values() if isinstance(parts, Mapping) else parts))
+    return 0 if hasattr(space, "character_set") else math.prod(space.shape or ())
 
 
 class Game:
@@ -161,12 +164,16 @@ class Game:
         """As of a `Match`."""
         return self._over
 
+    def close(self) -> None:
+        """As of a `Match`."""
+        self._env.close()
+
     def _shown(self) -> str:
         """How it stands."""
         if self._known and self._known.state:
             return self._known.state(self._env.unwrapped, self._seen)
         if isinstance(self._seen, str):
             return self._seen
-        if self._env.render_mode == "ansi":
+        if getattr(self._env, "render_mode", None) == "ansi":
             return HERE.sub(r"[\1]", str(self._env.render())).strip()
         return str(self._seen)

@@ -6,6 +6,7 @@ A library's games are a `Match` each; how they are played, told, seated and paid
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar, Literal, Protocol, Self
@@ -60,6 +61,10 @@ class Match(Protocol):
 
     def result(self) -> Result | None:
         """None: it goes on."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of what it holds; it is asked no more."""
         ...
 
 
@@ -118,12 +123,22 @@ class SelfPlay(Environment):
         """The players who are ever asked."""
         return tuple(player for player in self.players() if any(player not in self.by_chance(s) for s in SPLITS))
 
+    def wanted(self) -> str:
+        """A pool of the past, where it is the opponent."""
+        return "past" if self.against == "past" else ""
+
+    def inert(self) -> dict[str, str]:
+        """Whom one plays against who plays alone."""
+        if not self.game or self.seats() != 1:
+            return {}
+        return {"against": "one role plays alone", "tested_against": "one role plays alone"}
+
     def recommended(self) -> Mapping[str, Mapping[str, Any]]:
         """Self-play is judged by a baseline a role, as SPIRAL does."""
         judged = {"algorithm": {"name": "rae"}}
-        if self.against != "past":
-            return judged
         first, *others = self.players()
+        if self.against != "past" or not others:
+            return judged
         team = {first: "team", **dict.fromkeys(others, "past")}
         return judged | {"team": team, "policies": {"team": {}, "past": {"kind": "past", "model": "team"}}}
 
@@ -156,22 +171,28 @@ class SelfPlay(Environment):
     async def play(self, task: Round, scene: Scene) -> None:
         """One game."""
         match, count = self.begun(task.seed), self.seats()
-        players = [self.players()[(seat + task.number) % count] for seat in range(count)]
+        try:
+            players = [self.players()[(seat + task.number) % count] for seat in range(count)]
+            spoke = await self._moved(task, scene, match, players)
+            return self._paid(scene, match.result(), players, spoke)
+        finally:
+            match.close()
+
+    async def _moved(self, task: Round, scene: Scene, match: Match, players: Sequence[str]) -> set[str]:
+        """All moves; who made one that was not by chance."""
         told: dict[str, list[Message]] = {player: [] for player in players}
         chance = self.by_chance(task.split)
-        if self.against == "mixed" and task.split == "train" and task.number // count % 2:
+        if self.against == "mixed" and task.split == "train" and task.number // len(players) % 2:
             chance = self.players()[1:]
         first = Random(seed_of("opening", task.seed))
         opening = first.randint(0, self.opening) if task.split == "train" else 0
         spoke: set[str] = set()
         wrong = 0
-        for number in scene.turns(self.max_moves):
+        for number in scene.turns(0 if match.result() else self.max_moves):
             seat, news, moves = match.turn()
             player = players[seat]
             if number < opening or player in chance:
-                if not moves:
-                    raise EnvError(f"{self.game} does not say what chance may do; let roles have all seats and moves")
-                match.move((first if number < opening else scene.rng).choice(list(moves)))
+                self._by_chance(match, moves, first if number < opening else scene.rng)
             else:
                 reply = await scene.ask(player, self._told(told[player], seat, news, moves), max_tokens=self.max_tokens)
                 told[player].append({"role": "assistant", "content": reply})
@@ -182,7 +203,18 @@ class SelfPlay(Environment):
             if match.result():
                 break
         scene.metric("wrong_moves", wrong)
-        result = match.result()
+        return spoke
+
+    def _by_chance(self, match: Match, moves: Sequence[str], chance: Random) -> None:
+        if not moves:
+            raise EnvError(f"{self.game} does not say what chance may do; let roles have all seats and moves")
+        move = chance.choice(list(moves))
+        if not match.move(move):
+            raise EnvError(f"{self.game} lists the move {move!r:.80} and does not take it")
+
+    def _paid(self, scene: Scene, result: Result | None, players: Sequence[str], spoke: set[str]) -> None:
+        """What the game came to."""
+        scene.metric("void", float(result is None or result.wrong >= 0))
         if result is None:
             return scene.fail("it took too many moves")
         lost = result.wrong >= 0
@@ -200,7 +232,7 @@ class SelfPlay(Environment):
 
     def won(self, mine: float, others: Sequence[float]) -> bool:
         """Whether a player has won by what it earned, beside what others did."""
-        return mine > max(others)
+        return mine > max(others) if others else mine >= 1
 
     def _told(self, told: list[Message], seat: int, news: Sequence[Heard], moves: Sequence[str]) -> Prompt:
         """A player's prompt: all that it was told and said, or how the game stands."""
@@ -248,11 +280,11 @@ class SelfPlay(Environment):
 
     def _ended(self, seed: int, made: Sequence[str], seat: int, chance: Random) -> float:
         """What a game earns a seat that went on by chance: one that began alike, since libraries copy theirs badly."""
-        with Sealed.alone():
-            match, left = self.begun(seed), list(reversed(made))
+        with Sealed.alone(), closing(self.begun(seed)) as match:
+            left = list(reversed(made))
             for _ in range(self.max_moves):
                 if result := match.result():
-                    return result.rewards[seat]
+                    return result.rewards.get(seat, -float(result.wrong == seat))
                 moves = match.turn()[2]
                 match.move(left.pop() if left else chance.choice(list(moves)))
         return 0.0

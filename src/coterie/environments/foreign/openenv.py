@@ -23,6 +23,7 @@ from coterie.environments.foreign.own_game import OwnGame, Read
 from coterie.environments.foreign.sealed import Sealed
 from coterie.errors import ConfigError
 from coterie.kernel.mistakes import said
+from coterie.kernel.safe import one_line
 
 OWN = ("done", "reward", "metadata")
 """Fields of an observation, and of an action, that no player is told or says."""
@@ -44,8 +45,7 @@ class OpenEnv(OwnGame):
 
     def inert(self) -> dict[str, str]:
         """Nobody else plays, and nobody knows what may be done."""
-        names = ("against", "tested_against", "playouts")
-        return dict.fromkeys(names, "one role plays alone, and what it may do is not listed")
+        return super().inert() | {"playouts": "what may be done is not listed"}
 
     def ready(self) -> None:
         """Makes an environment once, to see what it is."""
@@ -53,8 +53,9 @@ class OpenEnv(OwnGame):
             made = self.own_game()
             action_of(made)
             seen = made.reset(seed=0)
-            if not hasattr(seen, "done"):
-                raise TypeError(f"reset gave {seen!r:.80}, which has no field done")
+            if not hasattr(seen, "done") or not hasattr(seen, "model_dump"):
+                raise TypeError(f"reset gave {seen!r:.80}, which is no model of pydantic's with a field done")
+            getattr(made, "close", lambda: None)()
         except Exception as error:  # a user's function may raise anything
             raise ConfigError(f"environment.game = '{self.game}' cannot be played: {said(error)}") from error
 
@@ -87,6 +88,12 @@ def action_of(made: Any) -> type[BaseModel]:
     return kind
 
 
+def _said(schema: dict[str, Any]) -> str:
+    """A schema's fields that are a player's, and what they refer to."""
+    told: dict[str, Any] = {name: kind for name, kind in schema["properties"].items() if name not in OWN}
+    return json.dumps(told | ({"$defs": schema["$defs"]} if "$defs" in schema else {}))
+
+
 class Game:
     """An episode under way."""
 
@@ -113,8 +120,8 @@ class Game:
         """As of a `Match`."""
         told = [Heard(f"That is no action: {self._why}")] if self._read.wrong else []
         if self._text is None:
-            schema = json.dumps(self._action.model_json_schema()["properties"])
-            told.append(Heard(f"Answer with a JSON object of these: {schema}"))
+            schema = self._action.model_json_schema()
+            told.append(Heard(f"Answer with a JSON object of these: {_said(schema)}"))
         return 0, [*told, Heard(self._shown(), board=True)], ()
 
     def _shown(self) -> str:
@@ -125,15 +132,10 @@ class Game:
     def move(self, text: str) -> bool:
         """As of a `Match`."""
         try:
-            found = re.search(r"\{.*\}", text, re.DOTALL)
-            action = (
-                self._action.model_validate({self._text: text})
-                if self._text
-                else self._action.model_validate_json(found[0] if found else text)
-            )
-        except ValidationError as error:
-            first = error.errors()[0]
-            self._why = ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
+            action = self._action.model_validate({self._text: text} if self._text else self._written(text))
+        except (ValueError, RecursionError) as error:
+            first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
+            self._why = one_line(": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]])))
             self._read.counted(None)
             self._over = self._read.lost(0)
             return False
@@ -142,6 +144,18 @@ class Game:
             self._take(self._env.step(action))
         return True
 
+    def _written(self, text: str) -> dict[str, Any]:
+        """The fields that a reply gives, without those that are no player's. Raises: ValueError: it is no object."""
+        found = re.search(r"\{.*\}", text, re.DOTALL)
+        given = json.loads(found[0] if found else text)
+        if not isinstance(given, dict):
+            raise ValueError("write a JSON object")
+        return {name: value for name, value in given.items() if name not in OWN}
+
     def result(self) -> Result | None:
         """As of a `Match`."""
         return self._over
+
+    def close(self) -> None:
+        """As of a `Match`."""
+        getattr(self._env, "close", lambda: None)()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import sys
 from collections.abc import Mapping
@@ -10,7 +11,8 @@ from typing import Any, ClassVar, Self, TypeVar
 from pydantic import Field, PrivateAttr, model_validator
 
 from coterie.environments import own_code
-from coterie.environments.foreign.match import Result, SelfPlay
+from coterie.environments.foreign.match import OR, Result, SelfPlay
+from coterie.errors import EnvError
 
 NONE = "That is none of the moves."
 """What a player is told who is asked again."""
@@ -55,11 +57,18 @@ class OwnGame(SelfPlay):
     def own_game(self) -> Any:
         """A game, made by its function."""
         module = sys.modules.get(self._home) or own_code.module_of(self.game, self.form)  # as it was, if it is edited
-        return getattr(module, self.game.rpartition(":")[2])(**self.options)
+        return getattr(module, self.game.rpartition(":")[2])(**copy.deepcopy(self.options))
 
     def content(self) -> str:
         """A game of a user's own."""
         return own_code.content_of(getattr(sys.modules.get(self._home), "__file__", None))
+
+
+def readable(word: str) -> str:
+    """A word of a move, as a reply can say it. Raises: EnvError: none can."""
+    if not word.strip() or word != word.strip() or any(mark in word for mark in ("[", "]", "\n", OR)):
+        raise EnvError(f"no reply can say the move {word!r:.80}: it has brackets, blanks at an end, or more lines")
+    return word
 
 
 class Read:

@@ -11,6 +11,7 @@ One that has neither is told of by its observation, where that is a text or a fe
 
 from __future__ import annotations
 
+import copy
 import importlib
 import importlib.util
 import warnings
@@ -21,7 +22,7 @@ from typing import Any, ClassVar, Self
 from pydantic import PrivateAttr, model_validator
 
 from coterie.environments.foreign.match import Heard, Result
-from coterie.environments.foreign.own_game import NONE, OwnGame, Read
+from coterie.environments.foreign.own_game import NONE, OwnGame, Read, readable
 from coterie.environments.foreign.sealed import Sealed
 from coterie.errors import ConfigError, nearest
 from coterie.kernel.mistakes import said
@@ -141,8 +142,11 @@ class PettingZoo(OwnGame):
         """PettingZoo is an extra; a game is made once, to see whether it can be."""
         if importlib.util.find_spec("pettingzoo") is None:
             raise ConfigError("pettingzoo is not installed: pip install 'coterie[pettingzoo]'")
-        self._seated()
-        self.begun(0).turn()  # as its players see it
+        if not self._seated():
+            raise ConfigError(f"environment.game = '{self.game}' has no players: its possible_agents are none")
+        game = self.begun(0)
+        if not game.result():
+            game.turn()  # as its players see it
 
     def seats(self) -> int:
         """How many play."""
@@ -160,7 +164,9 @@ class PettingZoo(OwnGame):
         """A game, of the kind that asks one after the other."""
         if not self.own:
             with warnings.catch_warnings(action="ignore"):  # of the library to those who write it
-                return importlib.import_module("pettingzoo").make("aec", f"classic/{self.game}", **self.options)
+                return importlib.import_module("pettingzoo").make(
+                    "aec", f"classic/{self.game}", **copy.deepcopy(self.options)
+                )
         made = self.own_game()
         if hasattr(made, "agent_iter"):
             return made
@@ -188,6 +194,8 @@ class Game:
             self._earned = dict.fromkeys(self._seats.values(), 0.0)
             self._new = set(self._seats.values())
             self._read = Read()
+            self._seen: Any = None
+            self._able: Mapping[str, int] = {}
             self._over: Result | None = None
             self._go_on()
 
@@ -207,22 +215,23 @@ class Game:
         seat = self._seats[self._env.agent_selection]
         with self._sealed():
             news = [Heard(self._state(seat), board=True)]
-            moves = list(self._moves(seat))
+            self._able = self._moves(seat)
         if seat in self._new and self._classic:
             news.insert(0, Heard(f"{self._classic.rules} You are seat {seat}. Write your move in brackets."))
         if self._read.wrong:
             news.insert(0, Heard(NONE))
         self._new.discard(seat)
-        return seat, news, [f"[{move}]" for move in moves]
+        return seat, news, [f"[{move}]" for move in self._able]
 
     def move(self, text: str) -> bool:
         """As of a `Match`."""
         seat = self._seats[self._env.agent_selection]
         with self._sealed():
-            action = self._read.move(text, self._moves(seat))
+            action = self._read.move(text, self._able)
             if action is None:
                 self._over = self._read.lost(seat)
                 return False
+            self._able = {}
             self._env.step(action)
             self._go_on()
         return True
@@ -230,6 +239,10 @@ class Game:
     def result(self) -> Result | None:
         """As of a `Match`."""
         return self._over
+
+    def close(self) -> None:
+        """As of a `Match`."""
+        self._env.close()
 
     def _state(self, seat: int) -> str:
         """How it stands."""
@@ -250,7 +263,7 @@ class Game:
         """What may be done: words, and their actions."""
         game, agent = self._env.unwrapped, self._env.agent_selection
         if not self._classic and hasattr(game, "moves"):
-            return game.moves(agent)
+            return {readable(str(word)): action for word, action in game.moves(agent).items()}
         mask = self._seen.get("action_mask") if isinstance(self._seen, Mapping) else None
         able = range(self._env.action_space(agent).n) if mask is None else [int(at) for at in mask.nonzero()[0]]
         word = self._classic.word if self._classic else _number

@@ -138,3 +138,6 @@ class Game:
     def result(self) -> Result | None:
         """As of a `Match`."""
         return self._over
+
+    def close(self) -> None:
+        """As of a `Match`: it holds nothing."""
