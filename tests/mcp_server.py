@@ -2,7 +2,7 @@
 
 import os
 
-from mcp.server import MCPServer
+from mcp.server import MCPServer  # pyright: ignore[reportMissingImports]
 
 server = MCPServer("shop")
 sold: list[str] = []
