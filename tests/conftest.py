@@ -23,7 +23,7 @@ settings.register_profile(
     max_examples=30,
 )
 """For `make mutants`: a mutant is killed by a failure; to shrink it takes minutes and tells nothing more."""
-LONGEST = ("test_every_command_and_python_block", "test_demo", "test_fsdp", "test_five_whole_models")
+LONGEST = ("test_every_command_and_python_block", "test_demo", "test_fsdp", "test_trackers", "test_five_whole_models")
 
 
 def pytest_collection_modifyitems(items):
