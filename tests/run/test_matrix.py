@@ -103,6 +103,24 @@ def test_mistakes_are_one_line(runs, start, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_person_has_the_seat_of_one_whom_chance_plays_where_it_is_tested(runs, start, tmp_path):
+    asked: list[str] = []
+
+    def says(prompt: str) -> str:
+        asked.append(prompt)
+        return "2"
+
+    load(runs[0].folder).play("validation", 0, seats={"player_1": says})
+    assert asked
+    sets = ["train.steps=1", "train.tasks_per_step=1", "train.eval_tasks=1", "environment.against=random"]
+    alone = train(load_config(GAME, [*sets, f"policies.team.model={start}"]), tmp_path / "alone")
+    load(alone.folder).play("validation", 0, seats={"player_1": says})
+    assert len(asked) > 1
+    with pytest.raises(ConfigError, match="unknown role 'player_2'; the roles are player_0, player_1"):
+        load(alone.folder).play("validation", 0, seats={"player_2": says})
+
+
+@pytest.mark.slow
 def test_a_player_is_what_a_run_trained_whichever_seat_that_was(start, tmp_path):
     sets = [f"policies.{name}.model={start}" for name in "xy"]
     sets += ["policies.x.kind=frozen", "team.player_0=x", "team.player_1=y", "optimizer.lr=1e-1", "train.steps=2"]

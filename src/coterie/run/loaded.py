@@ -197,12 +197,18 @@ class Loaded:
         count = self.config.environment.count(split)
         if count is not None and index >= count:
             raise ConfigError(f"there is no {split} task {index}: there are {count}, from 0")
+        environment, team = self.config.environment, self.config.team
+        if seats:
+            with suppress(ConfigError):  # in a game of players a person has the seat of one whom chance may play else
+                environment = environment.facing(chance=False)
+                first = next(iter(team.roles.values()))
+                team = Team({role: team.roles.get(role, first) for role in environment.roles})
         for role in seats or ():
-            if role not in self.config.team.roles:
-                raise ConfigError(f"unknown role '{role}'; the roles are {', '.join(self.config.team.roles)}")
+            if role not in team.roles:
+                raise ConfigError(f"unknown role '{role}'; the roles are {', '.join(team.roles)}")
         play = Play(
-            self.config.environment,
-            self.config.team,
+            environment,
+            team,
             self.models.engine,
             seed=self.config.train.seed,
             sampling=self.config.sampling(temperature),
