@@ -7,10 +7,11 @@ import shutil
 import pytest
 import torch
 
-from coterie import load, load_config, train
+from coterie import Ablation, load, load_config, train
 from coterie.config.settings import PastConfig, PolicyConfig
 from coterie.errors import CheckpointError, ConfigError
 from coterie.models.load import load_model, save_model
+from coterie.report.gather import report
 from coterie.run.dry import dry_run
 from coterie.run.past import PastSelves, pool
 from coterie.run.plan import plan
@@ -138,6 +139,14 @@ def test_a_run_that_is_opened_plays_it_as_it_is(made):
     models = load(run.folder, step=3).models
     for one, other in zip(*(models.policies[name].model.net.parameters() for name in ("x", "before")), strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.slow
+def test_it_is_replaced_by_the_start_and_by_another_runs_and_reported(made, tmp_path):
+    run, _ = made
+    for source in ("base", str(run.folder)):
+        load(run.folder).compare([Ablation.parse("replace", f"b={source}")], tasks=3)
+    assert "<html" in report([run.folder], tasks=2)
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from coterie.run.ablation import BASE, Ablation, Change
 from coterie.run.evaluate import Evaluation, evaluate_team
 from coterie.run.exactness import exactness
 from coterie.run.folder import Run
+from coterie.run.past import whose
 from coterie.run.weights import TeamModels
 
 
@@ -140,7 +141,8 @@ class Loaded:
         theirs = run.config
         if role not in theirs.team.roles:
             raise ConfigError(f"--{ablation}: the team of {run.folder} has no role '{role}'")
-        policy = theirs.team.roles[role]
+        played = theirs.team.roles[role]
+        policy = whose(played, theirs.policies[played])  # a checkpoint has that one alone
         name = f"{policy} of {ablation.source}"
         with run.checkpoints.reading(0 if ablation.source == BASE else "best") as (folder, _):
             engine = self.models.engine_with(name, theirs.policies[policy], folder / "policies" / policy)
