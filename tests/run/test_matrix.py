@@ -116,6 +116,8 @@ def test_a_person_has_the_seat_of_one_whom_chance_plays_where_it_is_tested(runs,
     alone = train(load_config(GAME, [*sets, f"policies.team.model={start}"]), tmp_path / "alone")
     load(alone.folder).play("validation", 0, seats={"player_1": says})
     assert len(asked) > 1
+    found = matrix([str(alone.folder), start], games=4)
+    assert len(found.cells) == 4, "a run whose team had one role plays any seat"
     with pytest.raises(ConfigError, match="unknown role 'player_2'; the roles are player_0, player_1"):
         load(alone.folder).play("validation", 0, seats={"player_2": says})
 

@@ -138,17 +138,13 @@ def _played(
         max_dropped_share=config.train.max_dropped_share,
     )  # fmt: skip
     drawn, void = (sum(found.noted.get(name, (0.0,))) / found.tasks for name in ("drawn", "void"))
-    return Cell(
-        found.success, found.success_low, found.success_high, drawn, void
-    )  # fmt: skip
+    return Cell(found.success, found.success_low, found.success_high, drawn, void)
 
 
 def _run(name: str) -> Run | None:
     """The run that a player comes from."""
     folder = Path(name.partition("#")[0])
-    if name == CHANCE:
-        return None
-    return Run.open(folder) if (folder / "config.toml").exists() else None
+    return Run.open(folder) if name != CHANCE and (folder / "config.toml").exists() else None
 
 
 def _policy(name: str, run: Run | None, role: str, first: str) -> PolicyConfig:
@@ -156,7 +152,7 @@ def _policy(name: str, run: Run | None, role: str, first: str) -> PolicyConfig:
     if run is None:
         return PolicyConfig(kind="frozen", model=name)
     team, policies = run.config.team.roles, run.config.policies
-    seats = [team[role], team[first], *team.values()]
+    seats = [*(team[one] for one in (role, first) if one in team), *team.values()]
     policy = next((one for one in seats if policies[one].kind not in UNTRAINED), "")
     if not policy:
         raise ConfigError(f"{name} trained nobody; name the models that play in it")
