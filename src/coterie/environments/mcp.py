@@ -57,7 +57,10 @@ class Session:
 
     async def tools(self) -> list[JSON]:
         """Every tool's name, description and parameters."""
-        found: Any = await self._scene.call(listed, self._server)
+        try:
+            found: Any = await self._scene.call(listed, self._server)
+        except CallError as error:  # of no role's making
+            raise Unavailable("mcp", f"{self._server}: {one_line(error.message)}") from error
         return found
 
     async def call(self, name: str, arguments: JSON) -> Observation:
