@@ -92,3 +92,14 @@ class GroupBaseline(Algorithm):
     def advantages(self, group: Group) -> tuple[float, ...]:
         """The chosen function of the group's returns, a number a member."""
         return tuple(CREDIT[self.advantage](group.values))
+
+
+class RoleBaseline(GroupBaseline):
+    """What the methods share that judge episodes by all rewards, or each role by its own."""
+
+    own: bool = False
+    """Of local rewards a role's return has its own alone, for roles that play against each other; else it has all."""
+
+    def adds_up(self) -> bool:
+        """Unless a role's return is its own."""
+        return not self.own

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from coterie.algorithms.base import GroupBaseline
+from coterie.algorithms.base import RoleBaseline
 from coterie.kernel.environment import Task
 from coterie.kernel.group import Collected
 from coterie.kernel.play import Play
 from coterie.sampling.episodes import Count, episodes
 
 
-class DrMAS(GroupBaseline):
+class DrMAS(RoleBaseline):
     """GRPO over episodes of a team, with mean and deviation of its own for every role.
 
     The paper's: one group for each task and role, (R - mean_role) / deviation_role; the outcome is shared.
@@ -20,12 +20,6 @@ class DrMAS(GroupBaseline):
 
     count: Count = "reply"
     """reply: an episode counts once for each reply of the role, as in its code; episode: once."""
-    own: bool = False
-    """Of local rewards a role's return has its own alone, for roles that play against each other; else it has all."""
-
-    def adds_up(self) -> bool:
-        """Unless a role's return is its own."""
-        return not self.own
 
     async def collect(self, play: Play, task: Task) -> Collected:
         """`num_generations` episodes of one task, grouped by role."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from coterie.algorithms.base import GroupBaseline
+from coterie.algorithms.base import RoleBaseline
 from coterie.kernel.environment import Task
 from coterie.kernel.group import Collected
 from coterie.kernel.play import Play
 from coterie.sampling.episodes import episodes
 
 
-class GiGPO(GroupBaseline):
+class GiGPO(RoleBaseline):
     """Episodes of a task are compared, and so are decisions that were asked the same on the way.
 
     A = A_E + step_weight A_S: the episode's return among the task's episodes, and the discounted rewards that
@@ -19,22 +19,14 @@ class GiGPO(GroupBaseline):
 
     The paper's: the two levels and their sum, discount 0.95, weight 1, a state met twice counted twice, `advantage`
     "standardize" or "center". Ours: what makes two states one is the whole prompt of the role (there, the
-    observation without history); what follows is the team's rewards and the role's own. Where no prompt is met
-    twice it is `mas_grpo`.
+    observation without history); what follows is the team's rewards and the role's own; with `own`, A_E is a role's
+    among its episodes, and else the team's. Where no prompt is met twice it is `mas_grpo`.
     """
 
     step_weight: float = Field(default=1.0, gt=0)
     """What a step's advantage counts beside its episode's."""
     discount: float = Field(default=0.95, ge=0, le=1)
     """What a reward is worth a decision of the role earlier."""
-
-    own: bool = False
-    """An episode is judged for each role by the team's rewards and its own local ones, for roles that play against each
-    other; else for the team by all."""
-
-    def adds_up(self) -> bool:
-        """Unless a role's return is its own."""
-        return not self.own
 
     async def collect(self, play: Play, task: Task) -> Collected:
         """`num_generations` episodes of one task, and groups of the same prompts in them."""
