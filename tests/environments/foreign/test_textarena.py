@@ -108,6 +108,8 @@ def test_a_game_of_tictactoe_to_its_end():
         ({"game": "TicTacToe-v0-raw"}, "name it with its version and no more, such as TicTacToe-v0"),
         ({"game": "TicTacToe"}, "name it with its version and no more"),
         ({"game": "Nim-v0", "against": "random"}, "Nim does not say what may be done"),
+        ({"game": "Nim-v0", "against": "mixed"}, "Nim does not say what may be done"),
+        ({"game": "Nim-v0", "opening": 2}, "Nim does not say what may be done"),
     ],
 )
 def test_a_game_that_cannot_be_played_is_told_in_a_line(settings, says):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from coterie.environments.foreign.match import Heard, Result
-from coterie.environments.foreign.own_game import NONE, OwnGame, Read
+from coterie.environments.foreign.own_game import NONE, Alone, Read
 from coterie.environments.foreign.sealed import Sealed
 from coterie.errors import ConfigError, nearest
 from coterie.kernel.mistakes import said
@@ -61,13 +61,10 @@ HERE = re.compile(r"\x1b\[[0-9;]+m(.*?)\x1b\[0m")
 """What a rendering colours: where somebody stands."""
 
 
-class Gymnasium(OwnGame):
+class Gymnasium(Alone):
     """An environment of Gymnasium, or one that is written as those are: discrete actions, or texts."""
 
     form: ClassVar = "gymnasium:FrozenLake-v1, or your own, gymnasium:FILE.py:FUNCTION"
-
-    solved_at: float = 1.0
-    """The sum of a game's rewards from which a task is solved."""
 
     def ready(self) -> None:
         """Gymnasium is an extra; an environment is made once, to see whether it can be told in words."""
@@ -85,21 +82,9 @@ class Gymnasium(OwnGame):
             raise ConfigError(f"environment.game = '{self.game}' shows {size} numbers and no text")
         made.close()
 
-    def seats(self) -> int:
-        """One."""
-        return 1
-
-    def choices(self) -> bool:
-        """Nobody plays by chance."""
-        return False
-
     def begun(self, seed: int) -> Game:
         """A game at its beginning."""
         return Game(self._made, KNOWN.get(self.game.partition("-v")[0]), seed)
-
-    def won(self, mine: float, others: Sequence[float]) -> bool:
-        """Whether its rewards are enough."""
-        return mine >= self.solved_at
 
     def _made(self) -> Any:
         """An environment; one of the library's shows itself as text where it can."""

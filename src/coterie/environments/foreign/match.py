@@ -192,7 +192,7 @@ class SelfPlay(Environment):
             seat, news, moves = match.turn()
             player = players[seat]
             if number < opening or player in chance:
-                self._by_chance(match, moves, first if number < opening else scene.rng)
+                self._drawn(match, moves, first if number < opening else scene.rng)
             else:
                 reply = await scene.ask(player, self._told(told[player], seat, news, moves), max_tokens=self.max_tokens)
                 told[player].append({"role": "assistant", "content": reply})
@@ -205,7 +205,7 @@ class SelfPlay(Environment):
         scene.metric("wrong_moves", wrong)
         return spoke
 
-    def _by_chance(self, match: Match, moves: Sequence[str], chance: Random) -> None:
+    def _drawn(self, match: Match, moves: Sequence[str], chance: Random) -> None:
         if not moves:
             raise EnvError(f"{self.game} does not say what chance may do; let roles have all seats and moves")
         move = chance.choice(list(moves))

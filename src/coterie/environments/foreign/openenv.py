@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Self, get_type_hints
 from pydantic import BaseModel, ValidationError, model_validator
 
 from coterie.environments.foreign.match import Heard, Result
-from coterie.environments.foreign.own_game import OwnGame, Read
+from coterie.environments.foreign.own_game import Alone, Read
 from coterie.environments.foreign.sealed import Sealed
 from coterie.errors import ConfigError
 from coterie.kernel.mistakes import said
@@ -29,13 +29,10 @@ OWN = ("done", "reward", "metadata")
 """Fields of an observation, and of an action, that no player is told or says."""
 
 
-class OpenEnv(OwnGame):
+class OpenEnv(Alone):
     """An environment that is written as OpenEnv's are."""
 
     form: ClassVar = "openenv:FILE.py:FUNCTION, which makes an environment"
-
-    solved_at: float = 1.0
-    """The sum of an episode's rewards from which a task is solved."""
 
     @model_validator(mode="after")
     def _is_its_own(self) -> Self:
@@ -45,7 +42,7 @@ class OpenEnv(OwnGame):
 
     def inert(self) -> dict[str, str]:
         """Nobody else plays, and nobody knows what may be done."""
-        return super().inert() | {"playouts": "what may be done is not listed"}
+        return super().inert() | dict.fromkeys(("opening", "playouts"), "what may be done is not listed")
 
     def ready(self) -> None:
         """Makes an environment once, to see what it is."""
@@ -59,21 +56,9 @@ class OpenEnv(OwnGame):
         except Exception as error:  # a user's function may raise anything
             raise ConfigError(f"environment.game = '{self.game}' cannot be played: {said(error)}") from error
 
-    def seats(self) -> int:
-        """One."""
-        return 1
-
-    def choices(self) -> bool:
-        """Actions are not listed."""
-        return False
-
     def begun(self, seed: int) -> Game:
         """An episode at its beginning."""
         return Game(self.own_game, seed)
-
-    def won(self, mine: float, others: Sequence[float]) -> bool:
-        """Whether its rewards are enough."""
-        return mine >= self.solved_at
 
 
 def action_of(made: Any) -> type[BaseModel]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import Field, PrivateAttr, model_validator
@@ -62,6 +62,25 @@ class OwnGame(SelfPlay):
     def content(self) -> str:
         """A game of a user's own."""
         return own_code.content_of(getattr(sys.modules.get(self._home), "__file__", None))
+
+
+class Alone(OwnGame):
+    """A game of one, who has solved it by what it earned."""
+
+    solved_at: float = 1.0
+    """The sum of a game's rewards from which a task is solved."""
+
+    def seats(self) -> int:
+        """One."""
+        return 1
+
+    def choices(self) -> bool:
+        """Nobody plays by chance."""
+        return False
+
+    def won(self, mine: float, others: Sequence[float]) -> bool:
+        """Whether its rewards are enough."""
+        return mine >= self.solved_at
 
 
 def readable(word: str) -> str:

@@ -66,8 +66,10 @@ class TextArena(SelfPlay):
             raise ValueError(f"game = '{self.game}' is none that was played here{nearest(name, GAMES)}")
         if not dash or self.game.endswith(("-raw", "-train")):
             raise ValueError(f"game = '{self.game}': name it with its version and no more, such as {name}-v0")
-        if {"random", "mixed"} & {self.against, self.tested_against} and not self.choices():
-            raise ValueError(f"against = 'random': {name} does not say what may be done; its other seats are roles")
+        if ({"random", "mixed"} & {self.against, self.tested_against} or self.opening) and not self.choices():
+            raise ValueError(
+                f"{name} does not say what may be done, so chance cannot play: against is 'self' or 'past'"
+            )
         return self
 
     def ready(self) -> None:
