@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Self
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
-from coterie.environments.published.data import Data, Reader, held_out, known, load
+from coterie.environments.published.data import ARROW, Data, Reader, held_out, known, load
 from coterie.environments.talk import instructed
 from coterie.kernel.environment import Environment, Split
 
@@ -17,6 +18,12 @@ class PlaysRows(Environment):
     data: str = ""
     """What is played: a .jsonl, .json or .parquet file, hub:owner/name@revision#config/split, or TRAIN -> TEST of two
     of them."""
+
+    @field_validator("data")
+    @classmethod
+    def _data_found_from_everywhere(cls, data: str) -> str:
+        parts = [part.strip() for part in data.split(ARROW)]
+        return f" {ARROW} ".join(str(Path(part).resolve()) if Path(part).is_file() else part for part in parts).strip()
 
     def reader(self) -> Reader[Any]:
         """What makes a row a task."""
