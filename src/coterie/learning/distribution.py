@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import torch
 
+UNITS = 2.0**52
+"""Of probability 1, as whole numbers of which probabilities are summed up: so a sum is the same in any order."""
+
 
 def log_distribution(logits: torch.Tensor, temperature: torch.Tensor | float, vocabulary: int) -> torch.Tensor:
     """Natural log-probabilities of log_softmax(logits / temperature), in float32.
@@ -38,8 +41,10 @@ def nucleus(logprobs: torch.Tensor, top_p: float) -> torch.Tensor:
     if top_p >= 1:
         return logprobs
     ordered, index = logprobs.sort(dim=-1, descending=True)
-    before = ordered.exp().cumsum(dim=-1) - ordered.exp()
-    outside = torch.zeros_like(logprobs, dtype=torch.bool).scatter(-1, index, before >= top_p)
+    shares = ordered.exp().mul_(UNITS).long()
+    outside = torch.zeros_like(logprobs, dtype=torch.bool).scatter(
+        -1, index, shares.cumsum(dim=-1) - shares >= int(top_p * UNITS)
+    )
     return torch.log_softmax(logprobs.masked_fill(outside, float("-inf")), dim=-1)
 
 
@@ -57,6 +62,6 @@ def inverse_cdf(logprobs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
         (B,) int64, where logprobs are.
     """
     exact = "cpu" if logprobs.device.type == "mps" else logprobs.device  # mps has no float64
-    cumulated = logprobs.to(exact).double().exp().cumsum(dim=-1)
-    threshold = uniform.to(exact)[:, None] * cumulated[:, -1:]
-    return (cumulated <= threshold).sum(dim=-1).to(logprobs.device)
+    cumulated = logprobs.to(exact).exp().mul_(UNITS).long().cumsum(dim=-1)
+    threshold = (uniform.to(exact) * cumulated[:, -1]).long()
+    return torch.searchsorted(cumulated, threshold[:, None], right=True)[:, 0].to(logprobs.device)
