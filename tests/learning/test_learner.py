@@ -974,6 +974,17 @@ def test_a_loss_that_does_not_add_up_trains_each_reply_alone():
         assert len(learner(loss=kind())._rows("p", graded, 0)[0]) == rows
 
 
+def test_packs_by_parts_are_computed_in_bfloat16_too(monkeypatch):
+    """By autocast, under which queries, keys and values come in two types."""
+    rows = rows_of(experience(groups=1, size=5, prompt=40), Clip())
+    exact = gradient(learner(tiny(scale=3.0)), rows)
+    monkeypatch.setattr(attention, "WORTH", 0.0)
+    trainer = learner(tiny(scale=3.0))
+    trainer.trainees["p"].policy.dtype, trainer.trainees["p"].lean = torch.bfloat16, None
+    assert {way_of(trainer.trainees["p"].model, batch) for batch in trainer.microbatches("p", rows)} == {"parts"}
+    assert relative(gradient(trainer, rows), exact) < 0.05
+
+
 @pytest.mark.parametrize("lean", [True, False])
 def test_rows_without_a_mask_and_packs_by_parts_have_the_gradient_of_plain_forwards(lean, monkeypatch):
     """All ways of attention, chosen by what they would cost; a network that was told otherwise takes none of them."""

@@ -25,9 +25,12 @@ from transformers.masking_utils import sdpa_mask
 NAME = "coterie"
 """What the function is called where transformers look for it."""
 KEYWORD = "coterie_split"
-"""The keyword that carries a Split, or CAUSAL, through a network to its layers."""
+"""The keyword that carries a Split, CAUSAL or SEEN through a network to its layers."""
 CAUSAL = "causal"
 """Said in its place where each sequence is one row, from its beginning: padding comes after it, and is seen by none."""
+SEEN = "seen"
+"""Said in its place where each row asks for one token, and the mask says what it sees of a cache."""
+HALVES = torch.bfloat16, torch.float16
 TOKEN = 4
 """Times the width: the pairs whose attention takes as long as a token takes in the rest of a layer."""
 WORTH = 2e7
@@ -118,7 +121,7 @@ def attention(
     Args:
         query: (B, H, T, D).
         key, value: (B, G, T, D), each for H / G heads.
-        attention_mask: of a pack, ignored.
+        attention_mask: of a pack, ignored. Where what is said is SEEN, (B, 1, 1, T).
 
     Returns:
         (B, T, H, D), and no weights.
@@ -133,10 +136,26 @@ def attention(
     longest = query.shape[2] if isinstance(split, str) else split.longest
     if odd or (others.get("sliding_window") or longest) < longest:
         raise ValueError(f"this layer's attention cannot do without a mask: {', '.join(odd) or 'sliding_window'}")
+    if split == SEEN:
+        return _of_one(query, key, value, attention_mask, scaling), None
     if isinstance(split, str):
         return sdpa_attention_forward(module, query, key, value, None, scaling=scaling, **others)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     return parts(query, key, value, split, scale).transpose(1, 2), None
+
+
+def _of_one(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scale: float | None
+) -> torch.Tensor:
+    """Attention of one token a row, (B, 1, H, D): heads that share keys ask for them as tokens of one head would.
+
+    Args:
+        query: (B, H, 1, D).
+        key, value: (B, G, T, D).
+        mask: (B, 1, 1, T).
+    """
+    asked = query.unflatten(1, (key.shape[1], -1))[:, :, :, 0]
+    return scaled_dot_product_attention(asked, key, value, attn_mask=mask, scale=scale).flatten(1, 2)[:, None]
 
 
 def grouped(
@@ -190,6 +209,9 @@ def parts(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, split: Sp
         query: (1, H, Q, D), of all its tokens, or of those after the prefix alone.
         key, value: (1, G, T, D), of all.
     """
+    kind = query.device.type
+    if torch.is_autocast_enabled(kind):  # it knows the library's attention, and none of its kernels
+        query, key, value = (tensor.to(torch.get_autocast_dtype(kind)) for tensor in (query, key, value))
     if _on_cpu(query) and query.shape[-1] == value.shape[-1]:
         return _Merged.apply(query, key, value, split, scale)  # pyright: ignore[reportReturnType]
     return _cached(query, key, value, split, scale)
@@ -197,7 +219,7 @@ def parts(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, split: Sp
 
 def _cached(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, split: Split, scale: float) -> torch.Tensor:
     """By the library's attention alone, on any device: each row's part sees the prefix and itself, side by side."""
-    shared, (rows, longest) = split.shared, split.taken.shape
+    shared, rows = split.shared, len(split.taken)
     asked = query.shape[2] - len(split.kept)
     parts: list[torch.Tensor] = []
     if asked:
@@ -209,10 +231,19 @@ def _cached(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, split: 
         torch.cat([tensor[:, :, :shared].expand(rows, -1, -1, -1), own], dim=2)
         for tensor, own in ((key, keys), (value, values))
     )
-    seen = torch.ones(longest, shared + longest, dtype=torch.bool, device=query.device).tril(shared)
-    own = scaled_dot_product_attention(mine, keys, values, attn_mask=seen, scale=scale, enable_gqa=True)
-    parts.append(_flat(own, split))
+    parts.append(_flat(_last(mine, keys, values, scale), split))
     return torch.cat(parts, dim=2)
+
+
+def _last(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float) -> torch.Tensor:
+    """Attention of a sequence's last tokens, (B, H, L, D), to all, (B, G, T, D): each sees those up to itself."""
+    dim = query.shape[-1]
+    if query.is_cuda and query.dtype in HALVES and dim == value.shape[-1] and dim <= 256 and dim % 8 == 0:
+        flash = torch.ops.aten._scaled_dot_product_flash_attention  # noqa: SLF001  (it has no other name)
+        return flash(query, key, value, 0.0, True, False, scale=scale)[0]
+    longest, whole = query.shape[2], key.shape[2]
+    seen = torch.ones(longest, whole, dtype=torch.bool, device=query.device).tril(whole - longest)
+    return scaled_dot_product_attention(query, key, value, attn_mask=seen, scale=scale, enable_gqa=True)
 
 
 def _rows(tensor: torch.Tensor, split: Split) -> torch.Tensor:
