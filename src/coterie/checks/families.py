@@ -20,6 +20,7 @@ import torch
 
 from coterie.engines.decoding import Decoder
 from coterie.engines.decoding import Row as Sampled
+from coterie.engines.graphs import recordable
 from coterie.errors import ConfigError, first_line
 from coterie.kernel.engine import Request
 from coterie.learning.batch import Row, alone, pack
@@ -45,25 +46,44 @@ SAMPLES = 2
 """Replies to each prompt."""
 SMALL = 100_000
 """Numbers of a weight whose gradient is compared, at most."""
+FOUND = "lean", "graphs", "pads", "packs", "splits"
+"""What a model says of how it can be run."""
+UNSTEADY = "deterministic"
+"""What PyTorch says of an operation that a GPU has no kernel for which gives the same numbers every time."""
 LARGE = 50_000_000
 """A network of more parameters is tested by a few of its layers."""
 
 
 def check_family(policy: Policy, *, trained: bool = True) -> None:
-    """Finds out how a policy's network can be run, and says so in its model: `lean`, `pads`, `packs`, `splits`.
+    """Finds out how a policy's network can be run, and says so in its model: FOUND.
 
     Args:
         trained: whether it is to be trained, too.
 
     Raises:
-        ConfigError: no way of running it gives what it gives plainly.
+        ConfigError: no way of running it gives what it gives plainly, or a kernel that it needs is none that gives the
+            same numbers every time.
     """
+    try:
+        _check_family(policy, trained=trained)
+    except RuntimeError as error:
+        if UNSTEADY not in str(error):
+            raise
+        raise _refused(policy, first_line(error)) from error
+
+
+def _check_family(policy: Policy, *, trained: bool) -> None:
     model = policy.model
     model.lean = model.lean and usual(model.net)
     if model.lean:
         with _short(model, windows=False), torch.random.fork_rng(devices=[]):
             model.pads = True
             model.lean = _sampled(policy)[1] is None
+    model.graphs = model.graphs and recordable(model.net)
+    if model.graphs:
+        with _short(model, windows=False), torch.random.fork_rng(devices=[]):
+            model.pads = True
+            model.graphs = _sampled(policy)[1] is None
     with _short(model), torch.random.fork_rng(devices=[]):
         sampled = _decoded(policy)
         if not trained:
@@ -212,6 +232,8 @@ def _tolerance(model: Model) -> float:
 
 
 def _refused(policy: Policy, reason: str) -> ConfigError:
+    if UNSTEADY in reason:
+        reason = f"{reason.partition(',')[0]}; with train.deterministic=false they can, and a resume is not exact"
     return ConfigError(
         f"policies.{policy.name}.model: models of the family '{policy.model.family}' cannot be used here: {reason}"
     )

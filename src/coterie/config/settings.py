@@ -122,7 +122,8 @@ class TrainConfig(Settings):
     """Processes that train together, each with a part of every trained weight (FSDP2); on CUDA each has a GPU. 1: this
     process trains alone, with whole weights."""
     deterministic: bool = True
-    """On CUDA: kernels that give the same numbers every time, where there are any; a CPU's always do."""
+    """On CUDA: kernels that give the same numbers every time, without which no resume is exact; a model that needs one
+    that there is not is refused. A CPU's always do."""
     dtype: DType | Literal["auto"] = "float32"
     """What networks compute in; trained weights are float32. auto: what is faster on train.device, measured when the
     run begins, and kept in its config; float32 for small networks on a processor."""

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from coterie.engines.graphs import Graphs, recordable
 from coterie.engines.lean import Lean
 from coterie.engines.steps import Modules, Steps
 from coterie.kernel.engine import Request
@@ -93,7 +94,9 @@ class Decoder:
         self.net: PreTrainedModel = policy.model.net
         if next(self.net.parameters()).dtype != policy.dtype:
             self.net = copied(self.net, lambda weight: weight.to(policy.dtype))
-        self.lean = self.model.lean and usual(self.net) and sees_all(self.model.config, self.model.context)
+        whole = sees_all(self.model.config, self.model.context)
+        self.lean = self.model.lean and usual(self.net) and whole
+        self.graphs = self.model.graphs and recordable(self.net) and whole
         self._copy: Lean | None = None
 
     @torch.no_grad()
@@ -177,7 +180,7 @@ class Decoder:
     def steps(self) -> Steps:
         """What takes the network from token to token, with the weights as they are."""
         if not self.lean:
-            return Modules(self.net)
+            return Graphs(self.net) if self.graphs else Modules(self.net)
         self._copy = self._copy or Lean(self.net, self.model.finish)
         self._copy.refresh()
         return self._copy

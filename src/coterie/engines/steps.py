@@ -1,4 +1,4 @@
-"""How a network is taken from token to token: by its own modules, or without them (`engines.lean`)."""
+"""How a network is taken from token to token: by modules, a graph of them (`graphs`) or neither (`lean`)."""
 
 from __future__ import annotations
 
@@ -44,6 +44,15 @@ class Steps(Protocol):
         ...
 
 
+def read(net: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor | None) -> tuple[torch.Tensor, DynamicCache]:
+    """Prompts, by the library's own ways: logits after each, (P, V), and the cache. Arguments as in Steps.start."""
+    cache, inputs = DynamicCache(config=net.config), dict[str, Any]()
+    if mask is not None:
+        inputs = {"attention_mask": mask, "position_ids": (mask.cumsum(dim=1) - 1).clamp(min=0)}
+    asked: Any = net
+    return asked(input_ids=ids, past_key_values=cache, logits_to_keep=1, **inputs).logits[:, -1], cache
+
+
 class Modules:
     """A network as the library runs it, with its cache."""
 
@@ -52,12 +61,8 @@ class Modules:
 
     def start(self, ids: torch.Tensor, mask: torch.Tensor | None, repeat: torch.Tensor, room: int) -> torch.Tensor:
         """See Steps; memory is taken token by token."""
-        self._cache = DynamicCache(config=self._net.config)
+        logits, self._cache = read(self._net, ids, mask)
         self._mask = mask
-        inputs: dict[str, Any] = {}
-        if mask is not None:
-            inputs = {"attention_mask": mask, "position_ids": (mask.cumsum(dim=1) - 1).clamp(min=0)}
-        logits = self._net(input_ids=ids, past_key_values=self._cache, logits_to_keep=1, **inputs).logits[:, -1]
         self.keep(repeat)
         return logits[repeat]
 

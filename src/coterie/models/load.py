@@ -46,7 +46,8 @@ class Model:
     they have no text and are never sampled. context: tokens of prompt and reply together. finish: what the network does
     to its logits after the output layer.
 
-    lean: a small network of the usual shape is decoded, and trained, without its modules. pads: prompts of several
+    lean: a small network of the usual shape is decoded, and trained, without its modules. graphs: on CUDA it is decoded
+    by a recorded graph. pads: prompts of several
     lengths may be decoded side by side. packs: rows that share a prefix may be computed in one row. splits: their
     attention by parts, without a mask. `coterie.checks.families` finds out.
     """
@@ -58,6 +59,7 @@ class Model:
     context: int
     finish: Finish = no_finish
     lean: bool = True
+    graphs: bool = True
     packs: bool = True
     splits: bool = False
     pads: bool = True

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from coterie.checks.families import check_family
+from coterie.checks.families import FOUND, check_family
 from coterie.config.settings import UNTRAINED, Config, LoraConfig, PolicyConfig
 from coterie.errors import CheckpointError, ConfigError, first_line
 from coterie.learning.policy import Policy
@@ -54,9 +55,8 @@ class Policies:
         """
         policy = self._lived(policy)
         device = pick_device(policy.device or self.config.train.device)
-        if device.startswith("cuda") and self.config.train.deterministic:
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the first kernel is
-            torch.use_deterministic_algorithms(True, warn_only=True)  # a scan along rows has only one kernel
+        if device.startswith("cuda"):
+            _settle(deterministic=self.config.train.deterministic)
         if device == "cpu" and self._dtype(policy) == torch.bfloat16:
             for cache in KERNEL_CACHES:
                 os.environ.setdefault(cache, "64")
@@ -78,7 +78,8 @@ class Policies:
             check_family(made, trained=trained)
             self._tested[key] = model
         else:
-            model.lean, model.pads, model.packs, model.splits = twin.lean, twin.pads, twin.packs, twin.splits
+            for found in FOUND:
+                setattr(model, found, getattr(twin, found))
 
     def load(self, name: str, policy: PolicyConfig, device: str, folder: Path | None = None) -> Policy:
         """As `make`, on a device that is there; nothing is tested.
@@ -286,6 +287,17 @@ def _templated(model: Model, where: str, file: str) -> Model:
             f"{where}.model: the tokenizer has no chat template; use an instruct model, or give {where}.chat_template"
         )
     return model
+
+
+def _settle(*, deterministic: bool) -> None:
+    """Whether CUDA's kernels are to give the same numbers every time; an operation that has no such kernel raises.
+
+    Warnings in place of errors would let attention's backward pass take its unsteady kernel.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the first kernel is
+    torch.use_deterministic_algorithms(deterministic)
+    filling: Any = torch.utils.deterministic
+    filling.fill_uninitialized_memory = False  # nothing here reads what it has not written
 
 
 def pick_device(wanted: str) -> str:

@@ -1,0 +1,149 @@
+"""Networks on CUDA, decoded by a recorded graph: see Steps.
+
+A token of a large network is a thousand kernels, and a GPU has done one before Python has asked for the next. A graph
+holds them all and is asked for once. It needs memory that stays where it is: a cache of full length, and a mask of what
+each row has seen of it. Rows that have ended are computed on until half of them have; then the others move together,
+and another graph is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from coterie.engines.steps import read
+from coterie.models.attention import KEYWORD, SEEN, installed
+from coterie.models.lean import LAYERS, STATIC
+
+FEW = 16
+"""Rows up to which fewer take no less time: that of reading the weights."""
+ALIGNED = 16
+"""Columns of a mask are a multiple of these, or attention would copy it in every layer."""
+
+
+def recordable(net: PreTrainedModel) -> bool:
+    """Whether a network is on CUDA and asks for nothing between its kernels; how far back it looks is not asked."""
+    base: Any = net.base_model
+    layers = getattr(base, "layers", ())
+    return (
+        net.device.type == "cuda"
+        and len(layers) > 0
+        and {type(layer).__name__ for layer in layers} <= LAYERS
+        and base.rotary_emb.rope_type in STATIC
+        and installed(net)
+    )
+
+
+class Slabs:
+    """Keys and values of rows, (R, G, T, D) a layer, as a network asks a cache for them.
+
+    place: (1,), the column of the next token.
+    """
+
+    def __init__(self, place: torch.Tensor) -> None:
+        self.place = place
+        self.keys: list[torch.Tensor] = []
+        self.values: list[torch.Tensor] = []
+
+    def update(
+        self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Takes a token of each row, (R, G, 1, D). Returns all that there is."""
+        for slab, one in ((self.keys[layer], keys), (self.values[layer], values)):
+            slab.index_copy_(2, self.place, one.to(slab.dtype))
+        return self.keys[layer], self.values[layer]
+
+
+class Graphs:
+    """Without CUDA the same is computed without a recording."""
+
+    def __init__(self, net: PreTrainedModel) -> None:
+        self._net = net
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def start(self, ids: torch.Tensor, mask: torch.Tensor | None, repeat: torch.Tensor, room: int) -> torch.Tensor:
+        """See Steps."""
+        logits, cache = read(self._net, ids, mask)
+        (_, length), rows = ids.shape, len(repeat)
+        columns = -(-(length + room) // ALIGNED) * ALIGNED
+        self._slabs = Slabs(torch.zeros(1, dtype=torch.int64, device=ids.device))
+        for layer in cache.layers:
+            there: Any = layer
+            for slabs, each in ((self._slabs.keys, there.keys), (self._slabs.values, there.values)):
+                slab = each.new_zeros(rows, each.shape[1], columns, each.shape[3])  # what is masked must be a number
+                slab[:, :, :length] = each[repeat]
+                slabs.append(slab)
+        self._filled = length
+        self._ids = ids.new_zeros(rows, 1)
+        self._seen = torch.zeros(rows, 1, 1, columns, dtype=torch.bool, device=ids.device)
+        self._seen[:, 0, 0, :length] = True if mask is None else mask[repeat].bool()
+        self._positions = self._seen.sum(dim=(2, 3)) - 1
+        self._places = torch.arange(rows, device=ids.device)
+        return logits[repeat]
+
+    def step(self, ids: torch.Tensor) -> torch.Tensor:
+        """See Steps."""
+        self._ids[self._places, 0] = ids
+        self._seen[..., self._filled] = True
+        self._slabs.place.fill_(self._filled)
+        self._positions += 1
+        self._filled += 1
+        if not self._ids.is_cuda:
+            self._logits = self._forward()
+        elif self._graph is None:
+            self._record()
+        if self._graph is not None:
+            self._graph.replay()
+        return self._logits[self._places]
+
+    def _forward(self) -> torch.Tensor:
+        net: Any = self._net
+        said = {"attention_mask": self._seen, KEYWORD: SEEN}
+        return net(input_ids=self._ids, position_ids=self._positions, past_key_values=self._slabs, **said).logits[:, -1]
+
+    def _record(self) -> None:
+        """Computed once for what is made when it is first asked for, and once more as it is recorded."""
+        settled = torch.are_deterministic_algorithms_enabled()
+        torch.use_deterministic_algorithms(False)  # or a token would be put in its place by sorting
+        try:
+            aside = torch.cuda.Stream()
+            aside.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(aside):
+                self._forward()
+            torch.cuda.current_stream().wait_stream(aside)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                self._logits = self._forward()
+            self._graph = graph
+        finally:
+            torch.use_deterministic_algorithms(settled)
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """See Steps."""
+        self._places = self._places[rows]
+        if len(self._ids) <= FEW or 2 * len(rows) > len(self._ids):
+            return
+        self._forget()
+        for slabs in (self._slabs.keys, self._slabs.values):
+            for at, slab in enumerate(slabs):
+                slabs[at] = slab[self._places]
+        self._ids, self._seen, self._positions = (
+            tensor[self._places] for tensor in (self._ids, self._seen, self._positions)
+        )
+        self._places = torch.arange(len(rows), device=rows.device)
+
+    def _forget(self) -> None:
+        self._graph, self._logits = None, torch.empty(0)
+
+    def clear(self) -> None:
+        """See Steps."""
+        self._forget()
+        del self._slabs, self._seen
+
+    @property
+    def copies(self) -> Sequence[torch.Tensor]:
+        """None."""
+        return ()
