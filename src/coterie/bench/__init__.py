@@ -24,6 +24,7 @@ BENCHES = {
     "demo": "what `make demo` shows: a team before and after minutes of training",
     "engines": "plan_path learned with the embedded engine, with vLLM and on a cluster, three seeds",
     "fronts": "what the eager front changes: logs, tokens that differ, time",
+    "gpu": "on a CUDA device: memory planned and taken, tokens a second, the update, a config's step, learning",
     "growth": "how a step's time grows with roles, turns, replies, tasks, prompts and networks",
     "joyagents": "the results of assistants: node-wise training, its neighbours, one agent",
     "lora": "the results of an adapter a role beside a whole model a role, short trainings of plan_path",

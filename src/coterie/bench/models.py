@@ -23,8 +23,13 @@ def random_qwen3(
     kv_heads: int = 4,
     head_dim: int = 64,
     context: int = 1024,
+    tied: bool = True,
 ) -> Model:
-    """A network of Qwen3's shape with random weights, and the starter's tokenizer."""
+    """A network of Qwen3's shape with random weights, and the starter's tokenizer.
+
+    Args:
+        tied: the output layer's weights are the embedding's.
+    """
     torch.manual_seed(0)
     tokenizer = load_model("starter").tokenizer
     net = Qwen3ForCausalLM(
@@ -37,7 +42,7 @@ def random_qwen3(
             num_key_value_heads=kv_heads,
             head_dim=head_dim,
             max_position_embeddings=context,
-            tie_word_embeddings=True,
+            tie_word_embeddings=tied,
             pad_token_id=tokenizer.pad_token_id,
             bos_token_id=None,
             eos_token_id=tokenizer.eos_token_id,

@@ -173,7 +173,7 @@ def page(told: dict[Shape, Pairs]) -> list[str]:
     return [*lines, ""]
 
 
-def save_network(folder: Path, size: Mapping[str, int], mean: int = 0) -> None:
+def save_network(folder: Path, size: Mapping[str, Any], mean: int = 0) -> None:
     """Saves a random network, whose replies end with a chance of one in `mean` at every token, or never."""
     import torch
 

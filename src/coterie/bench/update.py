@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from statistics import median
 from typing import Any
@@ -28,7 +28,7 @@ from coterie.learning.policy import Policy
 from coterie.models.attention import pairs
 from coterie.models.load import Model
 
-SIZES = {
+SIZES: Mapping[str, Mapping[str, Any]] = {
     "0.85M": {"width": 128, "inner": 384, "layers": 4, "heads": 4, "kv_heads": 2, "head_dim": 32},
     "4.85M": {"width": 256, "inner": 768, "layers": 6, "heads": 8, "kv_heads": 4, "head_dim": 32},
     "33M": {"width": 512, "inner": 1536, "layers": 10, "heads": 8, "kv_heads": 4, "head_dim": 64},
@@ -61,14 +61,14 @@ def run(say: Say) -> dict[str, Any]:
 
 def _compared(name: str, model: Model, rows: list[Row], say: Say) -> dict[str, Any]:
     plain, again = learner_of(model), learner_of(model, checkpointing=True)
-    exact = _gradient(model, lambda: _by_rows(model, rows, 1))
+    exact = _gradient(model, lambda: by_rows(model, rows, 1))
     figures: dict[str, Any] = {}
     for learner, what in ((again, "gradient, with checkpointing"), (plain, "gradient")):
         found = _gradient(model, lambda learner=learner: learner.accumulate("p", rows))
         figures[f"{name}: {what}"] = _relative(found, exact)
         model.net.gradient_checkpointing_disable()
     ways: dict[str, Callable[[], object]] = {"packed": lambda: plain.accumulate("p", rows)}
-    ways |= {f"rows of {size}": lambda size=size: _by_rows(model, rows, size) for size in ROWS}
+    ways |= {f"rows of {size}": lambda size=size: by_rows(model, rows, size) for size in ROWS}
     times: dict[str, list[float]] = {way: [] for way in ways}
     for repeat in range(REPEATS + 1):
         for way, work in ways.items():
@@ -98,11 +98,11 @@ def _share(model: Model, rows: list[Row]) -> float:
         best = 8 * 2 * 1024**3 / (time.perf_counter() - began)
         took = _seconds(model, lambda: learner.accumulate("p", rows))
         if repeat:
-            shares.append(_useful(model, rows) / took / best)
+            shares.append(useful(model, rows) / took / best)
     return round(median(shares), 3)
 
 
-def _useful(model: Model, rows: list[Row]) -> float:
+def useful(model: Model, rows: Sequence[Row]) -> float:
     """Operations of the products that a forward and a backward need: three of each pair of numbers, two each.
 
     Of what rows share the last layer's keys and values alone are needed, for nothing in it predicts a trained token.
@@ -156,8 +156,17 @@ def rows_of_groups(groups: int, size: int, prompt: int, completion: int) -> list
     return rows_of(graded, Clip())
 
 
-def _by_rows(model: Model, rows: list[Row], size: int) -> None:
-    """The usual update: whole sequences side by side, logits of the completion only."""
+def by_rows(model: Model, rows: Sequence[Row], size: int, dtype: torch.dtype = torch.float32) -> None:
+    """The usual update: whole sequences side by side, logits of the completion only.
+
+    Args:
+        dtype: what the network computes in; another than float32 by autocast.
+    """
+    with torch.device(model.device), torch.autocast(model.device.type, dtype=dtype, enabled=dtype != torch.float32):
+        _by_rows(model, rows, size)
+
+
+def _by_rows(model: Model, rows: Sequence[Row], size: int) -> None:
     for start in range(0, len(rows), size):
         part = rows[start : start + size]
         ids = torch.tensor([row.prompt_ids + row.completion_ids for row in part])

@@ -1,0 +1,346 @@
+"""Coterie on a CUDA device: what is planned and taken, tokens a second, the update, a step of a config, learning.
+
+Networks have the shapes of Qwen3's and random weights, but for what learns, which begins with the demo's starter.
+Writes docs/results/gpu.md; each part is measured once, in runs/bench-gpu, and again where its file is removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import platform
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from statistics import fmean, median
+from typing import Any
+
+import torch
+import transformers
+
+from coterie.bench import Say
+from coterie.bench.models import random_qwen3
+from coterie.bench.plan import tried
+from coterie.bench.rows import Row, Table
+from coterie.bench.update import by_rows, rows_of_groups, useful
+from coterie.checks.machines import here
+from coterie.config.resolve import load_config
+from coterie.engines.transformers import TransformersConfig, TransformersEngine
+from coterie.errors import ConfigError
+from coterie.kernel.engine import Request
+from coterie.learning.learner import LocalLearner
+from coterie.learning.loss import Clip
+from coterie.learning.optimizer import OptimizerConfig
+from coterie.learning.policy import Policy
+from coterie.models.load import Model, save_model
+from coterie.models.memory import GIB
+from coterie.run.plan import plan
+from coterie.run.train import train
+
+PAGE = Path("docs/results/gpu.md")
+FOLDER = Path("runs/bench-gpu")
+DEVICE = os.environ.get("COTERIE_TEST_DEVICE", "cuda")
+"""Another device tries the benchmark itself."""
+SHAPES: Mapping[str, Mapping[str, Any]] = {
+    "0.6B": {"width": 1024, "inner": 3072, "layers": 28, "heads": 16},
+    "1.7B": {"width": 2048, "inner": 6144, "layers": 28, "heads": 16},
+    "8B": {"width": 4096, "inner": 12288, "layers": 36, "heads": 32, "tied": False},
+}
+"""Of Qwen3-0.6B, Qwen3-1.7B and Qwen3-8B: 151,936 tokens, 8 heads of 128 numbers for keys and values."""
+PLANNED = (("0.6B", "full"), ("0.6B", "lora"), ("1.7B", "full"), ("1.7B", "lora"), ("8B", "lora"))
+"""A policy a role each, in bfloat16."""
+DECODED, ROWS, PROMPT, REPLY, SAMPLES = ("0.6B", "1.7B"), (1, 16, 128, 512), 300, 48, 4
+UPDATED, PROMPTS, GROUP, TRAINED = "0.6B", (300, 1000, 4000), 8, 200
+REPEATS = 3
+CONFIG = "configs/gpu/plan_path_qwen3.toml"
+CONFIG_STEPS = 3
+SMALLER = ("train.tasks_per_step=8", "environment.max_tokens=64", "train.eval_tasks=8", "eval.tasks=8",
+           "train.mute_every=0", f"train.steps={CONFIG_STEPS}", "train.max_mismatch=1")  # fmt: skip
+LEARNING = (
+    "train.steps=40", "train.tasks_per_step=24", "train.eval_every=40", "train.eval_tasks=1000", "train.mute_every=0",
+    "train.checkpoint_every=40", f"train.device={DEVICE}",
+)  # fmt: skip
+TABLE = Table(
+    FOLDER,
+    "coterie.bench.gpu",
+    {
+        dtype: Row(f"in {dtype}", "configs/plan_path.toml", overrides=(*LEARNING, f"train.dtype={dtype}"))
+        for dtype in ("float32", "bfloat16")
+    },
+)
+
+
+def run(say: Say) -> dict[str, Any]:
+    """Measures what is missing, writes the page, and returns all figures.
+
+    Raises:
+        ConfigError: there is no CUDA device.
+    """
+    if DEVICE == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("bench gpu needs a CUDA device, and there is none here")
+    for name in PARTS:
+        measure(name, say)
+    PAGE.write_text("\n".join(page()), encoding="utf-8")
+    return {f"{part}: {name}": value for part in PARTS for name, value in found(part).items()}
+
+
+def measure(name: str, say: Say) -> None:
+    """One part, where it is missing."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    if not (FOLDER / f"{name}.json").exists():
+        figures = PARTS[name][0](say)
+        (FOLDER / f"{name}.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
+
+
+def found(name: str) -> dict[str, Any]:
+    """A part's figures; none: it has not been measured."""
+    file = FOLDER / f"{name}.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def shaped(size: str) -> Model:
+    """A network on the device, in bfloat16, with random weights that end no reply."""
+    with torch.device(DEVICE):
+        model = random_qwen3(151_936, kv_heads=8, head_dim=128, context=8192, **SHAPES[size])
+    model.net.to(torch.bfloat16)  # pyright: ignore[reportArgumentType]
+    return replace(model, stop_ids=frozenset())
+
+
+def _machine(say: Say) -> dict[str, Any]:
+    found = here(DEVICE)
+    say(found.name)
+    return {
+        "name": found.name, "GiB": round(found.memory / GIB, 1), "python": platform.python_version(),
+        "torch": torch.__version__, "transformers": transformers.__version__,
+        "float32": found.float32 / 1e12, "bfloat16": found.bfloat16 / 1e12, "bandwidth": found.bandwidth / 1e12,
+    }  # fmt: skip
+
+
+def _planned(say: Say) -> dict[str, Any]:
+    figures: dict[str, Any] = {}
+    for size, kind in PLANNED:
+        folder = _saved(size)
+        done = tried(str(folder), kind, "bfloat16", f"train.device={DEVICE}")
+        figures[f"{size}, {kind}"] = [done["predicted"] / GIB, done["measured"] / GIB]
+        say(f"{size}, {kind}: {done['predicted'] / GIB:.1f} GiB planned, {done['measured'] / GIB:.1f} taken")
+    return figures
+
+
+def _saved(size: str) -> Path:
+    folder = FOLDER / f"model-{size}"
+    if not folder.exists():
+        for other in FOLDER.glob("model-*"):
+            shutil.rmtree(other)  # the largest takes 16 GB
+        model = shaped(size)
+        save_model(model, folder)
+        del model
+        if DEVICE == "cuda":
+            torch.cuda.empty_cache()
+    return folder
+
+
+def _decoded(say: Say) -> dict[str, Any]:
+    figures: dict[str, Any] = {}
+    for size in DECODED:
+        model = shaped(size)
+        engines = {
+            way: TransformersEngine(
+                {"p": Policy("p", replace(model, graphs=way == "graphs"), "frozen", dtype=torch.bfloat16)},
+                TransformersConfig(memory_gib=32),
+            )
+            for way in ("modules", "graphs")
+        }
+        for rows in ROWS:
+            asked = wave(rows)
+            times: dict[str, list[float]] = {way: [] for way in engines}
+            for repeat in range(REPEATS + 1):
+                for way, engine in engines.items():
+                    took = _seconds(lambda engine=engine, asked=asked: asyncio.run(engine.generate(asked)))
+                    if repeat:  # the first warms up
+                        times[way].append(took)
+            medians = {way: median(took) for way, took in times.items()}
+            figures[f"{size}, {rows}"] = {way: rows * REPLY / took for way, took in medians.items()}
+            say(f"{size}, {rows} rows: {figures[f'{size}, {rows}']} tokens a second")
+    return figures
+
+
+def wave(rows: int) -> Sequence[Request]:
+    """Questions for so many replies, some to a prompt."""
+    chance, each = Random(0), min(rows, SAMPLES)
+    prompts = [tuple(chance.randrange(3, 300) for _ in range(PROMPT)) for _ in range(rows // each)]
+    seeds = [tuple(range(at * each, (at + 1) * each)) for at in range(len(prompts))]
+    return [
+        Request((f"{at:04}", 0, "", ""), "p", "", "", prompt, seeds[at], 1.0, 1.0, REPLY, ())
+        for at, prompt in enumerate(prompts)
+    ]
+
+
+def _updated(say: Say) -> dict[str, Any]:
+    model = replace(shaped(UPDATED), splits=True)
+    model.net.float()
+    optimizer = OptimizerConfig(checkpointing=False, tokens_per_microbatch=16_384)
+    policy = Policy("p", model, optimizer=optimizer, dtype=torch.bfloat16)
+    learner = LocalLearner({"p": policy}, Clip(), 1)
+    best, figures = here(DEVICE).bfloat16, dict[str, Any]()
+    for prompt in PROMPTS:
+        rows = rows_of_groups(1, GROUP, prompt, TRAINED)
+        ways: dict[str, Callable[[], object]] = {"packed": lambda rows=rows: learner.accumulate("p", rows)}
+        ways |= {
+            f"rows of {count}": lambda rows=rows, count=count: by_rows(model, rows, count, torch.bfloat16)
+            for count in (1, GROUP)
+        }
+        times: dict[str, list[float]] = {way: [] for way in ways}
+        for repeat in range(REPEATS + 1):
+            for way, work in ways.items():
+                model.net.zero_grad(set_to_none=True)
+                took = _seconds(work)
+                if repeat:  # the first warms up
+                    times[way].append(took)
+        medians = {way: median(took) for way, took in times.items()}
+        tokens = GROUP * TRAINED
+        figures[str(prompt)] = {
+            "times": min(took for way, took in medians.items() if way != "packed") / medians["packed"],
+            "share": useful(model, rows) / medians["packed"] / best,
+            "trained": tokens / medians["packed"],
+        }
+        say(f"update after {prompt} tokens: {figures[str(prompt)]}")
+    return figures
+
+
+def _stepped(say: Say) -> dict[str, Any]:
+    folder = _saved("1.7B")
+    sets = [*SMALLER, f"train.device={DEVICE}"]
+    for name in ("scout", "pilot"):
+        sets += [f"policies.{name}.model={folder}", f"policies.{name}.template={{}}"]  # the starter's has no thoughts
+    config = load_config(CONFIG, sets)
+    planned = plan(config)
+    shutil.rmtree(FOLDER / "config", ignore_errors=True)
+    lines = [line for line in train(config, FOLDER / "config").metrics() if line["step"] > 1]
+    figures = {
+        "planned sampling": sum(share.rollout_s for one in planned for share in one.shares),
+        "planned learning": sum(share.update_s for one in planned for share in one.shares),
+        **{name: fmean(line[name] for line in lines) for name in sorted(lines[0]) if name.startswith("time/")},
+        "mismatch": max(value for line in lines for name, value in line.items() if name.endswith("/mismatch")),
+        "sampled": lines[-1]["budget/sampled_tokens"] / lines[-1]["step"],
+        "trained": lines[-1]["budget/trained_tokens"] / lines[-1]["step"],
+        "peak": torch.cuda.max_memory_reserved() / GIB if DEVICE == "cuda" else math.nan,
+        "planned peak": max(one.peak for one in planned) / GIB,
+    }
+    say(f"a step of {CONFIG}: {figures}")
+    return figures
+
+
+def _learned(say: Say) -> dict[str, Any]:
+    TABLE.make(say)
+    return {"table": TABLE.lines()}
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+def page() -> list[str]:
+    """The results page, of what has been measured."""
+    lines = ["# Results: on a CUDA device", ""]
+    for name, (_, told) in PARTS.items():
+        if figures := found(name):
+            lines += [*told(figures), ""]
+    return lines
+
+
+def _tell_machine(figures: Mapping[str, Any]) -> list[str]:
+    return [
+        "Written by `coterie bench gpu`. " + "{name}, {GiB} GiB; Python {python}, torch {torch}, transformers "
+        "{transformers}. Measured there: {float32:.0f} TFLOP/s in float32, {bfloat16:.0f} in bfloat16, "
+        "{bandwidth:.2f} TB/s.".format(**figures),
+        "Networks have the shapes of Qwen3's and random weights, but for what learns. Medians; ways in turns.",
+    ]  # fmt: skip
+
+
+def _tell_planned(figures: Mapping[str, Sequence[float]]) -> list[str]:
+    return [
+        "## Memory",
+        "",
+        "The peak of one task of plan_path and two updates, a policy a role, in bfloat16, GiB.",
+        "",
+        "| network, kind | predicted | taken | ratio |",
+        "|---|---|---|---|",
+        *(f"| {name} | {one:.1f} | {other:.1f} | {one / other:.2f} |" for name, (one, other) in figures.items()),
+    ]
+
+
+def _tell_decoded(figures: Mapping[str, Mapping[str, float]]) -> list[str]:
+    return [
+        "## Sampling",
+        "",
+        f"Tokens a second of the embedded engine in bfloat16: prompts of {PROMPT} tokens, {SAMPLES} replies of {REPLY}",
+        "to each, prompts' reading included; by the network's modules, and by a recorded graph of them.",
+        "",
+        "| network, rows | modules | graph | times as many |",
+        "|---|---|---|---|",
+        *(
+            f"| {name} | {each['modules']:,.0f} | {each['graphs']:,.0f} | {each['graphs'] / each['modules']:.1f} |"
+            for name, each in figures.items()
+        ),
+    ]
+
+
+def _tell_updated(figures: Mapping[str, Mapping[str, float]]) -> list[str]:
+    return [
+        "## Learning",
+        "",
+        f"The update of a group of {GROUP} replies of {TRAINED} tokens, {UPDATED} whole, float32 weights and bfloat16",
+        f"arithmetic: the pack beside the better of rows of 1 and {GROUP}, and the share of the device's best that its",
+        "useful products reach.",
+        "",
+        "| tokens of the prompt | times as fast as rows | share of the best | trained tokens a second |",
+        "|---|---|---|---|",
+        *(
+            f"| {prompt} | {each['times']:.2f} | {each['share']:.0%} | {each['trained']:,.0f} |"
+            for prompt, each in figures.items()
+        ),
+    ]
+
+
+def _tell_stepped(figures: Mapping[str, float]) -> list[str]:
+    times = ", ".join(f"{name.removeprefix('time/')} {value:.1f}" for name, value in figures.items() if "time/" in name)
+    return [
+        "## A config",
+        "",
+        f"`{CONFIG}` with two networks of Qwen3-1.7B's shape, whole, and {', '.join(f'`{one}`' for one in SMALLER)}:",
+        f"{figures['sampled']:,.0f} tokens sampled and {figures['trained']:,.0f} trained a step. Seconds a step after",
+        f"the first: {times}. `coterie plan` has {figures['planned sampling']:.1f} for sampling and",
+        f"{figures['planned learning']:.1f} for learning. Memory at its peak {figures['peak']:.1f} GiB, planned",
+        f"{figures['planned peak']:.1f}. Engine and learner differ by {figures['mismatch']:.2g} nats a token at most,",
+        "in the mean of a step.",
+    ]  # fmt: skip
+
+
+def _tell_learned(figures: Mapping[str, Sequence[str]]) -> list[str]:
+    return [
+        "## Learning, from the starter",
+        "",
+        "plan_path as in [engines](engines.md): 40 steps of 24 tasks, three seeds, success on 1,000 test tasks.",
+        "",
+        *figures["table"],
+    ]
+
+
+PARTS: Mapping[str, tuple[Callable[[Say], dict[str, Any]], Callable[[Mapping[str, Any]], list[str]]]] = {
+    "machine": (_machine, _tell_machine),
+    "decoded": (_decoded, _tell_decoded),
+    "updated": (_updated, _tell_updated),
+    "learned": (_learned, _tell_learned),
+    "stepped": (_stepped, _tell_stepped),
+    "planned": (_planned, _tell_planned),
+}
+"""By name: what is measured, and how it is told."""
