@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from random import Random
 
@@ -492,3 +495,13 @@ def test_notes_are_shown_as_long_as_the_reply_keeps_its_room():
     whole, _ = shown(10**6)
     assert shown(whole + 7) == (whole, 0)
     assert shown(whole + 6) == (len("price of mug"), 1)
+
+
+def test_jax_is_not_asked_for(tmp_path):
+    """Where it is installed it takes three quarters of a GPU as soon as it is asked for anything."""
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text("raise SystemExit('asked for')")
+    code = "import sys; from coterie.memory.retrieval import Index\nprint(Index('ac').best('c', 1), sys.modules.get('jax'))"
+    found = os.environ | {"PYTHONPATH": str(tmp_path)}
+    said = subprocess.run([sys.executable, "-c", code], env=found, check=True, capture_output=True, text=True)
+    assert said.stdout == "['c'] None\n"

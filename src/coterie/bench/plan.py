@@ -11,6 +11,7 @@ from typing import Any
 
 from coterie.bench import Say
 from coterie.bench.models import random_qwen3
+from coterie.errors import RolloutError
 from coterie.models.load import save_model
 
 SIZES = {
@@ -75,6 +76,9 @@ def tried(model: str, kind: str, dtype: str, *more: str) -> dict[str, int]:
     Args:
         kind: of both roles' policies.
         more: settings.
+
+    Raises:
+        RolloutError: it failed.
     """
     kind, _, shared = kind.partition(", ")
     policies = ["team"] if shared else ["scout", "pilot"]
@@ -83,7 +87,9 @@ def tried(model: str, kind: str, dtype: str, *more: str) -> dict[str, int]:
     ]
     sets += [f"train.dtype={dtype}", "optimizer.tokens_per_microbatch=2048", *more]
     command = [sys.executable, "-c", SCRIPT, json.dumps(sets)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise RolloutError(f"a tiny step of {model}, {kind}, {dtype} failed: {done.stderr.strip().splitlines()[-1]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 

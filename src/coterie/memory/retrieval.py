@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 from collections.abc import Sequence
-from functools import lru_cache
-
-import bm25s
+from functools import cache, lru_cache
+from typing import Any
 
 WORD = re.compile(r"\w+")
 
@@ -22,12 +23,27 @@ def overlap(left: str, right: str) -> float:
     return len(ours & other) / len(ours | other) if ours and other else 0.0
 
 
+@cache
+def _library() -> Any:
+    """bm25s, told that there is no JAX: for a thing not asked of it here it would take three quarters of a GPU."""
+    modules: dict[str, Any] = sys.modules
+    there = modules.get("jax")
+    modules["jax"] = None
+    try:
+        return importlib.import_module("bm25s")
+    finally:
+        if there is None:
+            del modules["jax"]
+        else:
+            modules["jax"] = there
+
+
 class Index:
     """Texts that can be asked which of them a query is about."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self.texts = tuple(texts)
-        self._engine = bm25s.BM25()
+        self._engine = _library().BM25()
         tokens = [words(text) or [""] for text in texts]
         if tokens:
             self._engine.index(tokens, show_progress=False)
