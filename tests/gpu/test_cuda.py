@@ -25,7 +25,7 @@ from coterie.learning.optimizer import OptimizerConfig
 from coterie.learning.policy import Policy
 from coterie.models.attention import Split, parts
 from coterie.models.load import Model, save_model
-from coterie.run.policies import Policies
+from coterie.run.policies import Policies, settle
 from tests.learning.test_learner import experience, gradient
 from tests.runs import answered, cut_back, untimed, weights
 from tests.toys import policies, tiny
@@ -158,6 +158,8 @@ def test_a_networks_self_test_finds_every_fast_way(tmp_path):
 
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_an_update_of_long_packs_is_the_same_to_the_bit(checkpointing):
+    if DEVICE == "cuda":
+        settle(deterministic=True)
     model = there(wide())
     rows = rows_of(experience(groups=3, size=6, prompt=300, longest=60), Clip())
     found = []

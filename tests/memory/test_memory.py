@@ -501,7 +501,7 @@ def test_jax_is_not_asked_for(tmp_path):
     """Where it is installed it takes three quarters of a GPU as soon as it is asked for anything."""
     (tmp_path / "jax").mkdir()
     (tmp_path / "jax" / "__init__.py").write_text("raise SystemExit('asked for')")
-    code = "import sys; from coterie.memory.retrieval import Index\nprint(Index('ac').best('c', 1), sys.modules.get('jax'))"
+    code = "import sys, coterie.memory.retrieval as r; print(r.Index('ac').best('c', 1), sys.modules.get('jax'))"
     found = os.environ | {"PYTHONPATH": str(tmp_path)}
     said = subprocess.run([sys.executable, "-c", code], env=found, check=True, capture_output=True, text=True)
     assert said.stdout == "['c'] None\n"

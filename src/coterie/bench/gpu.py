@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import os
 import platform
 import shutil
@@ -17,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 import torch
@@ -39,10 +38,21 @@ from coterie.learning.optimizer import OptimizerConfig
 from coterie.learning.policy import Policy
 from coterie.models.load import Model, save_model
 from coterie.models.memory import GIB
-from coterie.run.plan import plan
 from coterie.run.train import train
 
 PAGE = Path("docs/results/gpu.md")
+LEFT = [
+    "## What is not known",
+    "",
+    "`make test-gpu` ran once on that machine: 10 of 16 passed, resume and one update made again to the bit among",
+    "them, in float32 and bfloat16, by graphs and by modules. Networks of 27 million parameters took 0.38 GiB more than",
+    "planned in float32 and 0.75 in bfloat16: what libraries and graphs set aside is in the plan since, and in the",
+    "table above; and a test of long packs had not asked for steady kernels. Both are mended, and have not run on a GPU",
+    "again. A graph that is recorded anew takes memory of its own until the allocator runs short.",
+    "",
+    "Not run on a GPU yet: vLLM, Ray, several GPUs, adapters and networks beyond 1.7 billion parameters.",
+]
+"""What nobody has measured; by hand."""
 FOLDER = Path("runs/bench-gpu")
 DEVICE = os.environ.get("COTERIE_TEST_DEVICE", "cuda")
 """Another device tries the benchmark itself."""
@@ -50,16 +60,15 @@ TOKENS = 151_936
 SHAPES: Mapping[str, Mapping[str, Any]] = {
     "0.6B": {"width": 1024, "inner": 3072, "layers": 28, "heads": 16},
     "1.7B": {"width": 2048, "inner": 6144, "layers": 28, "heads": 16},
-    "8B": {"width": 4096, "inner": 12288, "layers": 36, "heads": 32, "tied": False},
 }
-"""Of Qwen3-0.6B, Qwen3-1.7B and Qwen3-8B: so many tokens, 8 heads of 128 numbers for keys and values."""
-PLANNED = (("0.6B", "full"), ("1.7B", "full"), ("1.7B", "lora"), ("8B", "lora"))
+"""Of Qwen3-0.6B and Qwen3-1.7B: so many tokens, 8 heads of 128 numbers for keys and values."""
+PLANNED = (("0.6B", "full"), ("1.7B", "full"))
 """A policy a role each, in bfloat16."""
 DECODED, ROWS, PROMPT, REPLY, SAMPLES = ("0.6B", "1.7B"), (1, 16, 128, 512), 300, 48, 4
 UPDATED, PROMPTS, GROUP, TRAINED = "0.6B", (300, 1000, 4000), 8, 200
 REPEATS = 3
 CONFIG = "configs/gpu/plan_path_qwen3.toml"
-CONFIG_STEPS = 3
+CONFIG_STEPS = 2
 SMALLER = ("train.tasks_per_step=8", "environment.max_tokens=64", "train.eval_tasks=8", "eval.tasks=8",
            "train.mute_every=0", f"train.steps={CONFIG_STEPS}", "train.max_mismatch=1")  # fmt: skip
 LEARNING = (
@@ -105,11 +114,11 @@ def found(name: str) -> dict[str, Any]:
 
 
 def shaped(size: str) -> Model:
-    """A network on the device, in bfloat16, with random weights that end no reply and choose among all tokens."""
+    """A network on the device, in bfloat16, with random weights that end no reply."""
     with torch.device(DEVICE):
         model = random_qwen3(TOKENS, kv_heads=8, head_dim=128, context=8192, **SHAPES[size])
     model.net.to(torch.bfloat16)  # pyright: ignore[reportArgumentType]
-    return replace(model, stop_ids=frozenset(), vocabulary=TOKENS)
+    return replace(model, stop_ids=frozenset())
 
 
 def _machine(say: Say) -> dict[str, Any]:
@@ -182,7 +191,7 @@ def wave(rows: int) -> Sequence[Request]:
 
 
 def _updated(say: Say) -> dict[str, Any]:
-    model = replace(shaped(UPDATED), splits=True)
+    model = replace(shaped(UPDATED), splits=True, vocabulary=TOKENS)
     model.net.float()
     optimizer = OptimizerConfig(checkpointing=False, tokens_per_microbatch=16_384)
     policy = Policy("p", model, optimizer=optimizer, dtype=torch.bfloat16)
@@ -218,22 +227,20 @@ def _stepped(say: Say) -> dict[str, Any]:
     sets = [*SMALLER, f"train.device={DEVICE}"]
     for name in ("scout", "pilot"):
         sets += [f"policies.{name}.model={folder}", f"policies.{name}.template={{}}"]  # the starter's has no thoughts
-    config = load_config(CONFIG, sets)
-    planned = plan(config)
     shutil.rmtree(FOLDER / "config", ignore_errors=True)
-    lines = [line for line in train(config, FOLDER / "config").metrics() if line["step"] > 1]
-    figures = {
-        "planned sampling": sum(share.rollout_s for one in planned for share in one.shares),
-        "planned learning": sum(share.update_s for one in planned for share in one.shares),
-        **{name: fmean(line[name] for line in lines) for name in sorted(lines[0]) if name.startswith("time/")},
-        "mismatch": max(value for line in lines for name, value in line.items() if name.endswith("/mismatch")),
-        "sampled": lines[-1]["budget/sampled_tokens"] / lines[-1]["step"],
-        "trained": lines[-1]["budget/trained_tokens"] / lines[-1]["step"],
-        "peak": torch.cuda.max_memory_reserved() / GIB if DEVICE == "cuda" else math.nan,
-        "planned peak": max(one.peak for one in planned) / GIB,
-    }
+    figures = of_steps(train(load_config(CONFIG, sets), FOLDER / "config").metrics())
     say(f"a step of {CONFIG}: {figures}")
     return figures
+
+
+def of_steps(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """What the last step took; replies are random, so that nothing is learned."""
+    *_, before, last = lines
+    spent = {
+        name: last[f"budget/{name}"] - before[f"budget/{name}"]
+        for name in ("replies", "prompt_tokens", "sampled_tokens")
+    }
+    return {**spent, "time/rollout": last["time/rollout"], "time/step": last["time/step"]}
 
 
 def _learned(say: Say) -> dict[str, Any]:
@@ -255,7 +262,7 @@ def page() -> list[str]:
     for name, (_, told) in PARTS.items():
         if figures := found(name):
             lines += [*told(figures), ""]
-    return lines
+    return [*lines, *LEFT, ""]
 
 
 def _tell_machine(figures: Mapping[str, Any]) -> list[str]:
@@ -313,17 +320,14 @@ def _tell_updated(figures: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 
 def _tell_stepped(figures: Mapping[str, float]) -> list[str]:
-    times = ", ".join(f"{name.removeprefix('time/')} {value:.1f}" for name, value in figures.items() if "time/" in name)
     return [
         "## A config",
         "",
-        f"`{CONFIG}` with two networks of Qwen3-1.7B's shape, whole, and {', '.join(f'`{one}`' for one in SMALLER)}:",
-        f"{figures['sampled']:,.0f} tokens sampled and {figures['trained']:,.0f} trained a step. Seconds a step after",
-        f"the first: {times}. `coterie plan` has {figures['planned sampling']:.1f} for sampling and",
-        f"{figures['planned learning']:.1f} for learning. Memory at its peak {figures['peak']:.1f} GiB, planned",
-        f"{figures['planned peak']:.1f}. Engine and learner differ by {figures['mismatch']:.2g} nats a token at most,",
-        "in the mean of a step.",
-    ]  # fmt: skip
+        f"`{CONFIG}` with two networks of Qwen3-1.7B's shape, whole, and {', '.join(f'`{one}`' for one in SMALLER)}.",
+        f"The last step sampled for {figures['time/rollout']:.1f} of its {figures['time/step']:.1f} seconds:",
+        f"{figures['replies']:,.0f} replies, {figures['sampled_tokens']:,.0f} tokens after",
+        f"{figures['prompt_tokens']:,.0f} of prompts. Random replies earn alike, so nothing is trained in it.",
+    ]
 
 
 def _tell_learned(figures: Mapping[str, Sequence[str]]) -> list[str]:

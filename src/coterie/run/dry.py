@@ -18,7 +18,7 @@ from coterie.kernel.play import Play
 from coterie.run.asked import Noted
 from coterie.run.folder import Run
 from coterie.run.measured import graded
-from coterie.run.plan import Plan, plan, process_bytes, with_optimizer
+from coterie.run.plan import CONTEXT, Plan, plan, process_bytes, with_optimizer
 from coterie.run.policies import pick_device, pinned
 from coterie.run.precision import precise
 from coterie.run.weights import TeamModels
@@ -99,7 +99,7 @@ async def _collected(config: Config, play: Play, tasks: int) -> None:
 
 def _peak(plan: Plan) -> int:
     if plan.machine.kind == "cuda":
-        return torch.cuda.max_memory_reserved(plan.device) + plan.process
+        return int(torch.cuda.max_memory_reserved(plan.device) + CONTEXT)
     return resident()
 
 

@@ -34,7 +34,10 @@ from coterie.run.pools import pools_of
 from coterie.run.precision import precise
 
 CONTEXT = 0.7 * GIB
-"""Of a CUDA device: what its driver and libraries take for a process."""
+"""Of a CUDA device: what its driver takes for a process, which no allocator sees."""
+SPACES, GRAPHS = 0.36 * GIB, 0.38 * GIB
+"""Of a CUDA device: what libraries set aside for their products, and what recorded graphs of a network keep beside it;
+fitted to networks of 27 million parameters on an H200."""
 LATER, KERNELS = 0.12 * GIB, 0.15 * GIB
 """Of a processor: what libraries take once they compute, and what they keep of bfloat16 kernels for shapes they met,
 where they have such kernels: with AVX-512."""
@@ -329,6 +332,9 @@ def _devices(
         devices.setdefault("cuda:0" if device == "cuda" else device, {})[name] = policy
     for device, there in devices.items():
         on = here(device) if machine is None or (device == "cpu" and machine.kind != "cpu") else machine
-        kernels = has_halves() and any(policy.dtype == torch.bfloat16 for policy in there.values())
-        taken = int(CONTEXT if on.kind == "cuda" else process + LATER + KERNELS * kernels)
+        halves = any(policy.dtype == torch.bfloat16 for policy in there.values())
+        if on.kind == "cuda":
+            taken = int(CONTEXT + SPACES + GRAPHS * halves)  # in float32 small networks, which no graph needs
+        else:
+            taken = int(process + LATER + KERNELS * (has_halves() and halves))
         yield device, Measured(config, there, shapes, on, taken, asked)

@@ -56,7 +56,7 @@ class Policies:
         policy = self._lived(policy)
         device = pick_device(policy.device or self.config.train.device)
         if device.startswith("cuda"):
-            _settle(deterministic=self.config.train.deterministic)
+            settle(deterministic=self.config.train.deterministic)
         if device == "cpu" and self._dtype(policy) == torch.bfloat16:
             for cache in KERNEL_CACHES:
                 os.environ.setdefault(cache, "64")
@@ -289,7 +289,7 @@ def _templated(model: Model, where: str, file: str) -> Model:
     return model
 
 
-def _settle(*, deterministic: bool) -> None:
+def settle(*, deterministic: bool) -> None:
     """Whether CUDA's kernels are to give the same numbers every time; an operation that has no such kernel raises.
 
     Warnings in place of errors would let attention's backward pass take its unsteady kernel.
