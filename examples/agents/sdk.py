@@ -2,7 +2,7 @@
 
 import asyncio
 
-from agents import Agent, ModelSettings, OpenAIResponsesModel, Runner
+from agents import Agent, ModelBehaviorError, ModelSettings, OpenAIResponsesModel, Runner
 from openai import AsyncOpenAI
 from rows import TOKENS, earned, roles, tasks, to_counters, to_lead  # noqa: F401
 
@@ -13,8 +13,15 @@ def member(seat):
     return Agent(name=seat.role, model=model, model_settings=ModelSettings(max_tokens=TOKENS))
 
 
+async def asked(agent, words):
+    try:
+        return (await Runner.run(agent, words)).final_output
+    except ModelBehaviorError:  # the reply was cut: the model's doing, and worth no number
+        return ""
+
+
 async def run(cells, team):
     lead, counter = member(team.lead), member(team.counter)
-    pieces = to_counters(cells, (await Runner.run(lead, to_lead(cells))).final_output)
-    answers = await asyncio.gather(*(Runner.run(counter, piece) for piece in pieces))
-    return earned(cells, [answer.final_output for answer in answers])
+    pieces = to_counters(cells, await asked(lead, to_lead(cells)))
+    answers = await asyncio.gather(*(asked(counter, piece) for piece in pieces))
+    return earned(cells, answers)
