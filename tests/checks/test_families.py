@@ -16,6 +16,7 @@ from coterie.checks import families
 from coterie.checks.families import check_family
 from coterie.engines import decoding
 from coterie.engines.decoding import Decoder
+from coterie.engines.graphs import Graphs
 from coterie.engines.lean import Lean
 from coterie.engines.steps import Modules
 from coterie.errors import ConfigError
@@ -254,3 +255,47 @@ def test_engine_and_learner_that_differ_stop_an_update_before_any_weight_has_mov
     assert all(torch.equal(weight, before[name]) for name, weight in made["p"].model.net.state_dict().items())
     assert all(weight.grad is None for weight in made["p"].model.net.parameters())
     LocalLearner(made, PolicyGradient(), 1, max_mismatch=100.0).update({"p": graded}, 0)
+
+
+@pytest.mark.parametrize("wrong", [True, False])
+def test_a_graph_that_says_something_else_is_not_decoded_by(wrong, monkeypatch):
+    """As on CUDA, where networks can be recorded."""
+    for module in (families, decoding):
+        monkeypatch.setattr(module, "recordable", lambda net: True)
+    step = Graphs.step
+    monkeypatch.setattr(Graphs, "step", lambda self, ids: step(self, ids) * (1.5 if wrong else 1.0))
+    policy = Policy("p", replace(tiny(scale=3.0), lean=False))
+    check_family(policy)
+    assert policy.model.graphs != wrong
+    assert policy.model.pads
+    assert isinstance(Decoder(policy).steps(), Modules if wrong else Graphs)
+
+
+UNSTEADY = (
+    "cumsum_cuda_kernel does not have a deterministic implementation, but you set "
+    "'torch.use_deterministic_algorithms(True)'."
+)
+"""As PyTorch says it."""
+
+
+@pytest.mark.parametrize("where", ["in the engine", "in the learner"])
+def test_a_family_without_steady_kernels_is_refused_with_the_setting_that_admits_it(where, monkeypatch):
+    def unsteady(*_args, **_settings):
+        raise RuntimeError(UNSTEADY)
+
+    monkeypatch.setattr(families, "_sample" if where == "in the engine" else "_gradients", unsteady)
+    with pytest.raises(ConfigError) as refused:
+        check_family(Policy("p", copy.copy(tiny())))
+    assert str(refused.value) == (
+        "policies.p.model: models of the family 'qwen3' cannot be used here: cumsum_cuda_kernel does not have a "
+        "deterministic implementation; with train.deterministic=false they can, and a resume is not exact"
+    )
+
+
+def test_another_failure_of_the_learner_is_shown_as_it_is(monkeypatch):
+    def broken(*_args, **_settings):
+        raise RuntimeError("shapes differ")
+
+    monkeypatch.setattr(families, "_gradients", broken)
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        check_family(Policy("p", copy.copy(tiny())))

@@ -248,6 +248,12 @@ def test_what_rounding_took_away_leads_to_no_id_beyond_the_last():
     assert inverse_cdf(short, uniform).tolist() == [0, 1, 1]
 
 
+@pytest.mark.parametrize("total", [1.0, 1.0 + 3e-7, 0.6])
+def test_the_largest_number_there_is_takes_the_last_id_that_may_be(total):
+    distribution = (torch.tensor([[0.5, 0.25, 0.25, 0.0]]) * total).log()
+    assert inverse_cdf(distribution, torch.tensor([1 - 2.0**-53], dtype=torch.float64)).tolist() == [2]
+
+
 def test_a_forbidden_first_id_is_not_taken_at_zero():
     distribution = torch.tensor([[float("-inf"), 0.0]])
     assert inverse_cdf(distribution, torch.zeros(1, dtype=torch.float64)).tolist() == [1]
