@@ -254,6 +254,12 @@ def test_the_largest_number_there_is_takes_the_last_id_that_may_be(total):
     assert inverse_cdf(distribution, torch.tensor([1 - 2.0**-53], dtype=torch.float64)).tolist() == [2]
 
 
+def test_the_rarest_ids_are_taken_where_their_numbers_are():
+    distribution = torch.tensor([[1 - 1e-6, 1e-6]], dtype=torch.float64).log().float()
+    uniform = torch.tensor([1 - 5e-7], dtype=torch.float64)
+    assert inverse_cdf(distribution, uniform).tolist() == [1]
+
+
 def test_a_forbidden_first_id_is_not_taken_at_zero():
     distribution = torch.tensor([[float("-inf"), 0.0]])
     assert inverse_cdf(distribution, torch.zeros(1, dtype=torch.float64)).tolist() == [1]

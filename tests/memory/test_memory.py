@@ -497,11 +497,13 @@ def test_notes_are_shown_as_long_as_the_reply_keeps_its_room():
     assert shown(whole + 6) == (len("price of mug"), 1)
 
 
-def test_jax_is_not_asked_for(tmp_path):
-    """Where it is installed it takes three quarters of a GPU as soon as it is asked for anything."""
+@pytest.mark.parametrize("before", ["", "sys.modules['jax'] = sys;"])
+def test_jax_is_not_asked_for(before, tmp_path):
+    """Where it is installed it takes three quarters of a GPU once it is asked for anything; who has it keeps it."""
     (tmp_path / "jax").mkdir()
     (tmp_path / "jax" / "__init__.py").write_text("raise SystemExit('asked for')")
-    code = "import sys, coterie.memory.retrieval as r; print(r.Index('ac').best('c', 1), sys.modules.get('jax'))"
+    code = f"import sys; {before} from coterie.memory.retrieval import Index as I; print(I('ac').best('c', 1))"
+    code += "; print(sys.modules.get('jax', 'not there') in ('not there', sys))"
     found = os.environ | {"PYTHONPATH": str(tmp_path)}
     said = subprocess.run([sys.executable, "-c", code], env=found, check=True, capture_output=True, text=True)
-    assert said.stdout == "['c'] None\n"
+    assert said.stdout == "['c']\nTrue\n"
