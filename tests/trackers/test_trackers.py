@@ -149,6 +149,11 @@ def test_one_that_is_not_installed_is_refused_before_anything_is_loaded(name, tm
     assert not (tmp_path / "run").exists()
 
 
+def test_a_mistake_on_the_command_line_is_said_of_the_option_that_was_written():
+    with pytest.raises(ConfigError, match=r"^--tracker wandd: unknown tracker 'wandd'; did you mean 'wandb'\?"):
+        load_config("plan_path", [tracked("wandd")])
+
+
 def test_one_on_the_command_line_stands_beside_those_of_the_config(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text('[environment]\nname = "plan_path"\n[trackers.wandb]\nproject = "ours"\n')

@@ -24,7 +24,9 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 def tracked(name: str) -> str:
     """The setting that has a run told to a tracker, by any name of it; what a config says of that one stays."""
-    return f"trackers.{re.sub('[^A-Za-z0-9_-]', '_', name)}.name={name}"
+    from coterie.config.toml import Meant
+
+    return Meant(f"trackers.{re.sub('[^A-Za-z0-9_-]', '_', name)}.name={name}", f"--tracker {name}")
 
 
 def terminal(stderr: bool = False) -> Console:

@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from coterie.errors import ConfigError
 from coterie.kernel.safe import command
@@ -112,8 +112,21 @@ def read(source: str | Path | Mapping[str, Any], overrides: Sequence[str]) -> So
             if not isinstance(table, dict):
                 raise ConfigError(f"--set {override}: '{part}' is a value, not a table")
         table[parts[-1]] = _value(value)
-        places[key.strip()] = f"--set {override}"
+        places[key.strip()] = str(getattr(override, "option", f"--set {override}"))
     return Source(data, places, folder)
+
+
+class Meant(str):
+    """An override that another option stands for, which is what a mistake in it is said of."""
+
+    __slots__ = ("option",)
+    option: str
+
+    def __new__(cls, override: str, option: str) -> Self:
+        """The override, and the option as it was written."""
+        meant = super().__new__(cls, override)
+        meant.option = option
+        return meant
 
 
 def _value(text: str) -> Any:
