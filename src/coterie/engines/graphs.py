@@ -94,7 +94,8 @@ class Graphs:
         if not self._ids.is_cuda:
             self._logits = self._forward()
         elif self._graph is None:
-            self._record()
+            with torch.cuda.device(self._ids.device):  # of several, streams are the current one's
+                self._record()
         if self._graph is not None:
             self._graph.replay()
         return self._logits[self._places]

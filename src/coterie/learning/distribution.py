@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 UNITS = 2.0**52
-"""Of probability 1, as whole numbers of which probabilities are summed up: so a sum is the same in any order."""
+"""Of probability 1. Probabilities are summed up as whole numbers of these: so a sum is the same in any order."""
 
 
 def log_distribution(logits: torch.Tensor, temperature: torch.Tensor | float, vocabulary: int) -> torch.Tensor:

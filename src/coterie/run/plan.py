@@ -22,6 +22,7 @@ from coterie.kernel.engine import Engine
 from coterie.kernel.environment import STARTERS
 from coterie.learning.policy import Policy
 from coterie.models.adapters import Adapted
+from coterie.models.lean import LARGE
 from coterie.models.load import layers_of
 from coterie.models.memory import GIB
 from coterie.models.shapes import Shapes
@@ -334,7 +335,8 @@ def _devices(
         on = here(device) if machine is None or (device == "cpu" and machine.kind != "cpu") else machine
         halves = any(policy.dtype == torch.bfloat16 for policy in there.values())
         if on.kind == "cuda":
-            taken = int(CONTEXT + SPACES + GRAPHS * halves)  # in float32 small networks, which no graph needs
+            large = any(policy.model.size > LARGE for policy in there.values())
+            taken = int(CONTEXT + SPACES + GRAPHS * (halves or large))  # others are decoded without
         else:
             taken = int(process + LATER + KERNELS * (has_halves() and halves))
         yield device, Measured(config, there, shapes, on, taken, asked)
