@@ -51,12 +51,12 @@ def run(say: Say) -> dict[str, Any]:
     return figures
 
 
-def wave(rows: int) -> Sequence[Request]:
-    """Questions for so many replies, 8 to a prompt."""
-    chance, each = Random(0), min(rows, SAMPLES)
-    prompts = [tuple(chance.randrange(3, 300) for _ in range(PROMPT)) for _ in range(rows // each)]
+def wave(rows: int, length: int = PROMPT, reply: int = REPLY, samples: int = SAMPLES) -> Sequence[Request]:
+    """Questions for so many replies of `reply` tokens, `samples` to a prompt of `length`."""
+    chance, each = Random(0), min(rows, samples)
+    prompts = [tuple(chance.randrange(3, 300) for _ in range(length)) for _ in range(rows // each)]
     seeds = [tuple(range(at * each, (at + 1) * each)) for at in range(len(prompts))]
     return [
-        Request((f"{at:04}", 0, "", ""), "p", "", "", prompt, seeds[at], 1.0, 1.0, REPLY, ())
+        Request((f"{at:04}", 0, "", ""), "p", "", "", prompt, seeds[at], 1.0, 1.0, reply, ())
         for at, prompt in enumerate(prompts)
     ]

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 from statistics import median
 from typing import Any
 
@@ -23,6 +22,7 @@ import torch
 import transformers
 
 from coterie.bench import Say
+from coterie.bench.decode import wave
 from coterie.bench.models import random_qwen3
 from coterie.bench.plan import tried
 from coterie.bench.rows import Row, Table
@@ -31,7 +31,6 @@ from coterie.checks.machines import here
 from coterie.config.resolve import load_config
 from coterie.engines.transformers import TransformersConfig, TransformersEngine
 from coterie.errors import ConfigError
-from coterie.kernel.engine import Request
 from coterie.learning.learner import LocalLearner
 from coterie.learning.loss import Clip
 from coterie.learning.optimizer import OptimizerConfig
@@ -166,7 +165,7 @@ def _decoded(say: Say) -> dict[str, Any]:
             for way in ("modules", "graphs")
         }
         for rows in ROWS:
-            asked = wave(rows)
+            asked = wave(rows, PROMPT, REPLY, SAMPLES)
             times: dict[str, list[float]] = {way: [] for way in engines}
             for repeat in range(REPEATS + 1):
                 for way, engine in engines.items():
@@ -177,17 +176,6 @@ def _decoded(say: Say) -> dict[str, Any]:
             figures[f"{size}, {rows}"] = {way: rows * REPLY / took for way, took in medians.items()}
             say(f"{size}, {rows} rows: {figures[f'{size}, {rows}']} tokens a second")
     return figures
-
-
-def wave(rows: int) -> Sequence[Request]:
-    """Questions for so many replies, some to a prompt."""
-    chance, each = Random(0), min(rows, SAMPLES)
-    prompts = [tuple(chance.randrange(3, 300) for _ in range(PROMPT)) for _ in range(rows // each)]
-    seeds = [tuple(range(at * each, (at + 1) * each)) for at in range(len(prompts))]
-    return [
-        Request((f"{at:04}", 0, "", ""), "p", "", "", prompt, seeds[at], 1.0, 1.0, REPLY, ())
-        for at, prompt in enumerate(prompts)
-    ]
 
 
 def _updated(say: Say) -> dict[str, Any]:
@@ -291,7 +279,8 @@ def _tell_decoded(figures: Mapping[str, Mapping[str, float]]) -> list[str]:
         "## Sampling",
         "",
         f"Tokens a second of the embedded engine in bfloat16: prompts of {PROMPT} tokens, {SAMPLES} replies of {REPLY}",
-        "to each, prompts' reading included; by the network's modules, and by a recorded graph of them.",
+        "to each, prompts' reading included; by the network's modules, and by a recorded graph of them. The tokenizer",
+        "is the starter's, so that a token is chosen among 448, of 151,936 whose logits are computed.",
         "",
         "| network, rows | modules | graph | times as many |",
         "|---|---|---|---|",
