@@ -336,7 +336,14 @@ def test_a_process_takes_what_it_takes_now_and_what_libraries_will(dtype, has, k
     (only,) = plan(config(folder, f"train.dtype={dtype}"), BOX, process=1000)
     assert only.process == int(1000 + 0.12 * GIB + kernels * GIB)
     (card,) = plan(config(folder, f"train.dtype={dtype}"), GPUS["l4-24"], process=1000)
-    assert card.process == int(0.7 * GIB)
+    assert card.process == int((0.7 + 0.36 + (0.38 if dtype == "bfloat16" else 0)) * GIB)
+
+
+@pytest.mark.slow
+def test_large_networks_are_decoded_by_graphs_in_float32_too(folder, monkeypatch):
+    monkeypatch.setattr(planning, "LARGE", 1000)
+    (card,) = plan(config(folder), GPUS["l4-24"], process=1000)
+    assert card.process == int((0.7 + 0.36 + 0.38) * GIB)
 
 
 @pytest.mark.slow
