@@ -264,10 +264,12 @@ def test_a_graph_that_says_something_else_is_not_decoded_by(wrong, monkeypatch):
         monkeypatch.setattr(module, "recordable", lambda net: True)
     step = Graphs.step
     monkeypatch.setattr(Graphs, "step", lambda self, ids: step(self, ids) * (1.5 if wrong else 1.0))
-    policy = Policy("p", replace(tiny(scale=3.0), lean=False))
+    policy = Policy("p", replace(tiny(scale=3.0)))
     check_family(policy)
     assert policy.model.graphs != wrong
     assert policy.model.pads
+    assert policy.model.lean
+    policy.model.lean = False
     assert isinstance(Decoder(policy).steps(), Modules if wrong else Graphs)
 
 

@@ -254,6 +254,11 @@ def test_the_largest_number_there_is_takes_the_last_id_that_may_be(total):
     assert inverse_cdf(distribution, torch.tensor([1 - 2.0**-53], dtype=torch.float64)).tolist() == [2]
 
 
+def test_what_is_no_number_leads_to_an_id_that_there_is():
+    distribution = torch.full((1, 448), float("nan"))
+    assert 0 <= int(inverse_cdf(distribution, torch.tensor([0.5], dtype=torch.float64))) < 448
+
+
 def test_the_rarest_ids_are_taken_where_their_numbers_are():
     distribution = torch.tensor([[1 - 1e-6, 1e-6]], dtype=torch.float64).log().float()
     uniform = torch.tensor([1 - 5e-7], dtype=torch.float64)

@@ -44,12 +44,12 @@ LEFT = [
     "## What is not known",
     "",
     "`make test-gpu` ran once on that machine: 10 of 16 passed, resume and one update made again to the bit among",
-    "them, in float32 and bfloat16, by graphs and by modules. Networks of 27 million parameters took 0.38 GiB more",
+    "them, in float32 without modules and in bfloat16 by graphs. Networks of 27 million parameters took 0.38 GiB more",
     "than planned in float32 and 0.75 in bfloat16: what libraries and graphs set aside is in the plan since, and in",
     "the table above; and a test of long packs had not asked for steady kernels. Both are mended, and have not run on",
     "a GPU again. A graph that is recorded anew takes memory of its own until the allocator runs short.",
     "",
-    "Not run on a GPU yet: vLLM, Ray, several GPUs, adapters and networks beyond 1.7 billion parameters.",
+    "Not run on a GPU yet: vLLM, Ray, several GPUs, trainings of adapters, networks beyond 1.7 billion parameters.",
 ]
 """What nobody has measured; by hand."""
 FOLDER = Path("runs/bench-gpu")

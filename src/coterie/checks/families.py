@@ -82,8 +82,9 @@ def _check_family(policy: Policy, *, trained: bool) -> None:
     model.graphs = model.graphs and recordable(model.net)
     if model.graphs:
         with _short(model, windows=False), torch.random.fork_rng(devices=[]):
-            model.pads = True
+            lean, model.lean, model.pads = model.lean, False, True  # or it would be decoded without a graph
             model.graphs = _sampled(policy)[1] is None
+            model.lean = lean
     with _short(model), torch.random.fork_rng(devices=[]):
         sampled = _decoded(policy)
         if not trained:

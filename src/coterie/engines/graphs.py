@@ -116,7 +116,7 @@ class Graphs:
                 self._forward()
             torch.cuda.current_stream().wait_stream(aside)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            with torch.cuda.graph(graph, stream=aside, capture_error_mode="thread_local"):
                 self._logits = self._forward()
             self._graph = graph
         finally:

@@ -64,4 +64,7 @@ def inverse_cdf(logprobs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     exact = "cpu" if logprobs.device.type == "mps" else logprobs.device  # mps has no float64
     cumulated = logprobs.to(exact).exp().mul_(UNITS).long().cumsum(dim=-1)
     threshold = (uniform.to(exact) * cumulated[:, -1]).long()
-    return torch.searchsorted(cumulated, threshold[:, None], right=True)[:, 0].to(logprobs.device)
+    found = torch.searchsorted(cumulated, threshold[:, None], right=True)[:, 0]
+    return found.clamp_(max=logprobs.shape[-1] - 1).to(
+        logprobs.device
+    )  # of what is no number, which the learner refuses
