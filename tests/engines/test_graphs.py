@@ -17,8 +17,9 @@ from tests.engines.test_engine import prompts, request, run
 
 
 @pytest.fixture(autouse=True)
-def _moving_soon(monkeypatch):
+def _moving_and_growing_soon(monkeypatch):
     monkeypatch.setattr(graphs, "FEW", 1)
+    monkeypatch.setattr(graphs, "GROWTH", 2)
 
 
 def model() -> Model:
@@ -36,7 +37,7 @@ def told(steps, ragged: bool) -> list[torch.Tensor]:
     mask = (torch.arange(9) >= torch.tensor([4, 0, 2])[:, None]).long() if ragged else None
     rows = torch.tensor([0, 0, 0, 1, 1, 2, 2])
     found = [steps.start(ids, mask, rows, 12)]
-    for kept in (None, [0, 6, 2, 3, 4, 5], None, [0, 1, 5], [2, 1], None, [1], None):
+    for kept in (None, [0, 6, 2, 3, 4, 5], None, [0, 1, 5], [2, 1], None, None, None, [1], None):
         alive = len(found[-1])
         if kept is not None:
             steps.keep(torch.tensor(kept))
@@ -69,6 +70,25 @@ def test_rows_move_together_once_half_of_them_have_ended():
         sizes.append(len(steps._slabs.keys[0]))
     assert sizes == [8, 8, 4, 4, 2, 1]
     assert steps._slabs.keys[0].shape[2] == 16  # 9 tokens, in columns of 16
+
+
+@torch.no_grad()
+def test_what_is_set_aside_grows_as_it_is_filled_and_no_further_than_the_room():
+    steps = Graphs(model().net)
+    steps.start(torch.full((1, 12), 7), None, torch.zeros(3, dtype=torch.int64), 36)
+    columns = []
+    for _ in range(36):
+        steps.step(torch.full((3,), 9))
+        columns.append(steps._slabs.values[1].shape[2])
+    assert columns == [16] * 4 + [32] * 16 + [48] * 16
+    assert steps._seen.shape[-1] == 48
+
+
+def test_a_row_is_counted_with_all_that_is_set_aside_for_it():
+    """17 columns take 32: what lies beside is in what a row takes, whatever its length."""
+    net = model().net
+    costs = costs_of(net, Graphs(net), pads=False)
+    assert costs.row + 17 * costs.token >= 32 * 2 * 2 * 2 * 16 * 4
 
 
 def test_a_wave_is_the_same_by_a_graph():

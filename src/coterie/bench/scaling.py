@@ -187,7 +187,7 @@ PASSES = 4
 SAMPLE_S = 150e-6
 """What the run's process is taken to need for a sample: credit, ledger, experience."""
 GRAPH = 0.1
-"""Of what `coterie plan` has for a layer of a token: without Python in between."""
+"""Of what `coterie plan` has for a layer of a token by modules; the embedded engine's graphs take 0.25 of it."""
 DOLLARS = 2.5
 """Of a GPU's hour."""
 
@@ -208,7 +208,7 @@ def stages_of(team: Team, gpus: int, tasks: int, engines_share: float = 0.5) -> 
     )  # they share what there is
     speed = BUSY * machine.bfloat16
     rows = tasks * team.samples / engines
-    least = team.layers * LAYER_S["cpu"] * GRAPH
+    least = team.layers * LAYER_S * GRAPH
     a_token = max(2 * team.size / machine.bandwidth + least, 2 * team.size * rows / speed)
     wave = 2 * team.size * team.prompt * tasks / engines / speed + team.reply * a_token
     order = [role % pools for _ in range(team.turns) for role in range(team.roles)]
@@ -295,7 +295,7 @@ def page(checked: Sequence[tuple[float, float, float]]) -> list[str]:
         f"policies of 1.7 billion parameters; questions of {whole.prompt} tokens, {whole.samples} replies of "
         f"{whole.reply} to each, {whole.turns} turns in which the roles speak one after another; "
         f"{NVLINK / 1e9:.0f} GB/s within a machine and {NETWORK / 1e9:.0f} between; weights packed at "
-        f"{COPY / 1e9:.0f} GB/s; {1e3 * GRAPH * LAYER_S['cpu']:.1f} ms a layer for a token at least; "
+        f"{COPY / 1e9:.0f} GB/s; {1e3 * GRAPH * LAYER_S:.1f} ms a layer for a token at least; "
         f"{SAMPLE_S * 1e6:.0f} microseconds of the run's process a sample (on two cores it took "
         f"{driven() * 1e6:.0f}); {DOLLARS} dollars a GPU's hour. The share of GPUs that sample is the best of five; "
         "rollouts run one step ahead.",

@@ -35,8 +35,9 @@ TRAINED_BYTES = 12
 """Of a trained weight beside itself: its gradient and AdamW's two averages, in float32."""
 DRAWN = 32
 """Tokens whose random numbers are drawn at once."""
-PROBES = 16, 32, 48
-"""Tokens of prompts whose differences say what a token takes, and what grows with the square of a prompt's."""
+PROBES = 17, 33, 49
+"""Tokens of prompts whose differences say what a token takes, and what grows with the square of a prompt's. One more
+than a graph's columns are a multiple of, so that a row is counted with the most that are set aside beside."""
 
 
 @dataclass(frozen=True, slots=True)

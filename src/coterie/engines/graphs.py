@@ -1,40 +1,47 @@
 """Networks on CUDA, decoded by a recorded graph: see Steps.
 
 A token of a large network is a thousand kernels, and a GPU has done one before Python has asked for the next. A graph
-holds them all and is asked for once. It needs memory that stays where it is: a cache of full length, and a mask of what
-each row has seen of it. Rows that have ended are computed on until half of them have; then the others move together,
-and another graph is recorded.
+holds them all and is asked for once. It needs memory that stays where it is: a cache of some length, and a mask of what
+each row has seen of it. Another is recorded when the cache is full, which then grows, and when half of the rows have
+ended, which are computed on until then: the others move together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
+from torch.nn.functional import pad
 from transformers import PreTrainedModel
 
 from coterie.engines.steps import read
 from coterie.models.attention import KEYWORD, SEEN, installed
-from coterie.models.lean import LAYERS, STATIC
+from coterie.models.lean import usual_layers
 
 FEW = 16
 """Rows up to which fewer take no less time: that of reading the weights."""
 ALIGNED = 16
 """Columns of a mask are a multiple of these, or attention would copy it in every layer."""
+GROWTH = 256
+"""Tokens that a cache grows by: what is set aside is read for every token, and a recording takes the time of some."""
 
 
 def recordable(net: PreTrainedModel) -> bool:
     """Whether a network is on CUDA and asks for nothing between its kernels; how far back it looks is not asked."""
-    base: Any = net.base_model
-    layers = getattr(base, "layers", ())
-    return (
-        net.device.type == "cuda"
-        and len(layers) > 0
-        and {type(layer).__name__ for layer in layers} <= LAYERS
-        and base.rotary_emb.rope_type in STATIC
-        and installed(net)
-    )
+    return net.device.type == "cuda" and usual_layers(net) and installed(net)
+
+
+@cache
+def _aside(device: torch.device) -> torch.cuda.Stream:
+    """Where a device's graphs are recorded: libraries set memory aside for each stream, and never give it back."""
+    return torch.cuda.Stream(device)
+
+
+def aligned(columns: int) -> int:
+    """So many columns or a few more."""
+    return -(-columns // ALIGNED) * ALIGNED
 
 
 class Slabs:
@@ -66,11 +73,11 @@ class Graphs:
 
     def start(self, ids: torch.Tensor, mask: torch.Tensor | None, repeat: torch.Tensor, room: int) -> torch.Tensor:
         """See Steps."""
-        logits, cache = read(self._net, ids, mask)
+        logits, prompts = read(self._net, ids, mask)
         (_, length), rows = ids.shape, len(repeat)
-        columns = -(-(length + room) // ALIGNED) * ALIGNED
+        columns, self._most = aligned(length + min(room, GROWTH)), aligned(length + room)
         self._slabs = Slabs(torch.zeros(1, dtype=torch.int64, device=ids.device))
-        for layer in cache.layers:
+        for layer in prompts.layers:
             there: Any = layer
             for slabs, each in ((self._slabs.keys, there.keys), (self._slabs.values, there.values)):
                 slab = each.new_zeros(rows, each.shape[1], columns, each.shape[3])  # what is masked must be a number
@@ -86,6 +93,8 @@ class Graphs:
 
     def step(self, ids: torch.Tensor) -> torch.Tensor:
         """See Steps."""
+        if self._filled == self._seen.shape[-1]:
+            self._grow()
         self._ids[self._places, 0] = ids
         self._seen[..., self._filled] = True
         self._slabs.place.fill_(self._filled)
@@ -107,20 +116,21 @@ class Graphs:
 
     def _record(self) -> None:
         """Computed once for what is made when it is first asked for, and once more as it is recorded."""
-        settled = torch.are_deterministic_algorithms_enabled()
+        settled = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
         torch.use_deterministic_algorithms(False)  # or a token would be put in its place by sorting
+        here, aside = torch.cuda.current_stream(), _aside(self._ids.device)
         try:
-            aside = torch.cuda.Stream()
-            aside.wait_stream(torch.cuda.current_stream())
+            aside.wait_stream(here)
             with torch.cuda.stream(aside):
                 self._forward()
-            torch.cuda.current_stream().wait_stream(aside)
+            here.wait_stream(aside)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, stream=aside, capture_error_mode="thread_local"):
                 self._logits = self._forward()
             self._graph = graph
         finally:
-            torch.use_deterministic_algorithms(settled)
+            torch.cuda.set_stream(here)  # where one stays that could not be ended
+            torch.use_deterministic_algorithms(settled[0], warn_only=settled[1])
 
     def keep(self, rows: torch.Tensor) -> None:
         """See Steps."""
@@ -135,6 +145,15 @@ class Graphs:
             tensor[self._places] for tensor in (self._ids, self._seen, self._positions)
         )
         self._places = torch.arange(len(rows), device=rows.device)
+
+    def _grow(self) -> None:
+        """Sets aside more columns, layer by layer."""
+        self._forget()
+        more = min(aligned(self._filled + GROWTH), self._most) - self._filled
+        for slabs in (self._slabs.keys, self._slabs.values):
+            for at, slab in enumerate(slabs):
+                slabs[at] = pad(slab, (0, 0, 0, more))
+        self._seen = pad(self._seen, (0, more))
 
     def _forget(self) -> None:
         self._graph, self._logits = None, torch.empty(0)

@@ -41,10 +41,10 @@ def nucleus(logprobs: torch.Tensor, top_p: float) -> torch.Tensor:
     if top_p >= 1:
         return logprobs
     ordered, index = logprobs.sort(dim=-1, descending=True)
-    shares = ordered.exp().mul_(UNITS).long()
-    outside = torch.zeros_like(logprobs, dtype=torch.bool).scatter(
-        -1, index, shares.cumsum(dim=-1) - shares >= int(top_p * UNITS)
-    )
+    shares = ordered.exp_().mul_(UNITS).long()
+    del ordered
+    before = shares.cumsum(dim=-1).sub_(shares)
+    outside = torch.zeros_like(logprobs, dtype=torch.bool).scatter(-1, index, before >= int(top_p * UNITS))
     return torch.log_softmax(logprobs.masked_fill(outside, float("-inf")), dim=-1)
 
 

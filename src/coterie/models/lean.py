@@ -34,16 +34,21 @@ def usual(net: PreTrainedModel) -> bool:
     """Whether a network is small, of the usual shape and in float32; how far back its tokens look is not asked."""
     config: Any = net.config
     base: Any = net.base_model
-    layers = getattr(base, "layers", ())
     if net.num_parameters() > LARGE or net.dtype != torch.float32 or net.device.type == "meta":
         return False
     return (
-        {type(layer).__name__ for layer in layers} <= LAYERS
-        and len(layers) > 0
+        usual_layers(net)
         and config.hidden_act == "silu"
-        and base.rotary_emb.rope_type in STATIC
-        and 2 * len(base.rotary_emb.inv_freq) == layers[0].self_attn.head_dim
+        and 2 * len(base.rotary_emb.inv_freq) == base.layers[0].self_attn.head_dim
     )
+
+
+def usual_layers(net: PreTrainedModel) -> bool:
+    """Whether a network's layers are Llama's, Mistral's or Qwen's usual ones."""
+    base: Any = net.base_model
+    layers = getattr(base, "layers", ())
+    kinds = {type(layer).__name__ for layer in layers}
+    return len(layers) > 0 and kinds <= LAYERS and base.rotary_emb.rope_type in STATIC
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,9 +47,8 @@ class Model:
     to its logits after the output layer.
 
     lean: a small network of the usual shape is decoded, and trained, without its modules. graphs: on CUDA it is decoded
-    by a recorded graph. pads: prompts of several
-    lengths may be decoded side by side. packs: rows that share a prefix may be computed in one row. splits: their
-    attention by parts, without a mask. `coterie.checks.families` finds out.
+    by a recorded graph. pads: prompts of several lengths may be decoded side by side. packs: rows that share a prefix
+    may be computed in one row. splits: their attention by parts, without a mask. `coterie.checks.families` finds out.
     """
 
     net: PreTrainedModel

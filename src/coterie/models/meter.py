@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map_only
 LOGITS_MEMORY = 1 << 30
 """Bytes that logits and what is computed of them may take: those of more tokens are looked at in parts."""
 LOGIT_BYTES = 24
-"""Of one logit: in float32, masked, divided and normalised, or its probability in float64, summed up."""
+"""Of one logit: in float32, masked, divided and normalised, or its probability as whole numbers, summed up."""
 
 
 def at_once(vocabulary: int) -> int:

@@ -18,6 +18,7 @@ from coterie.kernel.team import Graded
 from coterie.learning.batch import Pack, rows_of
 from coterie.learning.learner import LocalLearner
 from coterie.learning.policy import Policy
+from coterie.models.lean import usual_layers
 from coterie.models.memory import GIB
 from coterie.models.meter import Meter, storage_of
 from coterie.models.shapes import Shapes
@@ -27,9 +28,9 @@ from coterie.run.evaluate import AT_ONCE
 T = TypeVar("T")
 BUSY = 0.4
 """Of a machine's best speed: what networks of this kind reach."""
-LAYER_S = {"cpu": 1e-3, "mps": 1e-3, "cuda": 2.5e-4}
-"""What a layer takes at least for a token of a whole batch, however little there is to compute; on CUDA by a graph, as
-measured on an H200, and four times as long for networks that none is recorded of."""
+LAYER_S, GRAPH_S = 1e-3, 2.5e-4
+"""What a layer takes at least for a token of a whole batch, however little there is to compute: by its modules, and by
+a graph on CUDA, as measured on an H200."""
 BESIDE = 0.1
 """What vLLM takes for a forward, as a share of the cache that it then sets aside."""
 KNOWN: dict[str, object] = {}
@@ -224,10 +225,8 @@ class Measured:
         """Of a step: prompts as fast as they are computed, tokens as fast as weights and caches are read."""
         policy, machine, seconds = self.policies[name], self.machine, 0.0
         size = sum(weight.numel() for weight in policy.model.net.parameters())
-        a_pass = (
-            size * policy.dtype.itemsize / machine.bandwidth
-            + policy.model.config.num_hidden_layers * LAYER_S[machine.kind]
-        )
+        layer_s = GRAPH_S if machine.kind == "cuda" and usual_layers(policy.model.net) else LAYER_S
+        a_pass = size * policy.dtype.itemsize / machine.bandwidth + policy.model.config.num_hidden_layers * layer_s
         for wave in self.asked.waves.get(name, ()):
             prompts = sum(map(len, {request.prompt_ids for request in wave})) * self._scale
             rows = sum(len(request.seeds) for request in wave) * self._scale
