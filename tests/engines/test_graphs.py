@@ -72,15 +72,17 @@ def test_rows_move_together_once_half_of_them_have_ended():
     assert steps._slabs.keys[0].shape[2] == 16  # 9 tokens, in columns of 16
 
 
+@pytest.mark.parametrize(("growth", "expected"), [(2, [16] * 4 + [32] * 16 + [48] * 16), (20, [32] * 20 + [48] * 16)])
 @torch.no_grad()
-def test_what_is_set_aside_grows_as_it_is_filled_and_no_further_than_the_room():
+def test_what_is_set_aside_grows_as_it_is_filled_and_no_further_than_the_room(growth, expected, monkeypatch):
+    monkeypatch.setattr(graphs, "GROWTH", growth)
     steps = Graphs(model().net)
     steps.start(torch.full((1, 12), 7), None, torch.zeros(3, dtype=torch.int64), 36)
     columns = []
     for _ in range(36):
         steps.step(torch.full((3,), 9))
         columns.append(steps._slabs.values[1].shape[2])
-    assert columns == [16] * 4 + [32] * 16 + [48] * 16
+    assert columns == expected
     assert steps._seen.shape[-1] == 48
 
 
