@@ -504,6 +504,6 @@ def test_jax_is_not_asked_for(before, tmp_path):
     (tmp_path / "jax" / "__init__.py").write_text("raise SystemExit('asked for')")
     code = f"import sys; {before} from coterie.memory.retrieval import Index as I; print(I('ac').best('c', 1))"
     code += "; print(sys.modules.get('jax', 'not there') in ('not there', sys))"
-    found = os.environ | {"PYTHONPATH": str(tmp_path)}
+    found = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
     said = subprocess.run([sys.executable, "-c", code], env=found, check=True, capture_output=True, text=True)
     assert said.stdout == "['c']\nTrue\n"

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from coterie import Ablation, load, load_config, train
-from coterie.checks.families import check_family
+from coterie.checks.families import FOUND, check_family
 from coterie.errors import ConfigError
 from coterie.models.load import load_model, prepare, save_model
 from coterie.run.policies import Policies
@@ -63,6 +63,8 @@ def test_of_networks_that_are_tested_once_for_all_each_has_sound_weights(tmp_pat
     def noted(made, **how) -> None:
         tested.append(made.name)
         check_family(made, **how)
+        for found in FOUND:
+            setattr(made.model, found, (made.name, found))
 
     monkeypatch.setattr("coterie.run.policies.check_family", noted)
     for name in ("one", "two", "wide"):
@@ -72,7 +74,8 @@ def test_of_networks_that_are_tested_once_for_all_each_has_sound_weights(tmp_pat
     made = Policies(config)
     for name in ("one", "two", "wide"):
         policy = made.make(name, config.policies["x"].model_copy(update={"model": str(tmp_path / name)}))
-        assert policy.model.lean
+        twin = "wide" if name == "wide" else "one"
+        assert all(getattr(policy.model, found) == (twin, found) for found in FOUND)
     assert tested == ["one", "wide"]
     model = tiny(3)
     with torch.no_grad():

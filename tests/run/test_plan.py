@@ -26,7 +26,7 @@ from coterie.models import load as loading
 from coterie.models.load import save_model
 from coterie.models.memory import GIB
 from coterie.models.shapes import Shapes
-from coterie.run import dry, policies
+from coterie.run import dry, measured, policies
 from coterie.run import plan as planning
 from coterie.run.asked import asked_by
 from coterie.run.dry import dry_run
@@ -344,6 +344,17 @@ def test_large_networks_are_decoded_by_graphs_in_float32_too(folder, monkeypatch
     monkeypatch.setattr(planning, "LARGE", 1000)
     (card,) = plan(config(folder), GPUS["l4-24"], process=1000)
     assert card.process == int((0.7 + 0.36 + 0.38) * GIB)
+
+
+@pytest.mark.slow
+def test_a_token_takes_a_quarter_where_it_comes_by_a_graph(folder, monkeypatch):
+    """Of so small a network nearly all is the least that a layer takes."""
+    took = []
+    for recorded in (True, False):
+        monkeypatch.setattr(measured, "usual_layers", lambda net, recorded=recorded: recorded)
+        (card,) = plan(config(folder), GPUS["l4-24"], process=1000)
+        took.append(sum(share.rollout_s for share in card.shares))
+    assert took[1] / took[0] == pytest.approx(4, rel=0.01)
 
 
 @pytest.mark.slow
