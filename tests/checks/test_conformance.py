@@ -151,5 +151,5 @@ class Boxed(Toy):
 @pytest.mark.slow
 @pytest.mark.skipif(bool(missing("bubblewrap")), reason=missing("bubblewrap"))
 def test_what_keeps_sandboxes_warm_is_no_thread_of_plays():
-    sandbox.pool.cache_clear()
+    sandbox.pool.forget()
     assert check(Boxed()).ok

@@ -210,6 +210,25 @@ def test_an_agent_goes_on_only_where_all_that_it_was_answered_is_the_same():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("free", [1.0, 0.0])
+def test_agents_wait_only_where_memory_is_left_and_are_run_again_where_it_is_not(free, monkeypatch):
+    started = []
+    start = at_work.Agents._started
+    monkeypatch.setattr(at_work.Agents, "_started", lambda *args: started.append(args) or start(*args))
+    monkeypatch.setattr(at_work.ram, "free", lambda: free * at_work.ram.total())
+    environment = world("plain")
+    play = playing(environment)
+    cursors = [play.start(environment.task("train", index)) for index in range(4)]
+
+    async def go():
+        await play.together(*(play.run(cursor) for cursor in cursors))
+
+    one(play, go())
+    assert [cursor.log.outcome is not None and cursor.log.rewards()["lead"] for cursor in cursors] == [-0.1] * 4
+    assert (len(started) > 4) == (not free), len(started)
+
+
+@pytest.mark.slow
 def test_streams_are_whole_in_both_protocols():
     assert played(world("streams"))[0].log.solved
 

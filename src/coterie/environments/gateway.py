@@ -54,6 +54,7 @@ class Gateway(Environment):
     """An agent of yours, as it is: what it asks of a model is answered, and learned, by a team."""
 
     argument: ClassVar = "agent"
+    side_by_side: ClassVar = 64  # each is a process
 
     agent: str = ""
     """FILE.py:FUNCTION or package.module:FUNCTION: `run(task, team)`; beside it stand `roles` and `tasks`."""

@@ -20,13 +20,14 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+from coterie import ram
 from coterie.errors import CallError, Unavailable
 from coterie.gateway import host
 from coterie.kernel.calls import InThread, Place, Pool
+from coterie.kernel.once import Once
 from coterie.kernel.safe import one_line
 from coterie.kernel.scene import JSON
 from coterie.protocol.tools import finite
@@ -37,7 +38,9 @@ CALM = 3
 RETRY_S = 10.0
 """What a client may take to come back for an answer that it did not wait for: clients wait up to 8 s."""
 MOST_PARKED = 256
-"""Agents that wait at once for answers; those that waited longest are run again if they are needed."""
+"""Agents that wait at once for answers; others are run again when they are answered."""
+SPARE = 0.2
+"""The share of the machine's memory that stays free: fewer wait at once where they would take it."""
 IDLE_S = 600.0
 """How long one waits."""
 ANY_S = 86_400.0
@@ -218,17 +221,23 @@ class Agents:
 
     def _waiting(self, agent: Agent, task: JSON, seed: int, said: list[list[JSON]]) -> Run | None:
         """An agent that waits for these answers, which it now has."""
-        now = time.monotonic()
-        for run in [run for run in self._parked if now - run.parked_at > IDLE_S] + self._parked[:-MOST_PARKED]:
-            if run in self._parked:
-                self._parked.remove(run)
-                self._close(run)
+        for run in self._too_many():
+            self._parked.remove(run)
+            self._close(run)
         for run in self._parked:
             if run.waits_at(agent, task, seed, said):
                 self._parked.remove(run)
                 run.goes_on(said)
                 return run
         return None
+
+    def _too_many(self) -> list[Run]:
+        """Agents to end: those nobody asked after, and the latest of too many: it has longest to wait."""
+        now = time.monotonic()
+        idle = [run for run in self._parked if now - run.parked_at > IDLE_S]
+        others = self._parked[len(idle) :]
+        short = ram.free() < SPARE * ram.total()
+        return idle + others[min(MOST_PARKED, max(0, len(others) - short)) :]
 
     def _started(self, agent: Agent, task: JSON, seed: int, said: list[list[JSON]]) -> Run:
         """An agent at its beginning, which is given what it was answered as it asks."""
@@ -315,12 +324,12 @@ def asleep(pid: int) -> bool:
     return True
 
 
-@cache
+@Once
 def agents() -> Agents:
     """Those of this process."""
     made = Agents()
     atexit.register(made.close)
-    os.register_at_fork(after_in_child=agents.cache_clear)
+    os.register_at_fork(after_in_child=agents.forget)
     return made
 
 

@@ -94,6 +94,8 @@ class Environment(Settings):
     """Bounds of one `team_reward`, checked by `coterie check` where given."""
     argument: ClassVar[str] = ""
     """The setting that `NAME:ARGUMENT` sets, where it is named so: `gateway:my_agent.py:run`."""
+    side_by_side: ClassVar[int] = 1000
+    """Episodes that are evaluated at once, at most."""
     starter: ClassVar[str] = ""
     """The model that its policies start from unless told otherwise; none: a config has to name one."""
 

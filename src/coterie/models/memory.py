@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import psutil
 import torch
 
+from coterie import ram
+
 GIB = 1 << 30
-LIMITS = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-)
-"""Where Linux says what a container may take, and what it has taken: of the second version, of the first."""
 
 
 def total_bytes(device: torch.device) -> int:
     """All that a device has; of a processor, what this process may take."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[1]
-    return min([psutil.virtual_memory().total, *(limit for limit, _ in _limits())])
+    return torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else ram.total()
 
 
 def free_bytes(device: torch.device) -> int:
@@ -27,15 +19,4 @@ def free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return max(0, min([psutil.virtual_memory().available, *(limit - taken for limit, taken in _limits())]))
-
-
-def _limits() -> list[tuple[int, int]]:
-    """Limits of this process's container with what it has taken, where there are any."""
-    found: list[tuple[int, int]] = []
-    for limit, taken in LIMITS:
-        try:
-            found.append((int(Path(limit).read_text()), int(Path(taken).read_text())))
-        except (OSError, ValueError):  # there is no such file, or it says "max"
-            continue
-    return found
+    return ram.free()

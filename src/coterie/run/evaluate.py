@@ -18,8 +18,6 @@ from coterie.memory.recall import Recall
 
 Z95 = 1.959964
 """The 97.5 % point of the normal distribution."""
-AT_ONCE = 1000
-"""Episodes that are played side by side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +136,7 @@ def evaluate_team(
     play = Play(environment, team, engine, seed=seed, step=-1, sampling=sampling, seats=seats, recall=recall,
                 votes=votes)  # fmt: skip
     episodes = max(1, sampled)
-    chunk = max(1, AT_ONCE // episodes)
+    chunk = max(1, environment.side_by_side // episodes)
 
     async def parts() -> list[Log | None]:
         logs: list[Log | None] = []

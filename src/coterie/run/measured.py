@@ -23,7 +23,6 @@ from coterie.models.memory import GIB
 from coterie.models.meter import Meter, storage_of
 from coterie.models.shapes import Shapes
 from coterie.run.asked import Asked
-from coterie.run.evaluate import AT_ONCE
 
 T = TypeVar("T")
 BUSY = 0.4
@@ -201,7 +200,7 @@ class Measured:
 
     def _waves(self, name: str) -> Iterator[tuple[Sequence[Request], float]]:
         """What is answered side by side, and how often a step, and a validation or test, has that."""
-        played = min(AT_ONCE, max(self.config.train.eval_tasks, self.config.eval.tasks))
+        played = min(self.config.environment.side_by_side, max(self.config.train.eval_tasks, self.config.eval.tasks))
         for wave in self.asked.waves.get(name, ()):
             yield wave, self._scale
             yield (

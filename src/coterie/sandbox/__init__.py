@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
 from typing import Any
 
 from coterie.errors import ConfigError, Unavailable
 from coterie.kernel.calls import InThread
+from coterie.kernel.once import Once
 from coterie.sandbox.backends import BACKENDS, Backend, Box, missing
 from coterie.sandbox.border import Message
 from coterie.sandbox.cgroups import level
@@ -52,7 +52,7 @@ LONGEST_PROGRAM = 1 << 16
 REMEMBERED = Remembered()
 
 
-@lru_cache
+@Once
 def pool(box: Box) -> Pool:
     """The process's warm sandboxes of one kind."""
     return Pool(box)

@@ -28,6 +28,7 @@ from typing import IO
 
 from coterie.errors import ConfigError, Unavailable
 from coterie.kernel.calls import InThread
+from coterie.kernel.once import Once
 
 LONGEST = 400
 """Characters of an answer."""
@@ -249,7 +250,7 @@ class Verifiers:
             _end(process)
 
 
-@lru_cache
+@Once
 def verifiers() -> Verifiers:
     """Those of this process."""
     return Verifiers()

@@ -1,0 +1,32 @@
+"""What a process has one of, such as a pool of processes: made by the first thread that asks for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import update_wrapper
+from typing import Any, Generic, TypeVar
+
+R = TypeVar("R")
+
+
+class Once(Generic[R]):
+    """`functools.cache` of positional arguments, of which threads that ask at once make nothing twice."""
+
+    def __init__(self, function: Callable[..., R]) -> None:
+        self._function = function
+        update_wrapper(self, function)
+        self.forget()
+
+    def __call__(self, *args: Any) -> R:
+        """The function's result, its first."""
+        if args not in self._made:
+            with self._lock:
+                if args not in self._made:
+                    self._made[args] = self._function(*args)
+        return self._made[args]
+
+    def forget(self) -> None:
+        """Makes anew what is asked for; in a fork of the process, what there is belongs to the parent."""
+        self._made: dict[tuple[Any, ...], R] = {}
+        self._lock = threading.Lock()

@@ -1,0 +1,34 @@
+"""The memory of this machine, or of the container that the process is in: how much there is, and how much is free."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+
+LIMITS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+"""Where Linux says what a container may take, and what it has taken: of the second version, of the first."""
+
+
+def total() -> int:
+    """Bytes that this process may take."""
+    return min([psutil.virtual_memory().total, *(limit for limit, _ in _limits())])
+
+
+def free() -> int:
+    """Bytes that it may still take."""
+    return max(0, min([psutil.virtual_memory().available, *(limit - taken for limit, taken in _limits())]))
+
+
+def _limits() -> list[tuple[int, int]]:
+    """Limits of this process's container with what it has taken, where there are any."""
+    found: list[tuple[int, int]] = []
+    for limit, taken in LIMITS:
+        try:
+            found.append((int(Path(limit).read_text()), int(Path(taken).read_text())))
+        except (OSError, ValueError):  # there is no such file, or it says "max"
+            continue
+    return found
