@@ -68,6 +68,15 @@ test-vllm: .venv-vllm/ready ## vLLM as an engine, on this processor: installs 3.
 test-agents: .venv-agents/ready ## agents of seven frameworks, unmodified: a minute, and three to install them
 	.venv-agents/bin/pytest -m agents
 
+.venv-verifiers/ready: pyproject.toml
+	$(PYTHON) -m venv .venv-verifiers
+	.venv-verifiers/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	.venv-verifiers/bin/pip install --quiet --disable-pip-version-check --editable '.[serve]' hypothesis pytest 'verifiers==0.4.*' uv 'inspect-ai>=0.3.285'
+	@touch $@
+
+test-verifiers: .venv-verifiers/ready ## an environment of verifiers as an agent, and logs that verifiers and Inspect read: a minute, and three to install them
+	.venv-verifiers/bin/pytest -m "agents or not agents" tests/gateway/test_verifiers.py tests/report/test_logs.py
+
 bench-agents: .venv-agents/ready ## train agents of three frameworks, three seeds each: most of an hour on two cores
 	.venv-agents/bin/coterie bench agents
 
@@ -166,4 +175,4 @@ docs: setup ## regenerate docs/config.md
 clean: ## remove what was built
 	rm -rf .venv .venv-oldest .venv-vllm build dist mutants .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo fmt lint types test test-slow test-long test-oldest test-gpu test-vllm test-cluster test-plans test-agents bench-agents check mutants smoke bench starter starter-code starter-assistants starter-assistants-solo starter-desks starter-maths starter-sokoban starter-sudoku starter-tally starter-writing screenshots docs clean
+.PHONY: help setup demo fmt lint types test test-slow test-long test-oldest test-gpu test-vllm test-cluster test-plans test-agents test-verifiers bench-agents check mutants smoke bench starter starter-code starter-assistants starter-assistants-solo starter-desks starter-maths starter-sokoban starter-sudoku starter-tally starter-writing screenshots docs clean

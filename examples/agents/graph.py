@@ -32,6 +32,8 @@ def run(cells, team):
     graph.add_node("plan", plan)
     graph.add_node("count", count)
     graph.add_edge(START, "plan")
-    graph.add_conditional_edges("plan", lambda state: [Send("count", {"piece": piece}) for piece in state["pieces"]] or END)
+    graph.add_conditional_edges(
+        "plan", lambda state: [Send("count", {"piece": piece}) for piece in state["pieces"]] or END
+    )
     graph.add_edge("count", END)
     return earned(cells, graph.compile().invoke({"cells": cells, "pieces": [], "answers": []})["answers"])

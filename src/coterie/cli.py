@@ -132,6 +132,9 @@ def evaluate(
     data: Annotated[
         str | None, typer.Option(help="Test problems of other data: a file, hub:owner/name, a benchmark's name.")
     ] = None,
+    log: Annotated[
+        Path | None, typer.Option(help="Also write the episodes: .json for Inspect, .jsonl for verifiers.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure a run's team on held-out tasks, without a tree: coterie eval RUN --mute proposer"""
@@ -153,6 +156,9 @@ def evaluate(
 
     if data is not None and split != "test":
         raise ConfigError(f"--data {data} is tested on; ask for it without --split {split}")
+    from coterie.report.logs import Held, writer
+
+    write = writer(log) if log is not None else None
     loaded, console = team_of(run, step), terminal(stderr=True)
     for remark in loaded.use(data) if data is not None else ():
         console.print(remark, markup=False, highlight=False)
@@ -168,6 +174,11 @@ def evaluate(
         else:
             evaluation, changes = loaded.compare(ablations, split, **wanted)  # pyright: ignore[reportArgumentType]
     console.print(f"played by the checkpoint of step {loaded.progress.step}")
+    if write is not None and log is not None:
+        config = loaded.config
+        name, roles = config.names["environment"], config.team.roles
+        write(log, Held(name, str(run), loaded.progress.step, config.environment, roles, evaluation))
+        console.print(f"episodes: {log}", markup=False, highlight=False)
     passed = {k: at_k(evaluation.solved, sampled, k) for k in (1, 3, 5, 10) if k <= sampled}
     say((evaluation_json if as_json else evaluation_text)(evaluation, changes, passed, votes))
 

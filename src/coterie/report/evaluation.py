@@ -20,8 +20,9 @@ def evaluation_json(evaluation: Evaluation, changes: Sequence[Change], passed: M
         passed: pass@k by k.
         votes: replies drawn at a question.
     """
-    left_out = {"solved", "noted", "kinds"}
-    whole = {key: value for key, value in dataclasses.asdict(evaluation).items() if key not in left_out}
+    left_out = {"solved", "noted", "kinds", "logs"}
+    names = [field.name for field in dataclasses.fields(evaluation) if field.name not in left_out]
+    whole = {name: getattr(evaluation, name) for name in names}
     whole |= {
         "votes": votes,
         "by_kind": evaluation.by_kind,

@@ -89,6 +89,8 @@ def read(path: Path, asked: Asked = Asked()) -> Rollouts:
         if asked != Asked():
             raise ConfigError("--group and --reward have no effect on a run folder, which says what it compared")
         return _ours(path)
+    if path.suffix == ".eval":
+        raise ConfigError(f"{path}: write it as JSON first: inspect log convert {path} --to json --output-dir .")
     records = _records(path)
     if not records:
         raise ConfigError(f"{path} holds no records")
@@ -108,7 +110,8 @@ def read(path: Path, asked: Asked = Asked()) -> Rollouts:
     raise ConfigError(
         f"{path} is of no known format: its first record has {', '.join(map(str, records[0])) or 'nothing'}; known are "
         "TRL's completions (prompt, completion), verl's dumps (input, output, score), slime's and miles' (samples), "
-        "verifiers' results (prompt, completion, reward) and traces (nodes, rewards), and run folders of coterie"
+        "verifiers' results (prompt, completion, reward) and traces (nodes, rewards), Inspect's logs as JSON, and run "
+        "folders of coterie"
     )
 
 
@@ -128,6 +131,8 @@ def _records(path: Path) -> list[Record]:
             return _parquet(path)
         if path.suffix in (".pt", ".pth"):
             return _tensors(path)
+        if path.suffix == ".json":
+            return _log(path)
         with path.open("rb") as file:
             return [_object(path, number, line) for number, line in enumerate(file, 1) if line.strip()]
     except OSError as error:
@@ -172,6 +177,15 @@ def _tensors(path: Path) -> list[Record]:
     if not isinstance(samples, list) or not all(isinstance(sample, dict) for sample in samples):
         raise ConfigError(f"{path} has no list of samples, as slime's and miles' dumps have")
     return [{"slime_sample": True, **sample} for sample in samples]
+
+
+def _log(path: Path) -> list[Record]:
+    """The samples of a log of Inspect's, whose long texts stand apart from where they are used."""
+    whole = _object(path, 1, path.read_bytes())
+    samples = whole.get("samples")
+    if "eval" not in whole or not isinstance(samples, list) or not all(isinstance(sample, dict) for sample in samples):
+        raise ConfigError(f"{path} has no eval and samples, as a log of Inspect's has")
+    return [{"inspect_sample": True, **sample} for sample in samples]
 
 
 # Formats.
@@ -329,6 +343,63 @@ def _traces(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
     )
 
 
+GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
+"""What Inspect's grades are worth, as it counts them."""
+
+
+def _inspect(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
+    """Samples of a log of Inspect's: a role's part of each is a row, its epochs are a group."""
+    if asked.group:
+        raise ConfigError(f"{source}: --group has no effect on a log of Inspect's, whose epochs are compared by sample")
+    names = dict.fromkeys(name for record in records for name in record.get("scores") or {})
+    if len(names) != 1 and not asked.reward:
+        which = f"which of {', '.join(names)} is the reward? Name it" if names else "it has no scores; name one"
+        raise ConfigError(f"{source}: {which} with --reward")
+    if asked.reward and asked.reward not in names:
+        raise ConfigError(f"{source}: no score '{asked.reward}'{nearest(asked.reward, names)}; it has {_named(names)}")
+    name = asked.reward or next(iter(names))
+    rows: list[Row] = []
+    passed = 0
+    for record in records:
+        value = ((record.get("scores") or {}).get(name) or {}).get("value")
+        reward = _number(GRADES.get(value, value) if isinstance(value, str) else value)
+        if reward is None:
+            passed += 1
+            continue
+        kept = record.get("attachments") or {}
+        calls = _played(record.get("events") or ())
+        first = {event.get("role") or "": event["input"] for event in reversed(calls)} or {"": record["input"]}
+        for role, prompt in sorted(first.items()):
+            rows.append(Row(_text(record["id"]), _whole(_said(prompt), kept), reward, role))
+    return Rollouts(source, tuple(rows), "groups: the epochs of a sample", f"rewards: the score {name}", passed)
+
+
+def _played(events: Sequence[Record]) -> list[Record]:
+    """The calls of models in a sample, in order, but for those by which it was scored."""
+    spans = {event.get("id"): event for event in events if event.get("event") == "span_begin"}
+
+    def scoring(span: Record | None) -> bool:
+        return span is not None and (span.get("type") == "scorer" or scoring(spans.get(span.get("parent_id"))))
+
+    calls = [event for event in events if event.get("event") == "model" and event.get("role") != "grader"]
+    return [event for event in calls if not scoring(spans.get(event.get("span_id")))]
+
+
+def _said(prompt: object) -> object:
+    """Messages without what differs from one to the next that is the same: who sent it, under which id."""
+    if not isinstance(prompt, list):
+        return prompt
+    return [[message.get("role"), message.get("content")] for message in prompt]
+
+
+def _whole(prompt: object, kept: Mapping[str, str]) -> str:
+    """A prompt as text, with what it keeps apart put back."""
+    text = _text(prompt)
+    for name in re.findall("attachment://([0-9a-f]{1,64})", text):
+        text = text.replace(f"attachment://{name}", str(kept.get(name, name)))
+    return text
+
+
 def _ours(folder: Path) -> Rollouts:
     """The episodes that a run has saved."""
     from coterie.run.folder import Run
@@ -351,6 +422,7 @@ def _ours(folder: Path) -> Rollouts:
 
 FORMATS: dict[str, tuple[Callable[[Record], bool], Callable[[str, Sequence[Record], Asked], Rollouts]]] = {
     "slime's or miles' samples": (lambda first: "slime_sample" in first, _slime),
+    "Inspect's samples": (lambda first: "inspect_sample" in first, _inspect),
     "verifiers' traces": (lambda first: "nodes" in first or "traces" in first, _traces),
     "verifiers' results": (lambda first: {"prompt", "completion", "example_id"} <= first.keys(), _verifiers),
     "TRL's completions": (lambda first: {"prompt", "completion"} <= first.keys(), _trl),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from coterie.errors import ConfigError, RolloutError, Unavailable
 from coterie.kernel.engine import Engine
@@ -28,7 +28,8 @@ class Evaluation:
     turns: mean turns used, `turn_limit` where unsolved. rewards: mean of an episode, by role and
     "team". outcomes: how often each ending came. dropped: episodes lost to faults; they count as
     not solved. tokens: sampled in an episode, by all roles. solved: each episode, task by task. noted:
-    the environment's metrics, the last of each episode, 0 where it noted none. kinds: each task's.
+    the environment's metrics, the last of each episode, 0 where it noted none. kinds: each task's. logs: each
+    episode's, task by task; None: it was dropped.
     """
 
     split: Split
@@ -46,6 +47,7 @@ class Evaluation:
     solved: tuple[bool, ...]
     noted: dict[str, tuple[float, ...]]
     kinds: tuple[str, ...] = ()
+    logs: tuple[Log | None, ...] = field(default=(), repr=False)
 
     @property
     def by_kind(self) -> dict[str, float]:
@@ -204,4 +206,5 @@ def _summary(split: Split, kinds: tuple[str, ...], sampled: int, logs: list[Log 
             for name in sorted({name for rewards in last for name in rewards})
         },
         kinds=kinds,
+        logs=tuple(logs),
     )
