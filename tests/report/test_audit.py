@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from random import Random
 
 import pytest
 import torch
@@ -320,3 +321,28 @@ def test_none_of_our_groups_mixes(algorithm, tmp_path):
     assert not found.computed
     with pytest.raises(ConfigError, match="have no effect on a run folder"):
         read(run.folder, Asked(group="uid"))
+
+
+def test_the_page_shows_what_is_printed_of_a_team_whose_prompts_are_one_group(tmp_path, monkeypatch):
+    """A planner and a checker, four replies each; the checker is asked of each plan."""
+    chance = Random(7)
+    records = [
+        {
+            "input": f"check plan {at} of {task}" if at % 2 else f"plan {task}",
+            "output": "words",
+            "score": float(chance.random() < (0.75 if at % 2 else 0.25)),
+            "step": 1,
+            "uid": f"u{task}",
+            "agent_name": ("planner", "checker")[at % 2],
+            "turn_idx": at % 2,
+        }
+        for task in range(8)
+        for at in range(8)
+    ]
+    lines(tmp_path / "1.jsonl", records)
+    monkeypatch.chdir(tmp_path)
+    printed = str(audit(read(Path("1.jsonl"))))
+    page = (Path(__file__).parents[2] / "docs" / "rollouts.md").read_text()
+    shown = page.partition("$ coterie audit 1.jsonl\n")[2].partition("\n```")[0]
+    for part in shown.split("\n  ..."):
+        assert part in printed, printed
