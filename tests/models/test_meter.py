@@ -5,6 +5,7 @@ from random import Random
 import pytest
 import torch
 
+from coterie import ram
 from coterie.engines.decoding import Decoder, Row, budget_gib, left_bytes
 from coterie.errors import ConfigError
 from coterie.learning.policy import Policy
@@ -161,7 +162,7 @@ def test_what_is_left_is_free_memory_less_what_training_will_take(monkeypatch):
 
 def test_a_container_may_have_less_than_the_machine(tmp_path, monkeypatch):
     limit, taken = tmp_path / "limit", tmp_path / "taken"
-    monkeypatch.setattr(memory, "LIMITS", ((str(limit), str(taken)),))
+    monkeypatch.setattr(ram, "LIMITS", ((str(limit), str(taken)),))
     whole = memory.total_bytes(torch.device("cpu"))
     assert whole > 1 << 30
     limit.write_text("max\n")

@@ -7,8 +7,13 @@ Compared things run in one process, interleaved; times are medians, and what is 
 from __future__ import annotations
 
 import importlib
+import platform
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
+
+import psutil
 
 from coterie.errors import ConfigError, nearest
 
@@ -59,3 +64,20 @@ def run_bench(name: str, say: Say | None = None) -> dict[str, Any]:
     if name not in BENCHES:
         raise ConfigError(f"unknown benchmark '{name}'{nearest(name, BENCHES)}; there are {', '.join(BENCHES)}")
     return importlib.import_module(f"coterie.bench.{name}").run(say or (lambda line: None))
+
+
+BUSY_PERCENT = 15
+"""Of all cores: more than this is somebody's work."""
+
+
+def alone() -> None:
+    """Raises ConfigError where something else is at work here, beside which nothing is worth timing."""
+    if (taken := psutil.cpu_percent(interval=1.0)) > BUSY_PERCENT:
+        raise ConfigError(f"other processes take {taken:.0f} % of this machine; times are measured on an idle one")
+
+
+def processor() -> str:
+    """What this machine computes with, by its maker's name where the system tells it."""
+    with suppress(OSError, IndexError):
+        return Path("/proc/cpuinfo").read_text().partition("model name")[2].split("\n")[0].split(":")[1].strip()
+    return platform.processor() or platform.machine()

@@ -24,7 +24,7 @@ from statistics import fmean, median
 from typing import Any, ClassVar
 from zlib import crc32
 
-from coterie.bench import Say
+from coterie.bench import Say, alone, processor
 from coterie.errors import ConfigError
 from coterie.kernel.environment import Environment, Split, Task
 from coterie.kernel.safe import plain
@@ -121,6 +121,7 @@ def run(say: Say) -> dict[str, Any]:
     for needed in ("trl", "comlrl"):
         if not find_spec(needed):
             raise ConfigError(f"{needed} is not installed; install 'coterie[oracles]'")
+    alone()
     told: dict[Shape, Pairs] = {}
     for shape in SHAPES:
         told[shape] = []
@@ -151,9 +152,9 @@ def page(told: dict[Shape, Pairs]) -> list[str]:
         f"`coterie.train`, whole loops, on equal work: a network of Qwen3's shape with 0.85 million parameters a role, "
         f"random weights, {TASKS} tasks a step, {SAMPLES} replies each, one optimizer step of AdamW a step, float32, "
         f"two threads, no evaluation in what is timed. {PAIRS} pairs, each training a process of its own, in turns; "
-        "the first step is not timed. A row is named after the peer, the tokens of a prompt and those of a reply. "
-        "Rates are medians of trained replies, and of their tokens up to where each ends. Memory is the most that a "
-        "process held, with the libraries.",
+        f"the first step is not timed. The processor: {processor()}. A row is named after the peer, the tokens of a "
+        "prompt and those of a reply. Rates are medians of trained replies, and of their tokens up to where each "
+        "ends. Memory is the most that a process held, with the libraries.",
         "",
         "| | replies a second: theirs, ours | times as many (least to most) | tokens a second: theirs, ours | "
         "GB: theirs, ours |",

@@ -70,7 +70,7 @@ class Split:
 
 
 def pairs(shared: int, lengths: Sequence[int]) -> int:
-    """Queries times keys that a pack's tokens see."""
+    """Queries times keys that a pack's tokens see; of n tokens in a row n * n / 2, and not half a token more each."""
     return shared * shared // 2 + sum(size * shared + size * size // 2 for size in lengths)
 
 
