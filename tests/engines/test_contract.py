@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -245,6 +246,8 @@ def changed(**fields: Any):
         (changed(completion_ids=[1], logprobs=[0.0]), "give a coterie.Sample whose ids are a tuple"),
         (changed(text=None), "whose text is a string"),
         (changed(completion_ids=(1,) * 999, logprobs=(0.0,) * 999), "gave 999 tokens where 1 were allowed"),
+        (changed(completion_ids=(300,), logprobs=(0.0,)), "tokens outside the vocabulary, which are 0 to 299"),
+        (changed(completion_ids=(-1,), logprobs=(0.0,)), "tokens outside the vocabulary"),
         (changed(completion_ids=(1,), logprobs=(0.5,)), "above 0, or below -700"),
         (changed(completion_ids=(1,), logprobs=(math.nan,)), "above 0, or below -700"),
         (changed(completion_ids=(1,), logprobs=(-math.inf,)), "above 0, or below -700"),
@@ -257,6 +260,7 @@ def test_what_is_no_answer_is_one_line(spoil, message):
             return spoil(await super().generate(requests))
 
     engine = Spoilt(lambda role, prompt, rng: rng.choice("ab"))
+    engine.policies = dict.fromkeys(TEAM.policies, SimpleNamespace(vocabulary=300))
     with pytest.raises(EngineError, match=message):
         rollout(engine)
 

@@ -254,13 +254,14 @@ def _check_answers(engine: Engine, requests: list[Request], given: Sequence[Samp
                 f"engine {name} answered a request for {len(request.seeds)} samples with {len(samples)}; return one "
                 "for each of its seeds"
             )
+        vocabulary = getattr(engine.policies.get(request.policy), "vocabulary", 1 << 31)
         for sample, seed in zip(samples, request.seeds, strict=True):
-            for mistake in _mistakes(sample, request, seed):
+            for mistake in _mistakes(sample, request, seed, vocabulary):
                 raise EngineError(f"engine {name} gave {mistake}")
 
 
-def _mistakes(sample: Sample, request: Request, seed: int) -> Iterator[str]:
-    """What is wrong with a sample, and how it is mended."""
+def _mistakes(sample: Sample, request: Request, seed: int, vocabulary: int) -> Iterator[str]:
+    """What is wrong with a sample, and how it is mended. vocabulary: tokens are below it."""
     if not _is_plain(sample):
         yield (
             f"{sample!r:.80}; give a coterie.Sample whose ids are a tuple of int, whose log-probabilities are a tuple "
@@ -277,6 +278,8 @@ def _mistakes(sample: Sample, request: Request, seed: int) -> Iterator[str]:
         yield f"finish {sample.finish!r:.80}; say 'stop', 'length' or 'string'"
     if not sample.completion_ids:
         yield "a sample without tokens; its stop token is one"
+    elif not 0 <= min(sample.completion_ids) <= max(sample.completion_ids) < vocabulary:
+        yield f"tokens outside the vocabulary, which are 0 to {vocabulary - 1}"
     if len(sample.completion_ids) > request.max_tokens:
         yield (
             f"{len(sample.completion_ids)} tokens where {request.max_tokens} were allowed; cut a reply there, with "

@@ -52,6 +52,11 @@ class Policy:
         """Tokens that prompt and reply may have together."""
         return self.model.context
 
+    @property
+    def vocabulary(self) -> int:
+        """Tokens that it may say are below it; from there on the network's are padding."""
+        return self.model.vocabulary
+
     def render(self, prompt: LoggedPrompt, role: str) -> tuple[int, ...]:
         """The token ids of a prompt, ready for the role's reply."""
         if self._renderer is None:  # the learner's own copy, because the engine's thread uses the other one
