@@ -14,6 +14,7 @@ from coterie.algorithms.mas_grpo import MASGRPO
 from coterie.errors import CallError, EnvError, Unavailable
 from coterie.kernel import calls
 from coterie.kernel.calls import Crashed, InThread, Pool, TimedOut
+from coterie.kernel.calls.inside import load, own_name
 from coterie.kernel.environment import Environment
 from coterie.kernel.play import Sampling
 from coterie.kernel.scene import Scene
@@ -328,3 +329,16 @@ def test_a_function_that_only_waits_stays_in_this_process_and_keeps_its_name():
     with pytest.raises(CallError, match="SystemExit"):
         call(InThread(outside.ask_to_leave))
     call(InThread(outside.slow), 0.1, limit_s=0.01)  # it bounds its own time, and nothing else does
+
+
+def test_a_users_file_that_was_edited_is_not_taken_for_what_it_was(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("one = 1\n")
+    name = own_name(str(file), file.read_bytes())
+    load(name, str(file))
+    assert sys.modules.pop(name).one == 1
+    file.write_text("one = 2\n")
+    with pytest.raises(ImportError, match=r"mine.py has been edited since; put it back as it was, or begin anew"):
+        load(name, str(file))
+    load("some_name_of_mine", str(file))
+    assert sys.modules.pop("some_name_of_mine").one == 2

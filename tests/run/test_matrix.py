@@ -9,6 +9,8 @@ import pytest
 from coterie import load, load_config, train
 from coterie.errors import ConfigError
 from coterie.models.load import save_model
+from coterie.report.gather import every_ablation
+from coterie.run.ablation import Ablation
 from coterie.run.matrix import Cell, Matrix, matrix
 from tests.environments.foreign.test_match import Count, Counting
 from tests.test_cli import call
@@ -91,6 +93,8 @@ def test_mistakes_are_one_line(runs, start, tmp_path):
         ([shared, f"{shared}#²"], "after # stands the number of a step"),
         ([shared, f"{shared}/"], "a player is named twice"),
         ([shared, f"{shared}#7"], "7"),
+        ([shared, "chanse"], "there is no run and no model of that name; did you mean 'chance'"),
+        ([shared, "runs/none#3"], "runs/none#3: there is no run and no model of that name"),
     ):
         with pytest.raises(ConfigError, match=says):
             matrix(players, games=2)
@@ -116,6 +120,9 @@ def test_a_person_has_the_seat_of_one_whom_chance_plays_where_it_is_tested(runs,
     alone = train(load_config(GAME, [*sets, f"policies.team.model={start}"]), tmp_path / "alone")
     load(alone.folder).play("validation", 0, seats={"player_1": says})
     assert len(asked) > 1
+    with pytest.raises(ConfigError, match="--mute player_1: nobody asks 'player_1' there: chance makes its moves"):
+        load(runs[0].folder).compare([Ablation("mute", ("player_1",))], "validation", tasks=1)
+    assert every_ablation(load(runs[0].folder)) == [Ablation("replace", ("player_0",), "base")]
     found = matrix([str(alone.folder), start], games=4)
     assert len(found.cells) == 4, "a run whose team had one role plays any seat"
     with pytest.raises(ConfigError, match="unknown role 'player_2'; the roles are player_0, player_1"):

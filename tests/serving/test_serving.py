@@ -284,6 +284,31 @@ def test_a_client_that_leaves_is_none_of_anothers_business(served, evaluated):
     assert ask(served.client, f"team.{role}", prompt).choices[0].message.content == text
 
 
+def test_what_a_client_that_left_had_asked_is_not_answered(served, monkeypatch):
+    """It waits while the engine answers somebody else, and is never asked of the engine."""
+    begun, go_on, asked = threading.Event(), threading.Event(), []
+    generate = served.loaded.models.engine.generate
+
+    async def slow(requests):
+        asked.extend(request.prompt for request in requests)
+        begun.set()
+        await asyncio.to_thread(go_on.wait)
+        return await generate(requests)
+
+    monkeypatch.setattr(served.loaded.models.engine, "generate", slow)
+    role = next(iter(served.loaded.config.team.roles))
+    first = threading.Thread(target=lambda: ask(served.client, f"team.{role}", "I stay"))
+    first.start()
+    assert begun.wait(20)
+    with pytest.raises(openai.APITimeoutError):
+        ask(served.client.with_options(timeout=0.5), f"team.{role}", "I leave")
+    time.sleep(0.2)  # until its leaving has arrived
+    go_on.set()
+    first.join()
+    assert ask(served.client, f"team.{role}", "I come").choices
+    assert ["I leave" in str(prompt) for prompt in asked] == [False, False]
+
+
 def test_a_refusal_keeps_its_words():
     assert Refused("why", code="c", param="p").body() == {
         "error": {"message": "why", "type": "invalid_request_error", "param": "p", "code": "c"}

@@ -19,6 +19,7 @@ import atexit
 import importlib
 import importlib.util
 import json
+import logging
 import os
 import shlex
 import shutil
@@ -138,6 +139,7 @@ class _Open:
         if not _is_url(server):
             command, *rest = [*([sys.executable, "-c", DIES] if sys.platform == "linux" else []), *shlex.split(server)]
             asked = mcp.StdioServerParameters(command=command, args=rest)
+            logging.getLogger("mcp").setLevel(logging.CRITICAL)  # of every line that is no answer it would tell
             log = log or stack.enter_context(closing(Path(os.devnull).open("w")))  # noqa: SIM115
             place = importlib.import_module("mcp.client.stdio").stdio_client(asked, errlog=log)
         client = mcp.Client(place, read_timeout_seconds=BEGIN_S)

@@ -8,9 +8,8 @@ from pathlib import Path
 from types import ModuleType
 
 from coterie.errors import nearest
-from coterie.kernel.calls.inside import load
+from coterie.kernel.calls.inside import load, own_name
 from coterie.kernel.mistakes import said
-from coterie.seeds import seed_of
 
 
 def whole(name: str) -> str:
@@ -46,7 +45,7 @@ def content_of(file: str | None) -> str:
 @cache
 def _loaded(file: str, content: bytes) -> ModuleType:
     """A module, under a name that no other has."""
-    name = f"coterie_own_{seed_of(file, content):x}" if file.endswith(".py") else file
+    name = own_name(file, content) if file.endswith(".py") else file
     if file.endswith(".py") and not Path(file).is_file():
         raise ValueError(f"{file} does not exist; name a function as FILE.py:FUNCTION")
     if file.endswith(".py") and str(Path(file).parent) not in sys.path:

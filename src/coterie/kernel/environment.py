@@ -134,6 +134,10 @@ class Environment(Settings):
         """A kind of policy that one of the team must be for `against` to be what it says; none: any team will do."""
         return ""
 
+    def absent(self, split: Split) -> Sequence[str]:
+        """Roles that nobody asks in a split, such as players whose moves chance makes there."""
+        return ()
+
     @property
     def rivals(self) -> bool:
         """Whether what one role earns in training another one loses."""

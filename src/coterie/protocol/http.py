@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from coterie.protocol.chat import Refused
+
+T = TypeVar("T")
 
 LARGEST = 10_000_000
 """Bytes of a request."""
@@ -37,6 +42,28 @@ async def body_of(request: Request) -> bytes:
         if len(body) > LARGEST:
             raise Refused(f"the request has more than {LARGEST:,} bytes", status=413, code="too_large")
     return bytes(body)
+
+
+async def unless_left(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """What comes of a work, which is cancelled where its client leaves. Call it when the body has been read.
+
+    Raises:
+        ClientDisconnect: it has left.
+    """
+
+    async def left() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    working, leaving = asyncio.create_task(work), asyncio.create_task(left())
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        for task in (working, leaving):
+            task.cancel()
 
 
 def refusal(refused: Refused) -> Response:

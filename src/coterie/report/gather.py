@@ -257,16 +257,17 @@ def _measure(run: Run, tasks: int, progress: Callable[[str], None]) -> Measured:
 
 
 def every_ablation(loaded: Loaded) -> list[Ablation]:
-    """Each role muted and replaced by its start, and each two with policies of their own swapped."""
+    """Each role muted and replaced by its start, and each two with policies of their own swapped; of validation."""
     team = loaded.config.team
-    if len(team.roles) == 1:
-        return [Ablation("replace", (role,), BASE) for role in team.roles]
+    roles = [role for role in team.roles if role not in loaded.config.environment.absent("validation")]
+    if len(roles) == 1:
+        return [Ablation("replace", (role,), BASE) for role in roles]
     return [
-        *(Ablation("mute", (role,)) for role in team.roles),
-        *(Ablation("replace", (role,), BASE) for role in team.roles),
+        *(Ablation("mute", (role,)) for role in roles),
+        *(Ablation("replace", (role,), BASE) for role in roles),
         *(
             Ablation("swap", pair)
-            for pair in itertools.combinations(team.roles, 2)
+            for pair in itertools.combinations(roles, 2)
             if team.roles[pair[0]] != team.roles[pair[1]]
         ),
     ]

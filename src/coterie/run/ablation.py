@@ -11,7 +11,7 @@ The change in success is paired: both teams play the same tasks.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -55,11 +55,17 @@ class Ablation:
     def __str__(self) -> str:
         return f"{self.kind} {','.join(self.roles)}" + (f"={self.source}" if self.source else "")
 
-    def check(self, team: Team) -> None:
-        """Raises ConfigError: a role the team has not, or a change that changes nothing."""
+    def check(self, team: Team, absent: Collection[str] = ()) -> None:
+        """Raises ConfigError: a role the team has not, or a change that changes nothing.
+
+        Args:
+            absent: roles that nobody asks where it is measured.
+        """
         for role in self.roles:
             if role not in team.roles:
                 raise ConfigError(f"--{self}: unknown role '{role}'; the roles are {', '.join(team.roles)}")
+            if role in absent:
+                raise ConfigError(f"--{self}: nobody asks '{role}' there: chance makes its moves; name another role")
         if self.kind == "swap" and len({team.roles[role] for role in self.roles}) == 1:
             raise ConfigError(f"--{self}: one policy plays both roles, so there is nothing to swap")
 

@@ -121,7 +121,7 @@ class Loaded:
         for ablation in ablations:
             if not isinstance(ablation, Ablation):
                 raise ConfigError(f"{ablation!r:.80} is no ablation; write Ablation.parse('mute', 'ROLE')")
-            ablation.check(self.config.team)
+            ablation.check(self.config.team, self.config.environment.absent(split))
             team, engine = ablation.team(self.config.team), self.models.engine
             if ablation.kind == "replace":
                 team, engine = self._replaced(ablation)

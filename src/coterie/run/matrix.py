@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coterie.config.settings import UNTRAINED, Config, PolicyConfig
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, nearest
 from coterie.kernel.environment import Split
 from coterie.kernel.team import Team
 from coterie.registry import Past
@@ -150,6 +150,9 @@ def _run(name: str) -> Run | None:
 def _policy(name: str, run: Run | None, role: str, first: str) -> PolicyConfig:
     """Who plays a role for a player: its policy of that role, or of the first where none was trained for this one."""
     if run is None:
+        meant = nearest(name, (CHANCE,))
+        if not Path(name).exists() and ("#" in name or meant):
+            raise ConfigError(f"{name}: there is no run and no model of that name{meant}")
         return PolicyConfig(kind="frozen", model=name)
     team, policies = run.config.team.roles, run.config.policies
     seats = [*(team[one] for one in (role, first) if one in team), *team.values()]

@@ -356,6 +356,7 @@ def _mute(run: Run, models: TeamModels, progress: Progress) -> dict[str, float]:
     if config.inert()["train"]:
         return {}
     line: dict[str, float] = {}
+    asked = [role for role in config.team.roles if role not in config.environment.absent("validation")]
     with _bugs_kept(run, config.environment, "validation", range(MUTE_TASKS)), models.evaluated(progress.step):
         before, *after = [
             evaluate_team(
@@ -363,9 +364,9 @@ def _mute(run: Run, models: TeamModels, progress: Progress) -> dict[str, float]:
                 seats=ablation.seats() if ablation else None, recall=_recall(config, progress),
                 max_dropped_share=config.train.max_dropped_share,
             )
-            for ablation in (None, *(Ablation("mute", (role,)) for role in config.team.roles))
+            for ablation in (None, *(Ablation("mute", (role,)) for role in asked))
         ]  # fmt: skip
-    for role, evaluation in zip(config.team.roles, after, strict=True):
+    for role, evaluation in zip(asked, after, strict=True):
         line |= Change.between(f"mute {role}", before, evaluation).metrics(f"mute/{role}")
     return line
 

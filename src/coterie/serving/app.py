@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from coterie.kernel.safe import one_line
 from coterie.protocol.chat import Chat, Refused, failed, pieces, read, whole
-from coterie.protocol.http import body_of, check_host, check_key, refusal
+from coterie.protocol.http import body_of, check_host, check_key, refusal, unless_left
 from coterie.serving.desk import Desk
 
 
@@ -58,7 +58,7 @@ class Endpoint:
         asked, number = read(await body_of(request)), secrets.token_hex(8)
         self.desk.known(asked.model)
         if not asked.stream:
-            return JSONResponse(whole(asked, await self.desk.answer(asked), number))
+            return JSONResponse(whole(asked, await unless_left(request, self.desk.answer(asked)), number))
         events = self._stream(asked, number)
         return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 

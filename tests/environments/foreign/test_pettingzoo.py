@@ -254,6 +254,21 @@ def test_words_of_a_game_of_ones_own_can_be_said_or_are_refused(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ('["one"]', r"moves\(self, agent\) gave \['one'\]; give words and their actions"),
+        ("{}", r"gave \{\}; give words"),
+        ('{"one": 3}', r"the move 'one' is 3, which Discrete\(3\) has not"),
+    ],
+)
+def test_moves_of_a_game_of_ones_own_are_moves_of_the_game(told, says, tmp_path):
+    game = own(tmp_path, AEC.replace('{"one": 0, "two": 1}', told), words=True).begun(0)
+    with pytest.raises(EnvError, match=says):
+        game.turn()
+
+
+@pytest.mark.slow
 def test_options_are_each_games_own_and_games_are_closed(tmp_path):
     source = (
         AEC

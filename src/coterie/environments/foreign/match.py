@@ -168,6 +168,18 @@ class SelfPlay(Environment):
         tested = self.tested_against or ("random" if self.choices() else "self")
         return self.players()[1:] if (self.against if split == "train" else tested) == "random" else ()
 
+    def absent(self, split: Split) -> Sequence[str]:
+        """Roles whose moves chance makes there."""
+        return tuple(role for role in self.roles if role in self.by_chance(split))
+
+    def remarks(self) -> tuple[str, ...]:
+        """Whom it meets where it is measured."""
+        first, *others = self.players()
+        if not others:
+            return ()
+        chance = self.by_chance("validation")
+        return (f"success is that {first} wins against {'a player that moves by chance' if chance else 'the others'}",)
+
     async def play(self, task: Round, scene: Scene) -> None:
         """One game."""
         match, count = self.begun(task.seed), self.seats()

@@ -24,7 +24,7 @@ from pydantic import PrivateAttr, model_validator
 from coterie.environments.foreign.match import Heard, Result
 from coterie.environments.foreign.own_game import NONE, OwnGame, Read, readable
 from coterie.environments.foreign.sealed import Sealed
-from coterie.errors import ConfigError, nearest
+from coterie.errors import ConfigError, EnvError, nearest
 from coterie.kernel.mistakes import said
 
 MOST = 64
@@ -263,8 +263,17 @@ class Game:
         """What may be done: words, and their actions."""
         game, agent = self._env.unwrapped, self._env.agent_selection
         if not self._classic and hasattr(game, "moves"):
-            return {readable(str(word)): action for word, action in game.moves(agent).items()}
+            return self._own_moves(game.moves(agent), self._env.action_space(agent))
         mask = self._seen.get("action_mask") if isinstance(self._seen, Mapping) else None
         able = range(self._env.action_space(agent).n) if mask is None else [int(at) for at in mask.nonzero()[0]]
         word = self._classic.word if self._classic else _number
         return {word(game, seat, action): action for action in able}
+
+    def _own_moves(self, told: Any, space: Any) -> Mapping[str, int]:
+        """What a user's game says may be done. Raises: EnvError: it is no move of the game."""
+        if not isinstance(told, Mapping) or not told:
+            raise EnvError(f"moves(self, agent) gave {told!r:.80}; give words and their actions, as in {{'left': 0}}")
+        for word, action in told.items():
+            if not space.contains(action):
+                raise EnvError(f"moves(self, agent): the move {word!r:.80} is {action!r:.80}, which {space} has not")
+        return {readable(str(word)): action for word, action in told.items()}

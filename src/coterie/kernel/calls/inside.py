@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import hashlib
 import importlib
 import importlib.util
 import json
@@ -29,10 +30,13 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 PR_SET_PDEATHSIG = 1
 CHUNK = 1 << 16
+OWN = "coterie_own_"
+"""How the names of modules begin that are files of a user's."""
 LARGEST_RESULT = 1 << 24
 """Characters of JSON that a call may give back: they are kept, replayed and written with the episode."""
 LONGEST_ERROR = 10_000
@@ -164,8 +168,17 @@ def ending(code: int) -> str:
     return f"its process was ended by {name}"
 
 
+def own_name(file: str, content: bytes) -> str:
+    """What a user's file is called as a module: a file that is edited is another one."""
+    return OWN + hashlib.blake2b(file.encode() + b"\0" + content, digest_size=8).hexdigest()
+
+
 def load(module: str, file: str | None) -> None:
-    """Imports a module by its name, or from its file under that name."""
+    """Imports a module by its name, or from its file under that name.
+
+    Raises:
+        ImportError: a user's file is no longer what it was when it got its name.
+    """
     if module in sys.modules:
         return
     try:
@@ -173,6 +186,8 @@ def load(module: str, file: str | None) -> None:
     except ModuleNotFoundError as error:
         if file is None or error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
+        if module.startswith(OWN) and module != own_name(file, Path(file).read_bytes()):
+            raise ImportError(f"{file} has been edited since; put it back as it was, or begin anew") from error
         spec = importlib.util.spec_from_file_location(module, file)
         assert spec is not None
         assert spec.loader is not None
