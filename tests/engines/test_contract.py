@@ -21,7 +21,7 @@ from coterie.engines.scripted import ScriptedEngine
 from coterie.engines.transformers import TransformersConfig, TransformersEngine
 from coterie.errors import EngineError, Unavailable
 from coterie.kernel.engine import Engine, Request
-from coterie.kernel.front import RETRIES, Eager, Waves
+from coterie.kernel.front import RETRIES, Eager, Waves, check_answers
 from coterie.kernel.loops import Hosted, drive
 from coterie.kernel.play import Play, Sampling
 from coterie.learning.distribution import log_distribution
@@ -81,6 +81,7 @@ def test_it_answers_each_seed_of_each_request_and_the_same_again(engine):
         alone = [answered(hosted, [one])[0] for one in reversed(wave)][::-1]
     assert [len(samples) for samples in first] == [3, 1, 2]
     assert first == again
+    check_answers(engine, wave, first)
     for one, samples, lone in zip(wave, first, alone, strict=True):
         assert [sample.completion_ids for sample in samples] == [sample.completion_ids for sample in lone]
         for seed, sample in zip(one.seeds, samples, strict=True):

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, field_validator
@@ -37,6 +37,8 @@ AGAIN = frozenset({408, 409, 425, 429, *range(500, 600)})
 """HTTP statuses that pass."""
 REFUSED = frozenset({"remote_400", "remote_413", "remote_422"})
 """Faults of one request, which another try does not mend: its prompt is too long, or not to the server's liking."""
+DIGEST = 7
+"""Bytes of a text's digest, which is its token id."""
 HERE = ("localhost", "127.0.0.1", "::1")
 UNLIMITED = 1 << 30
 """Tokens of a context that the server knows and we do not."""
@@ -120,6 +122,8 @@ class RemotePolicy:
     system: System = "own"
     answers: Path | None = None
     counted: bool = False
+    vocabulary: ClassVar[int] = 1 << 8 * DIGEST
+    """A whole reply is one token, which is its digest."""
 
 
 class _Usage(BaseModel):
@@ -374,7 +378,7 @@ def _digest(body: Mapping[str, Any], seed: int) -> str:
 
 
 def _token(text: str) -> int:
-    return int.from_bytes(hashlib.sha256(text.encode(errors="replace")).digest()[:7])
+    return int.from_bytes(hashlib.sha256(text.encode(errors="replace")).digest()[:DIGEST])
 
 
 def _seconds(header: str | None) -> float:

@@ -144,7 +144,7 @@ class Front:
                 with self._timed():
                     given = await self.engine.generate(requests)
                 self._count_tries()
-                _check_answers(self.engine, requests, given)
+                check_answers(self.engine, requests, given)
             except Unavailable as fault:
                 if not again:
                     return fault
@@ -241,7 +241,7 @@ class Eager(Front):
 FRONTS: dict[FrontName, type[Front]] = {"waves": Waves, "eager": Eager}
 
 
-def _check_answers(engine: Engine, requests: list[Request], given: Sequence[Samples | Unavailable]) -> None:
+def check_answers(engine: Engine, requests: list[Request], given: Sequence[Samples | Unavailable]) -> None:
     """Raises EngineError: these are not the answers to these requests."""
     name = engine.title
     if len(given) != len(requests):
