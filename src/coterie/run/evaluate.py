@@ -29,7 +29,7 @@ class Evaluation:
     "team". outcomes: how often each ending came. dropped: episodes lost to faults; they count as
     not solved. tokens: sampled in an episode, by all roles. solved: each episode, task by task. noted:
     the environment's metrics, the last of each episode, 0 where it noted none. kinds: each task's. logs: each
-    episode's, task by task; None: it was dropped.
+    episode's, task by task; None: it was dropped. They are not compared.
     """
 
     split: Split
@@ -47,7 +47,7 @@ class Evaluation:
     solved: tuple[bool, ...]
     noted: dict[str, tuple[float, ...]]
     kinds: tuple[str, ...] = ()
-    logs: tuple[Log | None, ...] = field(default=(), repr=False)
+    logs: tuple[Log | None, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def by_kind(self) -> dict[str, float]:
