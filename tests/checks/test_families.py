@@ -107,7 +107,7 @@ def test_so_it_is_of_rows_that_share_nothing_and_need_no_mask_but_for_a_window(n
 def test_what_is_computed_by_parts_within_a_window_takes_a_mask_beyond_it(name, monkeypatch):
     monkeypatch.setitem(made.SMALL, "sliding_window", 30)
     monkeypatch.setitem(made.FAMILIES, name, {**FAMILIES[name], "attention_chunk_size": 30})
-    monkeypatch.setattr(attention, "WORTH", 0)
+    monkeypatch.setattr(attention, "ROW", -(1 << 40))
     policy = Policy("p", family(name))
     check_family(policy)
     assert policy.model.splits

@@ -128,17 +128,17 @@ def test_a_recorded_graph_samples_what_modules_sample():
             assert sum(apart) / len(apart) < near
 
 
+@pytest.mark.parametrize("packs", [[(40, [5, 9, 2])], [(40, [5, 9, 2]), (13, [4, 4]), (0, [7])]])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_attention_by_parts_is_that_of_a_processor(dtype):
-    lengths, shared = [5, 9, 2], 40
+def test_attention_by_parts_is_that_of_a_processor(dtype, packs):
     generator = torch.Generator().manual_seed(0)
-    total = shared + sum(lengths)
+    total = sum(shared + sum(lengths) for shared, lengths in packs)
     given = [torch.randn(1, heads, total, 64, generator=generator).requires_grad_() for heads in (8, 2, 2)]
     weights = torch.randn(1, 8, total, 64, generator=generator)
     found = []
     for device, kind in (("cpu", torch.float32), (DEVICE, dtype)):
         query, key, value = (tensor.to(device, kind) for tensor in given)
-        out = parts(query, key, value, Split.of(shared, lengths, torch.device(device)), 0.125)
+        out = parts(query, key, value, Split.of(packs, torch.device(device)), 0.125)
         gradients = torch.autograd.grad((out.float() * weights.to(device)).sum(), given)
         found.append([out.detach().float().cpu(), *gradients])
     for mine, theirs in zip(*found, strict=True):

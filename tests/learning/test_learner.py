@@ -4,6 +4,8 @@ import contextlib
 import copy
 import dataclasses
 import math
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
@@ -17,14 +19,14 @@ from coterie.kernel.episode import Sample
 from coterie.kernel.team import Graded
 from coterie.learning import forward
 from coterie.learning import learner as learner_module
-from coterie.learning.batch import Row, merged, microbatches, pack, rows_of
+from coterie.learning.batch import Pack, Row, merged, microbatches, pack, rows_of
 from coterie.learning.forward import lay_out, merges, score, way_of
 from coterie.learning.learner import LocalLearner, Totals
 from coterie.learning.loss import GSPO, Clip, Loss, PolicyGradient
 from coterie.learning.masks import attention_masks
 from coterie.learning.optimizer import OptimizerConfig, learning_rate
 from coterie.learning.policy import Policy
-from coterie.models import attention
+from coterie.models import attention, threads
 from coterie.models.meter import Meter
 from coterie.run.metrics import update_metrics
 from tests.toys import policies, tiny
@@ -232,9 +234,44 @@ def test_kl_holds_the_policy_back():
     assert far[5.0] < far[0.0]
 
 
+@pytest.fixture
+def beside(monkeypatch) -> Iterator[list[int]]:
+    """Two threads, each as good as two at one thing. The threads in which gradients were computed."""
+    before, where = torch.get_num_threads(), list[int]()
+    gradient = LocalLearner._gradient
+
+    def seen(self, *arguments):
+        where.append(threading.get_ident())
+        return gradient(self, *arguments)
+
+    torch.set_num_threads(2)
+    monkeypatch.setattr(LocalLearner, "_gradient", seen)
+    monkeypatch.setattr(threads, "_seconds", lambda count: 1 / count)
+    yield where
+    torch.set_num_threads(before)
+
+
+def test_policies_of_small_networks_have_their_gradients_side_by_side_and_the_same(beside):
+    def moved(graded: dict[str, list[Graded]]) -> list[torch.Tensor]:
+        models = {"p": tiny(1, hidden=64), "q": tiny(2, hidden=64)}
+        team = LocalLearner(policies(models), Clip(), 10)
+        learned = team.update(graded, 0)
+        team.close()
+        assert list(learned) == list(graded)
+        return [weight.detach() for name in graded for weight in models[name].net.parameters()]
+
+    graded = {"p": experience(1), "q": experience(2)}
+    both = moved(graded)
+    assert len(set(beside)) == 2
+    assert threading.get_ident() not in beside
+    assert all(map(torch.equal, both, moved({"p": graded["p"]}) + moved({"q": graded["q"]})))
+
+
+@pytest.mark.parametrize("hidden", [16, 64])
 @pytest.mark.parametrize("kind", ["advantage", "weights"])
-def test_a_nan_stops_with_step_policy_and_group_and_moves_no_weight(kind):
-    models = {"p": tiny(1), "q": tiny(2)}
+def test_a_nan_stops_with_step_policy_and_group_and_moves_no_weight(kind, hidden, beside):
+    """One after the other and side by side: 16 columns are not the same with any number of threads on most machines."""
+    models = {"p": tiny(1, hidden=hidden), "q": tiny(2, hidden=hidden)}
     team = LocalLearner(policies(models), Clip(), 10)
     graded = experience()
     if kind == "advantage":
@@ -248,6 +285,8 @@ def test_a_nan_stops_with_step_policy_and_group_and_moves_no_weight(kind):
     for name, model in models.items():
         assert all(torch.equal(value, before[name][key]) for key, value in model.net.state_dict().items())
         assert all(weight.grad is None for weight in model.net.parameters())
+    assert hidden == 16 or len(set(beside)) == 2
+    team.close()
 
 
 def test_masked_and_unsampled_tokens_get_no_gradient_and_the_end_token_does():
@@ -684,6 +723,20 @@ def test_rows_are_branches_of_a_tree_by_hand():
     assert by_parts.predictor.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
+# 1 | 2 3, 2 and 6 7 | 8, 8 9: of prompts 1 2 and 6 7 8, of which one token stays with the rows
+def test_packs_by_parts_are_one_line_with_all_that_is_shared_first():
+    of = {(1, 2): [(3, 4), (5,)], (6, 7, 8): [(9,), (9, 3)]}
+    packs = [
+        Pack(len(prompt) - 1, tuple(Row(prompt, one, (-1.0,) * len(one), 1.0, 1.0, 1.0, "g") for one in replies))
+        for prompt, replies in of.items()
+    ]
+    layout = lay_out(packs, "parts")
+    assert layout.ids.tolist() == [[1, 6, 7, 2, 3, 2, 8, 8, 9]]
+    assert layout.positions.tolist() == [[0, 0, 1, 1, 2, 1, 2, 2, 3]]
+    assert layout.predictor.tolist() == [3, 4, 5, 6, 7, 8]
+    assert layout.targets.tolist() == [3, 4, 5, 9, 9, 3]
+
+
 @pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 999), budget=st.sampled_from([40, 400]), lean=st.booleans())
@@ -816,6 +869,15 @@ def test_micro_batches_stay_within_their_budget_and_hold_packs_of_like_length():
     assert lengths(99, 8, 11) == [[8], [11]]
     assert lengths(99, 8, 12) == [[8], [12]]
     assert lengths(99, 8, 11, 13) == [[8], [11, 13]]  # by a quarter of the shortest beside it
+
+
+# two rows of a prompt of 3 and a reply of 3: 2 tokens are shared, 1 + 2 are each one's own; 8 in a line, 5 the longest
+def test_packs_by_parts_are_in_a_line_together_and_never_beside_those_under_a_mask():
+    packs, alone = [pack([row([first, 2, 3], 3)] * 2, 99)[0] for first in (1, 4, 5)], pack([row([9] * 5)], 99)
+    assert [(one.tokens, one.longest) for one in packs] == [(8, 5)] * 3
+    batches = microbatches([*packs, *alone], 16, lambda one: one in packs)
+    assert [[one.tokens for one in batch] for batch in batches] == [[5], [8, 8], [8]]
+    assert [len(batch) for batch in microbatches(packs, 24, lambda _: True)] == [3]
 
 
 def test_each_policy_is_moved_by_its_own_settings():
@@ -978,7 +1040,7 @@ def test_packs_by_parts_are_computed_in_bfloat16_too(monkeypatch):
     """By autocast, under which queries, keys and values come in two types."""
     rows = rows_of(experience(groups=1, size=5, prompt=40), Clip())
     exact = gradient(learner(tiny(scale=3.0)), rows)
-    monkeypatch.setattr(attention, "WORTH", 0.0)
+    monkeypatch.setattr(attention, "ROW", -(1 << 40))
     trainer = learner(tiny(scale=3.0))
     trainer.trainees["p"].policy.dtype, trainer.trainees["p"].lean = torch.bfloat16, None
     assert {way_of(trainer.trainees["p"].model, batch) for batch in trainer.microbatches("p", rows)} == {"parts"}
@@ -991,11 +1053,11 @@ def test_rows_without_a_mask_and_packs_by_parts_have_the_gradient_of_plain_forwa
     rows = rows_of(experience(groups=2, size=5, prompt=40), Clip())
     alone_rows = rows_of(experience(groups=4, size=1, prompt=40), Clip())
     for some in (rows, alone_rows):
-        for worth in (0.0, 1e18):
-            monkeypatch.setattr(attention, "WORTH", worth)
+        for row in (-(1 << 40), 1 << 40):
+            monkeypatch.setattr(attention, "ROW", row)
             trainer = learner(replace(tiny(scale=3.0), lean=lean))
             model = trainer.trainees["p"].model
-            way = "causal" if some is alone_rows else "masks" if worth else "parts"
+            way = "causal" if some is alone_rows else "masks" if row > 0 else "parts"
             assert {way_of(model, batch) for batch in trainer.microbatches("p", some)} == {way}
             assert relative(gradient(trainer, some), reference_gradient(model, some, trainer.loss)) < 1e-5
     model = replace(tiny(scale=3.0), lean=lean)

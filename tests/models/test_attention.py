@@ -1,7 +1,6 @@
 """A pack's attention without its mask: the same numbers and gradients as with it, and chosen where it is faster."""
 
 import math
-from itertools import pairwise
 
 import pytest
 import torch
@@ -11,6 +10,14 @@ from coterie.models import attention
 from coterie.models.attention import Split, pairs, parts, splits, weighed
 
 SHAPES = [(0, [3]), (0, [3, 5]), (7, [4]), (20, [5, 1, 9]), (60, [17] * 6)]
+SEVERAL = [
+    [(7, [4, 4]), (7, [4, 4])],
+    [(7, [4, 2]), (7, [3])],
+    [(9, [4, 4]), (3, [4, 4]), (20, [4, 4])],
+    [(5, [1, 6, 2]), (0, [3, 3]), (12, [2])],
+    [(4, [2, 5]), (0, [1])],
+]
+"""Packs in one line: of one size; of one prefix; of one length; of none; the last without a prefix."""
 
 
 def some(count: int, heads: int, size: int, dtype: torch.dtype) -> torch.Tensor:
@@ -27,18 +34,33 @@ def masked(query, key, value, shared, lengths, scale):
     return scaled_dot_product_attention(query, keys, values, attn_mask=seen, scale=scale)
 
 
-@pytest.mark.parametrize(("shared", "lengths"), SHAPES)
+def in_line(packs, query, key, value, scale):
+    """The formula, pack by pack, of a line in which all prefixes come first."""
+    before, after, found = 0, sum(shared for shared, _ in packs), ([], [])
+    for shared, lengths in packs:
+        places = [*range(before, before + shared), *range(after, after + sum(lengths))]
+        out = masked(query[:, :, places], key[:, :, places], value[:, :, places], shared, lengths, scale)
+        for part, side in zip(out.split([shared, sum(lengths)], dim=2), found, strict=True):
+            side.append(part)
+        before, after = before + shared, after + sum(lengths)
+    return torch.cat([*found[0], *found[1]], dim=2)
+
+
+@pytest.mark.parametrize("packs", [[shape] for shape in SHAPES] + SEVERAL)
 @pytest.mark.parametrize("anywhere", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_parts_are_the_whole_forward_and_backward(shared, lengths, anywhere, dtype, monkeypatch):
+@pytest.mark.parametrize("last", [False, True])
+def test_parts_are_the_whole_forward_and_backward(packs, anywhere, dtype, last, monkeypatch):
+    """last: of tokens after the prefixes alone, as the last layer is asked."""
     if anywhere:
         monkeypatch.setattr(attention, "_on_cpu", lambda *_: False)
     torch.manual_seed(0)
-    count = shared + sum(lengths)
+    before = sum(shared for shared, _ in packs)
+    count, first = before + sum(size for _, lengths in packs for size in lengths), before if last else 0
     given = some(count, 4, 16, dtype), some(count, 2, 16, dtype), some(count, 2, 16, dtype)
-    pull = torch.randn(1, 4, count, 16, dtype=dtype)
-    expected = masked(*given, shared, lengths, 0.3)
-    found = parts(*given, Split.of(shared, lengths, torch.device("cpu")), 0.3)
+    pull = torch.randn(1, 4, count - first, 16, dtype=dtype)
+    expected = in_line(packs, *given, 0.3)[:, :, first:]
+    found = parts(given[0][:, :, first:], *given[1:], Split.of(packs, torch.device("cpu")), 0.3)
     close = 2e-6 if dtype == torch.float32 else 0.03
     for mine, theirs in zip(
         (found, *torch.autograd.grad(found, given, pull)),
@@ -53,13 +75,13 @@ def test_parts_are_the_whole_forward_and_backward(shared, lengths, anywhere, dty
 def test_keys_and_values_of_other_sizes_are_attended_to():
     torch.manual_seed(0)
     query, key, value = some(9, 2, 16, torch.float32), some(9, 2, 16, torch.float32), some(9, 2, 8, torch.float32)
-    found = parts(query, key, value, Split.of(5, [2, 2], torch.device("cpu")), 0.25)
+    found = parts(query, key, value, Split.of([(5, [2, 2])], torch.device("cpu")), 0.25)
     assert torch.allclose(found, masked(query, key, value, 5, [2, 2], 0.25), atol=1e-6)
 
 
 def test_what_more_a_layer_does_is_refused_and_not_left_out():
     query = some(4, 2, 8, torch.float32)
-    split = {attention.KEYWORD: Split.of(2, [1, 1], torch.device("cpu"))}
+    split = {attention.KEYWORD: Split.of([(2, [1, 1])], torch.device("cpu"))}
     for way in (split, {attention.KEYWORD: attention.CAUSAL}):
         for more in ({"softcap": 30.0}, {"s_aux": torch.ones(2)}, {"sliding_window": 2}):
             with pytest.raises(ValueError, match=f"cannot do without a mask: {next(iter(more))}"):
@@ -76,16 +98,15 @@ def test_pairs_by_hand():
 
 
 def test_a_mask_costs_more_the_longer_a_pack_is():
-    chosen = [splits(prompt, [50] * 8, prompt + 400, 128) for prompt in (10, 100, 300, 1000, 4000)]
-    assert chosen[0] is False
-    assert chosen[-1] is True
-    assert all(not before or after for before, after in pairwise(chosen))
-    assert splits(300, [50] * 8, 700, 4096), "and the wider a network is"
+    chosen = [splits(prompt, [reply] * 8, prompt + 8 * reply, 128) for prompt, reply in ((4, 8), (15, 31), (1000, 50))]
+    assert chosen == [False, True, True]
+    assert not splits(15, [31] * 7 + [300], 15 + 7 * 31 + 300, 128), "seven rows would be as long as the eighth"
 
 
 def test_replies_that_begin_alike_stay_under_a_mask():
-    assert splits(300, [200] * 8, 1900, 128)
+    assert splits(300, [200] * 8, 1600, 128)
     assert not splits(300, [200] * 8, 1000, 128), "900 tokens would be computed twice"
+    assert not splits(300, [200] * 8, 1600, 4096), "and the less so the wider a network is"
 
 
 # e^0 / (e^0 + e^200) is 0 in float32, and e^200 is no number there

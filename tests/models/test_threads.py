@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,49 @@ def test_fewer_threads_are_taken_only_where_a_longer_measurement_says_so_too():
     asked = Threads([small().net], seconds)
     asked.settle()
     assert (torch.get_num_threads(), left) == (2, [])
+
+
+def test_works_that_have_nothing_in_common_are_done_side_by_side_with_a_part_of_the_threads_each():
+    both = threading.Barrier(2)
+
+    def work(number: int) -> tuple[int, int]:
+        both.wait(10)  # neither is done before the other has begun
+        return number, torch.get_num_threads()
+
+    asked = Threads([small().net], lambda count: 1 / count)
+    with asked.settled():
+        assert asked.beside([partial(work, 7), partial(work, 8)]) == [(7, 1), (8, 1)]
+        assert torch.get_num_threads() == 2
+    asked.restore()
+
+
+def test_where_one_thread_is_faster_or_bits_would_change_works_are_done_one_after_the_other(monkeypatch):
+    def where() -> tuple[int, int]:
+        return threading.get_ident(), torch.get_num_threads()
+
+    for seconds, alike, count in ((float, True, 1), (lambda count: 1 / count, False, 2)):
+        monkeypatch.setattr(threads, "_alike", lambda *_, alike=alike: alike)
+        asked = Threads([small().net], seconds)
+        with asked.settled():
+            assert asked.beside([where, where]) == [(threading.get_ident(), count)] * 2
+        asked.restore()
+
+
+def test_what_fails_beside_another_is_raised_when_all_are_done():
+    done: list[int] = []
+
+    def work(number: int) -> None:
+        if number == 0:
+            raise ValueError("the first")
+        time.sleep(0.05)
+        done.append(number)
+
+    asked = Threads([small().net], lambda count: 1 / count)
+    with asked.settled(), pytest.raises(ValueError, match="the first"):
+        asked.beside([partial(work, 0), partial(work, 1)])
+    assert done == [1]
+    assert torch.get_num_threads() == 2
+    asked.restore()
 
 
 def count_tasks() -> int:

@@ -8,7 +8,7 @@ depend on micro-batches, order or padding.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -87,6 +87,11 @@ class Pack:
     def tokens(self) -> int:
         """Length of the line where the prefix is computed once, and each row's rest."""
         return self.shared + sum(row.tokens - self.shared for row in self.rows)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of its longest row, the prefix among them."""
+        return max(row.tokens for row in self.rows)
 
     @property
     def alike(self) -> list[int]:
@@ -206,26 +211,42 @@ def alone(rows: Sequence[Row]) -> list[list[Pack]]:
 
 
 def microbatches(
-    packs: Sequence[Pack], tokens_per_microbatch: int, single: Callable[[Pack], bool] = lambda _: False
+    packs: Sequence[Pack], tokens_per_microbatch: int, by_parts: Callable[[Pack], bool] = lambda _: False
 ) -> list[list[Pack]]:
-    """Packs of like length together, so that packs x longest stays within the budget.
+    """Packs of like length together, as many as the budget holds; none is padded by more than a quarter.
 
-    A pack longer than the budget is alone in its micro-batch; none is padded by more than a quarter.
+    Side by side under a mask, packs x longest stays within it; by parts, which lie in one line, their tokens do. A
+    pack longer than the budget is alone in its micro-batch.
 
     Args:
-        single: whether a pack is to be alone anyway.
+        by_parts: whether a pack's attention is made of parts.
     """
-    batches: list[list[Pack]] = []
+    lines = [(by_parts(pack), pack) for pack in packs]
+    side_by_side = [(pack.fewest, pack) for apart, pack in lines if not apart]
+    in_a_line = [(pack.longest, pack) for apart, pack in lines if apart]
+
+    def wide(batch: list[Pack], pack: Pack) -> bool:
+        return (len(batch) + 1) * pack.fewest <= tokens_per_microbatch
+
+    def long(batch: list[Pack], pack: Pack) -> bool:
+        return sum(one.tokens for one in (*batch, pack)) <= tokens_per_microbatch
+
+    return [*_batched(side_by_side, wide), *_batched(in_a_line, long)]
+
+
+def _batched(packs: list[tuple[int, Pack]], fits: Callable[[list[Pack], Pack], bool]) -> Iterator[list[Pack]]:
+    """Packs together whose sizes differ by a quarter at most, each of which fits beside those before it."""
+    batch: list[Pack] = []
     least = 0
-    apart = [pack for pack in packs if single(pack)]
-    for size, pack in sorted((pack.fewest, pack) for pack in packs if not single(pack)):
-        last = batches[-1] if batches else []
-        if last and (len(last) + 1) * size <= tokens_per_microbatch and 4 * size <= 5 * least:
-            last.append(pack)
-        else:
-            batches.append([pack])
-            least = size
-    return batches + [[pack] for pack in apart]
+    for size, pack in sorted(packs):
+        if batch and fits(batch, pack) and 4 * size <= 5 * least:
+            batch.append(pack)
+            continue
+        if batch:
+            yield batch
+        batch, least = [pack], size
+    if batch:
+        yield batch
 
 
 def _common(left: tuple[int, ...], right: tuple[int, ...]) -> int:

@@ -26,7 +26,7 @@ from coterie.models.load import Head, Model
 from coterie.models.meter import at_once
 
 Way = Literal["masks", "parts", "causal"]
-"""How a network is told what a token sees: by masks; by the parts of one pack; not at all, where rows are alone."""
+"""How a network is told what a token sees: by masks; by packs' parts; not at all, where rows are alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +80,15 @@ class Layout:
 
 
 def lay_out(packs: Sequence[Pack], way: Way = "masks") -> Layout:
-    """Lays packs out side by side, padded to the longest.
+    """Lays packs out side by side, padded to the longest; by parts in one line, all prefixes first.
 
     Args:
         way: see `way_of`.
     """
-    lines = [
-        _line(pack, pack.alike if way == "masks" else [0, *(pack.shared for _ in pack.rows[1:])]) for pack in packs
-    ]
+    apart = way == "parts"
+    lines = [_line(pack, [0, *(pack.shared for _ in pack.rows[1:])] if apart else pack.alike) for pack in packs]
+    if apart:
+        lines = [_joined(lines, [pack.shared for pack in packs])]
     longest = max(len(ids) for ids, *_ in lines)
     tables: list[list[list[int]]] = [[], [], []]
     predictor: list[int] = []
@@ -101,8 +102,25 @@ def lay_out(packs: Sequence[Pack], way: Way = "masks") -> Layout:
     return Layout(*map(torch.tensor, (*tables, predictor, targets)), packs=tuple(packs), way=way)
 
 
-def _line(pack: Pack, alike: Sequence[int]) -> tuple[list[int], list[int], list[int], list[int]]:
-    """A pack's tokens in their order: ids, positions, where their branches end, and which predict a trained one.
+Line = tuple[list[int], list[int], list[int], list[int]]
+"""Ids, positions, where branches end, and which places predict a trained token."""
+
+
+def _joined(lines: Sequence[Line], shared: Sequence[int]) -> Line:
+    """Lines as one: what is shared in each, then the rest of each; where branches end is nobody's question then."""
+    ids, positions = (
+        [one for line, size in zip(lines, shared, strict=True) for one in line[at][:size]] for at in (0, 1)
+    )
+    predicts: list[int] = []
+    for line, size in zip(lines, shared, strict=True):
+        predicts += [place - size + len(ids) for place in line[3]]
+        ids += line[0][size:]
+        positions += line[1][size:]
+    return ids, positions, [len(ids)] * len(ids), predicts
+
+
+def _line(pack: Pack, alike: Sequence[int]) -> Line:
+    """A pack's tokens in their order.
 
     Args:
         alike: how many of each row's tokens are those of the row before.
@@ -175,7 +193,7 @@ def _lean_states(lean: LeanForward, model: Model, layout: Layout) -> tuple[torch
     """
     device, (_, longest) = model.device, layout.ids.shape
     line, place = layout.predictor // longest, layout.predictor % longest
-    first = layout.packs[0].shared if layout.way == "parts" else int(place.min())
+    first = sum(pack.shared for pack in layout.packs) if layout.way == "parts" else int(place.min())
     weights, attend = lean.weights, _attend(model, layout, first)
     states = lean.states(weights, layout.ids.to(device), layout.positions.to(device), attend, first)
     asked = (line * (longest - first) + place - first).to(device)
@@ -186,8 +204,7 @@ def _attend(model: Model, layout: Layout, first: int) -> Attend:
     """How tokens attend to what they see; the last layer's, from `first` on alone."""
     device, longest = model.device, layout.ids.shape[1]
     if layout.way == "parts":
-        (pack,) = layout.packs
-        split = Split.of(pack.shared, _lengths(pack), device)
+        split = _split(layout.packs, device)
         return _heads_first(lambda query, key, value: parts(query, key, value, split, 1.0))
     if layout.way == "causal":
         end = causal_mask(longest, first, device)
@@ -244,13 +261,13 @@ def merges(loss: Loss) -> bool:
 
 def way_of(model: Model, packs: Sequence[Pack]) -> Way:
     """How a micro-batch is laid out for a model: what is exact, and fastest."""
-    if len(packs) == 1 and by_parts(model, packs[0]):
+    if all(by_parts(model, pack) for pack in packs):
         return "parts"
     return "causal" if all(len(pack.rows) == 1 for pack in packs) and _maskless(model, packs) else "masks"
 
 
 def by_parts(model: Model, pack: Pack) -> bool:
-    """Whether a pack's attention is made of parts, for which it is alone."""
+    """Whether a pack's attention is made of parts."""
     if len(pack.rows) == 1 or not _maskless(model, [pack]):
         return False
     config = model.config
@@ -264,6 +281,10 @@ def _maskless(model: Model, packs: Sequence[Pack]) -> bool:
     return model.splits and installed(model.net) and sees_all(model.config, longest)
 
 
+def _split(packs: Sequence[Pack], device: torch.device) -> Split:
+    return Split.of([(pack.shared, _lengths(pack)) for pack in packs], device)
+
+
 def _lengths(pack: Pack) -> list[int]:
     return [row.tokens - pack.shared for row in pack.rows]
 
@@ -274,8 +295,7 @@ def _seen(model: Model, layout: Layout, dtype: torch.dtype) -> dict[str, Any]:
         return {"attention_mask": _mask(model, layout, dtype)}
     said = CAUSAL
     if layout.way == "parts":
-        (pack,) = layout.packs
-        said = Split.of(pack.shared, _lengths(pack), model.device)
+        said = _split(layout.packs, model.device)
     return {"attention_mask": torch.zeros(1, 1, 1, 1, device=model.device), KEYWORD: said}  # 4-D: no mask is made of it
 
 

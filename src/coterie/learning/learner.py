@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from random import Random
 from typing import Protocol
@@ -170,12 +170,10 @@ class LocalLearner:
         parts = {name: self._rows(name, graded, step) for name, graded in experience.items() if graded}
         rates = {name: learning_rate(self.trainees[name].config, step, self.total_steps) for name in parts}
         for number in range(max(map(len, parts.values()), default=0)):
-            ready: list[str] = []
-            for name, shares in parts.items():
-                if number < len(shares) and (rows := shares[number]):
-                    totals.setdefault(name, Totals()).add(self._gradient(name, rows, number))
-                    ready.append(name)
-            for name in ready:
+            rows = {name: shares[number] for name, shares in parts.items() if number < len(shares) and shares[number]}
+            for name, found in self._gradients(rows, number).items():
+                totals.setdefault(name, Totals()).add(found)
+            for name in rows:
                 optimizer = self.trainees[name].optimizer
                 for group in optimizer.param_groups:
                     group["lr"] = rates[name]
@@ -200,7 +198,6 @@ class LocalLearner:
     def _check_mismatch(self, name: str, apart: float) -> None:
         """Raises UpdateError: before any weight has moved, engine and learner differ."""
         if apart > self.max_mismatch:
-            self._forget_gradients()
             raise UpdateError(
                 f"the engine sampled for policy '{name}' from another distribution than the learner's: they differ by "
                 f"{apart:.2g} nats in the mean, and train.max_mismatch = {self.max_mismatch:g}; use "
@@ -254,6 +251,18 @@ class LocalLearner:
                 own = zip(layout.rows, each, strict=True)
                 dated += [replace(row, old_logprobs=tuple(mine.tolist())) for row, mine in own]
         return [row for part in self.ranks.gathered(dated) for row in part]
+
+    def _gradients(self, rows: Mapping[str, Sequence[Row]], number: int) -> dict[str, Totals]:
+        """Every policy's gradient, of small networks side by side; where one cannot be, there are none."""
+        works = [partial(self._gradient, name, mine, number) for name, mine in rows.items()]
+        small = all(self.trainees[name].lean for name in rows)
+        try:
+            found = self._threads.beside(works) if small else [work() for work in works]
+        except UpdateError:
+            for trainee in self.trainees.values():
+                trainee.model.net.zero_grad(set_to_none=True)
+            raise
+        return dict(zip(rows, found, strict=True))
 
     def _gradient(self, name: str, rows: Sequence[Row], number: int) -> Totals:
         """Accumulates a policy's gradient and clips it. Returns what it was made of, with its norm before."""
@@ -314,7 +323,7 @@ class LocalLearner:
             totals.count(self.loss, done)
 
     def _refuse(self, name: str, rows: Sequence[Row], *, untouched: bool) -> None:
-        """Finds the group that spoils the update, clears all gradients and stops."""
+        """Finds the group that spoils the update, and stops."""
         net = self.trainees[name].model.net
         spoilt, mend = "no single group", "start a new run with a lower optimizer.lr"
         for group in sorted({row.group for row in rows}):
@@ -327,12 +336,7 @@ class LocalLearner:
                 if not math.isfinite(loss):
                     mend = f"{type(self.loss).__name__} gives a loss of {loss}: look there, or {mend}"
                 break
-        self._forget_gradients()
         raise UpdateError(f"the update of policy '{name}' is not finite, in {spoilt}; {mend}", untouched=untouched)
-
-    def _forget_gradients(self) -> None:
-        for trainee in self.trainees.values():
-            trainee.model.net.zero_grad(set_to_none=True)
 
 
 def _lean(policy: Policy, model: Model | None) -> LeanForward | None:

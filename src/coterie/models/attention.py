@@ -1,10 +1,9 @@
-"""Attention of a pack without its mask: nothing is computed that a mask would forbid.
+"""Attention of packs without a mask of all against all: next to nothing is computed that it would forbid.
 
-A token of a pack sees the shared prefix and its own row's part up to itself. So a pack's attention is three exact ones
-without any mask: the prefix causally on itself, every row's tokens on the whole prefix, and each row's part causally on
-itself. The last two are put together by their log-sum-exp, forward and backward: a token's attention over two sets of
-keys is their attentions' mean, weighed by exp(log-sum-exp), and each part's own backward pass is exact when it is given
-the outcome and the log-sum-exp of both together.
+A token of a pack sees the shared prefix and its own row's part up to itself. So the prefixes of packs are attended to
+causally, side by side; and so are rows, each of which stands after a copy of its prefix's keys and values. Copies are
+made for a call, forward and backward, and kept by nobody: on CPUs the library's kernels are asked for directly, which
+also share keys between heads without a copy for each.
 
 `install` makes a network's attention the function here, which is the library's own where no pack is given.
 """
@@ -33,40 +32,82 @@ SEEN = "seen"
 HALVES = torch.bfloat16, torch.float16
 TOKEN = 4
 """Times the width: the pairs whose attention takes as long as a token takes in the rest of a layer."""
-WORTH = 2e7
-"""Products of a query's number and a key's that a layer's attention makes in the time that taking it apart costs."""
+ROW = 1400
+"""The pairs whose attention, with heads of 32 numbers, takes as long as that a row is there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """One pack's parts: a prefix of `shared` tokens, then M tokens of S rows, of which the longest has L.
+    """Packs in one line: the prefixes of G packs, together `before` tokens, then the M tokens of all their S rows.
 
-    taken: (S, L), for each place of a row's part its index among the M; at padding the last of the row's own. kept:
-    (M,), for each of the M its place among the S x L. real: (S, L), False at padding. even: there is none.
+    The longest prefix has P tokens, the longest row's part L. Prefixes are padded before, rows behind.
+
+    prefix: (G, P), of each place the index of its token; of padding, of the pack's first one. prefix_kept: (before,),
+    of each token its place among the G x P. prefix_real: (G, P), False at padding. prefix_mask: (G, 1, P, P), added to
+    scores; None: all prefixes are of one length. owner: (S,), the pack of each row. taken: (S, L), kept: (M,) and real:
+    (S, L): the same of rows, whose padding has the row's last token. mask: (S, 1, L, P + L), or (1, 1, L, P + L) where
+    it is one for all. even: all rows are of one length. each: every pack's own; of one pack, none.
     """
 
-    shared: int
+    before: int
+    prefix: torch.Tensor
+    prefix_kept: torch.Tensor
+    prefix_real: torch.Tensor
+    prefix_mask: torch.Tensor | None
+    owner: torch.Tensor
     taken: torch.Tensor
     kept: torch.Tensor
     real: torch.Tensor
+    mask: torch.Tensor
     even: bool
+    each: tuple[Split, ...]
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest row, with the prefix: how far back its last one looks."""
-        return self.shared + self.taken.shape[1]
+        """Tokens of the longest row, with the longest prefix: how far back its last one looks."""
+        return self.prefix.shape[1] + self.taken.shape[1]
 
     @classmethod
-    def of(cls, shared: int, lengths: Sequence[int], device: torch.device) -> Split:
-        """The parts of a pack whose rows have so many tokens beside the prefix."""
-        longest, starts = max(lengths), accumulate(lengths, initial=0)
-        taken = [
-            [start + min(at, size - 1) for at in range(longest)] for start, size in zip(starts, lengths, strict=False)
-        ]
-        kept = [row * longest + at for row, size in enumerate(lengths) for at in range(size)]
-        real = [[at < size for at in range(longest)] for size in lengths]
-        tables = (torch.tensor(table, device=device) for table in (taken, kept, real))
-        return cls(shared, *tables, even=min(lengths) == longest)
+    def of(cls, packs: Sequence[tuple[int, Sequence[int]]], device: torch.device) -> Split:
+        """The line of packs, each with so many shared tokens, and rows that have so many beside them."""
+        shared, lengths = [size for size, _ in packs], [size for _, rows in packs for size in rows]
+        widest, longest = max(shared), max(lengths)
+        prefix, prefix_kept = _table(shared, widest, after=True)
+        taken, kept = _table(lengths, longest)
+        owner = torch.tensor([at for at, (_, rows) in enumerate(packs) for _ in rows])
+        there = torch.arange(widest) >= widest - torch.tensor(shared)[:, None]
+        real = torch.arange(longest) < torch.tensor(lengths)[:, None]
+        seen = torch.ones(longest, widest + longest, dtype=torch.bool).tril(widest)[None]
+        causal = None
+        if min(shared) < widest:
+            seen = seen & torch.cat([there[owner], torch.ones_like(real)], dim=1)[:, None]
+            alone = torch.ones(widest, widest, dtype=torch.bool).tril() & (there[:, None] | ~there[:, :, None])
+            causal = _added(alone)[:, None].to(device)
+        tables = {
+            "prefix": prefix, "prefix_kept": prefix_kept, "prefix_real": there, "owner": owner, "taken": taken,
+            "kept": kept, "real": real, "mask": _added(seen)[:, None],
+        }  # fmt: skip
+        there = {name: table.to(device) for name, table in tables.items()}
+        each = tuple(cls.of([pack], device) for pack in packs) if len(packs) > 1 else ()
+        return cls(before=sum(shared), prefix_mask=causal, even=min(lengths) == longest, each=each, **there)
+
+
+def _table(sizes: Sequence[int], longest: int, *, after: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sequences one after the other as a table, see `Split`. after: padding stands before them, not behind."""
+    *starts, total = accumulate(sizes, initial=0)
+    taken = [
+        [min(start, total - 1) + (max(at - longest + size, 0) if after else min(at, size - 1)) for at in range(longest)]
+        for start, size in zip(starts, sizes, strict=True)
+    ]
+    kept = [
+        row * longest + at + (longest - size if after else 0) for row, size in enumerate(sizes) for at in range(size)
+    ]
+    return torch.tensor(taken, dtype=torch.long).view(len(sizes), longest), torch.tensor(kept, dtype=torch.long)
+
+
+def _added(seen: torch.Tensor) -> torch.Tensor:
+    """What is added to scores: 0 where a key is seen."""
+    return torch.zeros(seen.shape).masked_fill_(~seen, -torch.inf)
 
 
 def pairs(shared: int, lengths: Sequence[int]) -> int:
@@ -75,17 +116,19 @@ def pairs(shared: int, lengths: Sequence[int]) -> int:
 
 
 def splits(shared: int, lengths: Sequence[int], fewest: int, width: int) -> bool:
-    """Whether a pack is computed faster in parts than under a mask.
+    """Whether a pack is computed faster by its rows than under a mask.
 
-    A mask costs all pairs, of tokens of which none is computed twice; parts cost the pairs that are seen, what replies
-    begin with alike once more for each, and a fixed time.
+    A mask costs all pairs, of tokens of which none is computed twice; rows cost what each sees, what replies begin
+    with alike once more for each, and a time of their own.
 
     Args:
         fewest: tokens under a mask.
         width: numbers of a token's queries, of all heads.
     """
+    longest, rows = max(lengths), len(lengths)
+    seen = rows * longest * (shared + longest) + shared * shared // 2
     twice = shared + sum(lengths) - fewest
-    return (fewest**2 - pairs(shared, lengths) - TOKEN * width * twice) * width > WORTH
+    return seen + TOKEN * width * twice + ROW * rows < fewest * fewest
 
 
 def install(net: PreTrainedModel) -> bool:
@@ -203,47 +246,73 @@ def weighed(scores: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, to
 
 
 def parts(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, split: Split, scale: float) -> torch.Tensor:
-    """A pack's attention, (1, H, Q, D).
+    """Packs' attention, (1, H, Q, D).
 
     Args:
-        query: (1, H, Q, D), of all its tokens, or of those after the prefix alone.
+        query: (1, H, Q, D), of all their tokens, or of those after the prefixes alone.
         key, value: (1, G, T, D), of all.
     """
     kind = query.device.type
     if torch.is_autocast_enabled(kind):  # it knows the library's attention, and none of its kernels
         query, key, value = (tensor.to(torch.get_autocast_dtype(kind)) for tensor in (query, key, value))
     if _on_cpu(query) and query.shape[-1] == value.shape[-1]:
-        return _Merged.apply(query, key, value, split, scale)  # pyright: ignore[reportReturnType]
-    return _cached(query, key, value, split, scale)
+        return _ByRows.apply(query, key, value, split, scale)  # pyright: ignore[reportReturnType]
+    return _anywhere(query, key, value, split, scale)
 
 
-def _cached(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, split: Split, scale: float) -> torch.Tensor:
-    """By the library's attention alone, on any device: each row's part sees the prefix and itself, side by side."""
-    shared, rows = split.shared, len(split.taken)
-    asked = query.shape[2] - len(split.kept)
-    parts: list[torch.Tensor] = []
-    if asked:
-        first, second, third = (tensor[:, :, :shared] for tensor in (query, key, value))
-        parts.append(scaled_dot_product_attention(first, second, third, is_causal=True, scale=scale, enable_gqa=True))
-    mine = _rows(query[:, :, asked:], split)
-    keys, values = (_rows(tensor[:, :, shared:], split) for tensor in (key, value))
-    keys, values = (
-        torch.cat([tensor[:, :, :shared].expand(rows, -1, -1, -1), own], dim=2)
-        for tensor, own in ((key, keys), (value, values))
-    )
-    parts.append(_flat(_last(mine, keys, values, scale), split))
-    return torch.cat(parts, dim=2)
+def _anywhere(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, split: Split, scale: float) -> torch.Tensor:
+    """By the library's attention alone, on any device; pack by pack, because one length needs no mask there."""
+    asked, before = query.shape[2] - len(split.kept), split.before
+    if not split.each:
+        keys, values = key[:, :, :before], value[:, :, :before]
+        found: list[torch.Tensor] = []
+        if asked:
+            first = query[:, :, :before]
+            found.append(
+                scaled_dot_product_attention(first, keys, values, is_causal=True, scale=scale, enable_gqa=True)
+            )
+        mine, keys, values = _rows(query[:, :, asked:], split), _after(keys, key, split), _after(values, value, split)
+        found.append(_line(_last(mine, keys, values, split, scale), split.kept))
+        return torch.cat(found, dim=2)
+    cut = zip(_cut(query, split), _cut(key, split), _cut(value, split), split.each, strict=True)
+    each = [_anywhere(*mine, scale) for mine in cut]
+    if not asked:
+        return torch.cat(each, dim=2)
+    halves = [out.tensor_split([one.before], dim=2) for out, one in zip(each, split.each, strict=True)]
+    return torch.cat([half for side in zip(*halves, strict=True) for half in side], dim=2)
 
 
-def _last(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float) -> torch.Tensor:
-    """Attention of a sequence's last tokens, (B, H, L, D), to all, (B, G, T, D): each sees those up to itself."""
+def _cut(tensor: torch.Tensor, split: Split) -> Sequence[torch.Tensor]:
+    """(1, H, T, D) of all tokens, or of those after the prefixes alone: each pack's own."""
+    count = len(split.kept)
+    rows = tensor[:, :, -count:].split([len(one.kept) for one in split.each], dim=2)
+    if tensor.shape[2] == count:
+        return rows
+    prefixes = tensor[:, :, :-count].split([one.before for one in split.each], dim=2)
+    return [torch.cat(both, dim=2) for both in zip(prefixes, rows, strict=True)]
+
+
+def _last(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, split: Split, scale: float) -> torch.Tensor:
+    """Attention of one pack's rows, (S, H, L, D), to what stands before them and themselves, (S, G, P + L, D)."""
     dim = query.shape[-1]
     if query.is_cuda and query.dtype in HALVES and dim == value.shape[-1] and dim <= 256 and dim % 8 == 0:
         flash = torch.ops.aten._scaled_dot_product_flash_attention  # noqa: SLF001  (it has no other name)
         return flash(query, key, value, 0.0, True, False, scale=scale)[0]
-    longest, whole = query.shape[2], key.shape[2]
-    seen = torch.ones(longest, whole, dtype=torch.bool, device=query.device).tril(whole - longest)
-    return scaled_dot_product_attention(query, key, value, attn_mask=seen, scale=scale, enable_gqa=True)
+    mask = split.mask.to(query.dtype)
+    return scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale, enable_gqa=True)
+
+
+def _prefixes(tensor: torch.Tensor, split: Split) -> torch.Tensor:
+    """Of all tokens, (1, H, T, D), the prefixes' as (G, H, P, D); without a copy where there is one."""
+    before = tensor[:, :, : split.before]
+    return before if len(split.prefix) == 1 else before[0].transpose(0, 1)[split.prefix].transpose(1, 2)
+
+
+def _after(prefixes: torch.Tensor, tensor: torch.Tensor, split: Split) -> torch.Tensor:
+    """Each row's own, of all tokens (1, H, T, D), after its prefix's: (S, H, P + L, D)."""
+    rows = len(split.taken)
+    each = prefixes.expand(rows, -1, -1, -1) if len(prefixes) == 1 else prefixes[split.owner]
+    return torch.cat([each, _rows(tensor[:, :, split.before :], split)], dim=2)
 
 
 def _rows(tensor: torch.Tensor, split: Split) -> torch.Tensor:
@@ -253,10 +322,10 @@ def _rows(tensor: torch.Tensor, split: Split) -> torch.Tensor:
     return tensor[0].transpose(0, 1)[split.taken].transpose(1, 2)
 
 
-def _flat(tensor: torch.Tensor, split: Split) -> torch.Tensor:
-    """(S, H, L, D), or (S, H, L), as (1, H, M, D), or (1, H, M)."""
+def _line(tensor: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
+    """(S, H, L, D), or (S, H, L), as (1, H, M, D), or (1, H, M): the M that are kept, in their order."""
     flat = tensor.transpose(1, 2).flatten(0, 1)
-    return (flat if split.even else flat[split.kept]).transpose(0, 1)[None]
+    return (flat if len(flat) == len(kept) else flat[kept]).transpose(0, 1)[None]
 
 
 def _on_cpu(tensor: torch.Tensor) -> bool:
@@ -268,30 +337,29 @@ def _flash() -> Any:
     return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # noqa: SLF001
 
 
-class _Merged(torch.autograd.Function):
-    """By the library's kernels for CPUs, which give their log-sum-exp."""
+class _ByRows(torch.autograd.Function):
+    """By the library's kernels for CPUs."""
 
     @staticmethod
     def forward(
         ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, split: Split, scale: float
     ) -> torch.Tensor:
-        flash = _flash()
-        shared, asked = split.shared, query.shape[2] - len(split.kept)
+        asked = query.shape[2] - len(split.kept)
         out = torch.empty_like(query)
         sums = query.new_empty(query.shape[:-1], dtype=torch.float32)
-        before = key[:, :, :shared], value[:, :, :shared]
-        after = query[:, :, asked:], key[:, :, shared:], value[:, :, shared:]
-        own, own_sums = flash(*(_rows(tensor, split) for tensor in after), 0.0, True, scale=scale)
-        own, own_sums = _flat(own, split), _flat(own_sums, split)
+        keys, values = _prefixes(key, split), _prefixes(value, split)
         if asked:
-            out[:, :, :asked], sums[:, :, :asked] = flash(query[:, :, :asked], *before, 0.0, True, scale=scale)
-        if shared:
-            seen, seen_sums = flash(after[0], *before, 0.0, False, scale=scale)
-            whole = torch.logaddexp(seen_sums, own_sums)
-            share = (own_sums - whole).exp()[..., None].to(own.dtype)
-            own = torch.lerp(seen, own, share)
-            own_sums = whole
-        out[:, :, asked:], sums[:, :, asked:] = own, own_sums
+            causal = split.prefix_mask is None
+            found, found_sums = _flash()(
+                _prefixes(query, split), keys, values, 0.0, causal, attn_mask=split.prefix_mask, scale=scale
+            )
+            out[:, :, :asked] = _line(found, split.prefix_kept)
+            sums[:, :, :asked] = _line(found_sums, split.prefix_kept)
+        mine = _rows(query[:, :, asked:], split)
+        found, found_sums = _flash()(
+            mine, _after(keys, key, split), _after(values, value, split), 0.0, False, attn_mask=split.mask, scale=scale
+        )
+        out[:, :, asked:], sums[:, :, asked:] = _line(found, split.kept), _line(found_sums, split.kept)
         ctx.save_for_backward(query, key, value, out, sums)
         ctx.split, ctx.scale = split, scale
         return out
@@ -301,26 +369,36 @@ class _Merged(torch.autograd.Function):
         back: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward  # noqa: SLF001
         split, scale = ctx.split, ctx.scale
         query, key, value, out, sums = ctx.saved_tensors
-        shared, asked = split.shared, query.shape[2] - len(split.kept)
-        of_queries, of_keys = (gradient, query, out, sums), (key, value)
-        grad, query, out, sums = (tensor[:, :, asked:] for tensor in of_queries)
-        own = [
-            _rows(tensor, split) for tensor in (grad, query, *(tensor[:, :, shared:] for tensor in of_keys), out, sums)
-        ]
+        asked, widest = query.shape[2] - len(split.kept), split.prefix.shape[1]
+        of_queries = gradient, query, out, sums
+        grad, mine, *after = (_rows(tensor[:, :, asked:], split) for tensor in of_queries)
         if not split.even:
-            own[0] = own[0] * split.real[:, None, :, None]
-        after = [_flat(tensor, split) for tensor in back(*own, 0.0, True, scale=scale)]
-        before = [tensor[:, :, :shared] for tensor in of_keys]
-        prefix: list[torch.Tensor] = []
-        if shared:
-            seen = back(grad, query, *before, out, sums, 0.0, False, scale=scale)
-            after[0] += seen[0]
-            prefix = list(seen[1:])
-        first: list[torch.Tensor] = []
+            grad = grad * split.real[:, None, :, None]
+        keys, values = _prefixes(key, split), _prefixes(value, split)
+        grads = list(
+            back(
+                grad, mine, _after(keys, key, split), _after(values, value, split), *after, 0.0, False,
+                attn_mask=split.mask, scale=scale,
+            )
+        )  # fmt: skip
+        whole = [_line(grads[0], split.kept), *(_line(each[:, :, widest:], split.kept) for each in grads[1:])]
+        before = [_of_packs(each[:, :, :widest], split) for each in grads[1:]]
+        queries: list[torch.Tensor] = []
         if asked:
-            grad, query, out, sums = (tensor[:, :, :asked] for tensor in of_queries)
-            mine = back(grad, query, *before, out, sums, 0.0, True, scale=scale)
-            first = [mine[0]]
-            prefix = [one + two for one, two in zip(prefix, mine[1:], strict=True)]
-        each = zip((first, prefix[:1], prefix[1:]), after, strict=True)
+            grad, mine, *after = (_prefixes(tensor, split) for tensor in of_queries)
+            causal = split.prefix_mask is None
+            if not causal:
+                grad = grad * split.prefix_real[:, None, :, None]
+            own = back(grad, mine, keys, values, *after, 0.0, causal, attn_mask=split.prefix_mask, scale=scale)
+            queries = [_line(own[0], split.prefix_kept)]
+            before = [one + two for one, two in zip(before, own[1:], strict=True)]
+        each = zip((queries, *([_line(one, split.prefix_kept)] for one in before)), whole, strict=True)
         return *(torch.cat([*begin, end], dim=2) for begin, end in each), None, None
+
+
+def _of_packs(tensor: torch.Tensor, split: Split) -> torch.Tensor:
+    """What the rows of each pack give together, (S, G, P, D) as (packs, G, P, D)."""
+    packs = len(split.prefix)
+    if packs == 1:
+        return tensor.sum(dim=0, keepdim=True)
+    return tensor.new_zeros(packs, *tensor.shape[1:]).index_add_(0, split.owner, tensor)
