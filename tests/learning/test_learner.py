@@ -251,10 +251,21 @@ def beside(monkeypatch) -> Iterator[list[int]]:
     torch.set_num_threads(before)
 
 
+def test_policies_that_may_be_trained_side_by_side_share_what_a_micro_batch_may_hold(beside):
+    """Whether or not they are: it is a matter of time, and what it gives must not be."""
+    rows = rows_of(experience(groups=8), Clip())
+    models = policies({name: tiny(hidden=64) for name in "pq"}, tokens_per_microbatch=200)
+    several = LocalLearner(models, Clip(), 10).microbatches("p", rows)
+    half = LocalLearner(policies({"p": tiny(hidden=64)}, tokens_per_microbatch=100), Clip(), 10)
+    assert several == half.microbatches("p", rows)
+    whole = LocalLearner(policies({"p": tiny(hidden=64)}, tokens_per_microbatch=200), Clip(), 10)
+    assert len(several) > len(whole.microbatches("p", rows))
+
+
 def test_policies_of_small_networks_have_their_gradients_side_by_side_and_the_same(beside):
     def moved(graded: dict[str, list[Graded]]) -> list[torch.Tensor]:
         models = {"p": tiny(1, hidden=64), "q": tiny(2, hidden=64)}
-        team = LocalLearner(policies(models), Clip(), 10)
+        team = LocalLearner(policies(models), Clip(), 10)  # each with half of its tokens at once
         learned = team.update(graded, 0)
         team.close()
         assert list(learned) == list(graded)

@@ -175,14 +175,18 @@ def page(told: dict[Shape, Pairs]) -> list[str]:
 
 
 def save_network(folder: Path, size: Mapping[str, Any], mean: int = 0) -> None:
-    """Saves a random network, whose replies end with a chance of one in `mean` at every token, or never."""
+    """Saves a random network, whose replies end with a chance of one in `mean` at every token, or never.
+
+    As our starters, and most published networks, it has a multiple of 64 tokens, of which the last are never said.
+    """
     import torch
 
     from coterie.bench.models import random_qwen3
     from coterie.models.load import load_model, save_model
 
     tokenizer: Any = load_model("starter").tokenizer
-    model = random_qwen3(len(tokenizer), **size, context=8192)
+    padding = range(len(tokenizer), -(-len(tokenizer) // 64) * 64)
+    model = random_qwen3(padding.stop, **size, context=8192)
     model.tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
     net: Any = model.net
     weights = net.get_input_embeddings().weight  # the output layer's too
@@ -190,10 +194,11 @@ def save_network(folder: Path, size: Mapping[str, Any], mean: int = 0) -> None:
         common = torch.zeros(weights.shape[1])
         common[0] = 0.5  # of all tokens, so that it is in every state, and can be read from it
         weights += common
-        states = net.model(input_ids=torch.randint(3, len(weights), (4, 64))).last_hidden_state
-        logit = -50.0 if not mean else log((len(weights) - 1) / (mean - 1))
+        states = net.model(input_ids=torch.randint(3, padding.start, (4, 64))).last_hidden_state
+        logit = -50.0 if not mean else log((padding.start - 1) / (mean - 1))
         each = float((states @ common).mean())
-        for token, wanted in ((tokenizer.eos_token_id, logit), (tokenizer.pad_token_id, -50.0)):
+        never = dict.fromkeys((tokenizer.pad_token_id, *padding), -50.0)
+        for token, wanted in {tokenizer.eos_token_id: logit, **never}.items():
             weights[token] = common * (1 + wanted / each)
     save_model(model, folder)
 

@@ -125,6 +125,9 @@ class LocalLearner:
         self._seed = seed
         self.trainees = {name: self._trainee(policy, checkpoint) for name, policy in policies.items()}
         self._threads = Threads([trainee.model.net for trainee in self.trainees.values()])
+        small = all(trainee.lean for trainee in self.trainees.values())
+        self._at_once = min(len(policies), self._threads.most) if small else 1
+        """How many policies may be trained side by side."""
 
     @cached_property
     def _merges(self) -> bool:
@@ -255,9 +258,8 @@ class LocalLearner:
     def _gradients(self, rows: Mapping[str, Sequence[Row]], number: int) -> dict[str, Totals]:
         """Every policy's gradient, of small networks side by side; where one cannot be, there are none."""
         works = [partial(self._gradient, name, mine, number) for name, mine in rows.items()]
-        small = all(self.trainees[name].lean for name in rows)
         try:
-            found = self._threads.beside(works) if small else [work() for work in works]
+            found = self._threads.beside(works) if self._at_once > 1 else [work() for work in works]
         except UpdateError:
             for trainee in self.trainees.values():
                 trainee.model.net.zero_grad(set_to_none=True)
@@ -295,7 +297,7 @@ class LocalLearner:
         trainee = self.trainees[name]
         if not trainee.model.packs:
             return alone(rows)
-        budget = trainee.config.tokens_per_microbatch
+        budget = max(1, trainee.config.tokens_per_microbatch // self._at_once)  # whether or not they are, this time
         return microbatches(pack(rows, budget), budget, lambda one: by_parts(trainee.model, one))
 
     def forward(self, name: str, batch: Sequence[Pack]) -> Forward:

@@ -32,7 +32,7 @@ class OptimizerConfig(Settings):
     updates_per_step: int = Field(default=1, ge=1, le=4)
     """Optimizer steps of one rollout, each on a part of its groups."""
     tokens_per_microbatch: int = Field(default=2048, ge=1)
-    """Tokens of one forward and backward; it does not change the gradient."""
+    """Tokens of a forward and backward, of policies trained side by side together; the gradient is the same."""
     checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about 1.4 times the time."""
 
