@@ -262,8 +262,8 @@ def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; curves are overlaid.")],
     out: Annotated[Path | None, typer.Option(help="The page to write; default: report.html in the first run.")] = None,
     tasks: Annotated[
-        int, typer.Option(min=0, help="Validation tasks played to compare roles, start and end; 0: play nothing.")
-    ] = 200,
+        int, typer.Option(min=0, help="Validation tasks to play, to compare roles, start and end, such as 200.")
+    ] = 0,
 ) -> None:
     """Show runs as one page: curves, warnings, groups, roles: coterie report RUN"""
     from coterie.errors import ConfigError
@@ -312,6 +312,7 @@ for name, verb in {
     "plan": models.plan,
     "export": models.export,
     "serve": serving.serve,
+    "view": serving.view,
     "sft": models.sft,
     "list": looking.list_names,
     "data": looking.show_data,

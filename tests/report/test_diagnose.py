@@ -1,12 +1,16 @@
 """Warnings: what a healthy run does not get, and what a team with a redundant and a dead role gets."""
 
+from random import Random
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from coterie import load_config, train
 from coterie.config.settings import MUTE_TASKS
 from coterie.errors import ConfigError
 from coterie.models.load import save_model
-from coterie.report.diagnose import WINDOW, concerns, history
+from coterie.report.diagnose import WINDOW, Watch, concerns, history
 from tests.toys import tiny
 
 ROLES = ("a", "b")
@@ -164,3 +168,38 @@ def test_a_curve_that_is_flat_or_falls():
     assert kinds(validated(0.95, 0.95, 0.95, 0.95, 0.95)) == []
     assert kinds(validated(0.5, 0.8, 0.69)) == [("fallen", "")]
     assert kinds(validated(0.5, 0.8, 0.71)) == []
+
+
+@given(seed=st.integers(0, 10_000))
+@settings(max_examples=20, deadline=None)
+def test_what_is_kept_of_a_long_run_raises_what_the_whole_of_it_does(seed):
+    """Of 300 steps, in which things go well and badly for a while."""
+    rng = Random(seed)
+    lines: list[dict[str, float]] = [{"step": 0.0}]
+    mood = {"entropy": 1.0, "norm": 1.0, "live": 5.0, "success": 0.5, "outcome": 1.0}
+    for step in range(1, 301):
+        if rng.random() < 0.05:
+            mood = {
+                "entropy": rng.choice([0.001, 0.5, 9.0]), "norm": rng.choice([0.0, 1.0, 500.0]),
+                "live": rng.choice([0.0, 5.0]), "success": rng.random(), "outcome": rng.choice([0.5, 1.0]),
+            }  # fmt: skip
+        line = {
+            "step": float(step), "groups/total": 10.0, "groups/live": mood["live"], "role/a/live_groups": mood["live"],
+            "policy/a/entropy": mood["entropy"], "policy/a/grad_norm": mood["norm"] * rng.uniform(0.5, 2.0),
+            "rollout/no_outcome": mood["outcome"], "role/a/truncated_share": rng.random(),
+        }  # fmt: skip
+        if step % 10 == 0:
+            success = mood["success"]
+            line |= {
+                "validation/success": success,
+                "validation/success_low": success - 0.05,
+                "validation/success_high": success + 0.05,
+            }
+        if step % 50 == 0:
+            line |= {"mute/a/change": -0.1, "mute/a/change_low": rng.choice([-0.2, -0.01]), "mute/a/change_high": 0.0}
+        lines.append(line)
+    watch, known = Watch(("a",)), set()
+    for count, line in enumerate(lines, 1):
+        now = concerns(lines[:count], ("a",))
+        assert watch.see(line) == [one for one in now if (one.kind, one.role) not in known], count
+        known = {(one.kind, one.role) for one in now}

@@ -17,9 +17,9 @@ from coterie import load, load_config, train
 from coterie.errors import ConfigError, Unavailable
 from coterie.kernel.episode import Asked
 from coterie.protocol.chat import TOOLS, UNDONE, Refused, read
+from coterie.protocol.listening import listen
 from coterie.serving.app import Endpoint
 from coterie.serving.desk import Desk
-from coterie.serving.server import listen
 
 KEY = "the-key"
 TASKS = 4
@@ -58,8 +58,8 @@ def served(tmp_path_factory) -> Iterator[Served]:
     thread.start()
     while not server.started:
         time.sleep(0.01)
-    with openai.OpenAI(base_url=place.url, api_key=KEY, max_retries=0) as client:
-        yield Served(desk, loaded, place.url, told, client)
+    with openai.OpenAI(base_url=f"{place.url}/v1", api_key=KEY, max_retries=0) as client:
+        yield Served(desk, loaded, f"{place.url}/v1", told, client)
     server.should_exit = True
     thread.join()
 

@@ -51,6 +51,7 @@ BENCHES = {
     "startup": "seconds until `coterie --help` has answered",
     "step": "share of a step spent outside engine and learner",
     "tasks": "the results of sokoban, sudoku, maths and writing, five seeds each",
+    "view": "how long the viewer's pages take, of a run of 1,000 steps and 100,000 samples",
     "update": "gradient and time of the shared-prefix update against rows",
 }
 

@@ -1,9 +1,10 @@
-"""The verb that serves."""
+"""Verbs that serve: a team to clients, runs to a browser."""
 
 from __future__ import annotations
 
 import os
 import secrets
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -27,7 +28,7 @@ def serve(
     from coterie.errors import ConfigError
 
     try:
-        from coterie.serving.server import listen
+        from coterie.protocol.listening import listen
     except ImportError as error:
         raise ConfigError("serving needs starlette and uvicorn: pip install 'coterie[serve]'") from error
     from coterie.run.folder import Run
@@ -35,4 +36,49 @@ def serve(
     Run.open(run)  # checked before torch is loaded, which takes seconds
     listening = listen(host, port)
     key = os.environ.get(KEY, "") or f"coterie-{secrets.token_urlsafe(24)}"
-    listening.serve(team_of(run, step), key, tell=say, warn=lambda text: say(text, err=True))
+    from coterie.serving.server import serve as serve_team
+
+    serve_team(listening, team_of(run, step), key, tell=say, warn=lambda text: say(text, err=True))
+
+
+def view(
+    runs: Annotated[
+        list[Path] | None, typer.Argument(metavar="[RUN...]", help="Run folders, or folders of runs; default: runs/.")
+    ] = None,
+    bundle: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the pages as files that need no server, and leave.")
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 0,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; another than this machine's is seen by others.")
+    ] = "127.0.0.1",
+) -> None:
+    """Look at runs in a browser, live while they train: coterie view"""
+    from coterie.errors import ConfigError
+    from coterie.view.pages import Site
+    from coterie.view.shelf import Shelf
+
+    shelf = Shelf(runs or [Path("runs")])
+    if bundle is not None:
+        from coterie.view.bundle import write
+
+        count = write(Site(shelf, static=True), bundle)
+        say(f"{count} pages; open in a browser: {bundle / 'index.html'}")
+        return
+    try:
+        from coterie.protocol.listening import listen
+    except ImportError as error:
+        raise ConfigError("viewing needs starlette and uvicorn: pip install 'coterie[serve]'") from error
+    from coterie.view.app import Viewer
+
+    listening = listen(host, port)
+    key = os.environ.get(KEY, "") or secrets.token_urlsafe(24)
+    viewer = Viewer(
+        Site(shelf), key, f"coterie-{listening.port}", anywhere=listening.anywhere,
+        tell=lambda text: say(text, err=True),
+    )  # fmt: skip
+    if listening.anywhere:
+        say("coterie: everybody who reaches this address can look and play, with the key", err=True)
+    say(f"open in a browser: {listening.url}/?key={key}")
+    say("Ctrl-C stops it")
+    listening.serve(viewer.app())

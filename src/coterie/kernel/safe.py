@@ -10,15 +10,13 @@ from __future__ import annotations
 import re
 import shlex
 
-KEPT = "\n\t"
-"""The control characters that stay."""
+ODD = re.compile(r"[^\n\t -~]")
+"""Characters to look at; of those that control something, line breaks and tabs stay."""
 
 
 def plain(text: str) -> str:
     """Text that is safe on a terminal: control, format and surrogate characters are written out."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() or char in KEPT else f"\\x{ord(char):02x}" for char in text)
+    return ODD.sub(lambda found: found[0] if found[0].isprintable() else f"\\x{ord(found[0]):02x}", text)
 
 
 def one_line(text: str) -> str:

@@ -9,7 +9,7 @@ from html import escape
 Point = tuple[float, float]
 COLORS = ("#2f7ed8", "#e8762d", "#1d9a6c", "#a05bd0", "#d64545", "#b8901a")
 """One a series, readable on light and dark."""
-MOST_POINTS = 400
+MOST_POINTS = 200
 """Points of a line that are drawn; longer ones are thinned."""
 WIDTH, HEIGHT = 320, 190
 LEFT, RIGHT, TOP, BOTTOM = 46, 10, 8, 24
@@ -59,7 +59,7 @@ def line_chart(series: Sequence[Series], title: str, *, share: bool = False) -> 
         lines.append(f'<text x="{LEFT - 5}" y="{float(at) + 4:.1f}" text-anchor="end">{label}</text>')
     for x, anchor in ((left, "start"), ((left + right) / 2, "middle"), (right, "end")):
         across = place(x, low).split(",")[0]
-        lines.append(f'<text x="{across}" y="{HEIGHT - 7}" text-anchor="{anchor}">{x:.0f}</text>')
+        lines.append(f'<text x="{across}" y="{HEIGHT - 7}" text-anchor="{anchor}">{_number(x, right - left)}</text>')
     for line in series:
         thin = max(1, -(-len(line.points) // MOST_POINTS))
         if line.band:
@@ -74,17 +74,21 @@ def line_chart(series: Sequence[Series], title: str, *, share: bool = False) -> 
     return "\n".join([*lines, "</svg>"])
 
 
-def tree_picture(points: Sequence[Sequence[tuple[float, float, bool]]], title: str) -> str:
+def tree_picture(
+    points: Sequence[Sequence[tuple[float, float, bool]]], title: str, addresses: Sequence[str] = ()
+) -> str:
     """A training tree: a column a point, a dot a candidate, a line along what was committed.
 
     Args:
         points: for each, (return, advantage, committed) of its candidates; the better are higher, and green above
             their group, red below, grey where nothing was to be learned.
+        addresses: where each group is looked at; its column leads there.
     """
     step, height = 56, 120
     width = step * len(points) + 20
+    role = "group" if addresses else "img"
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="{role}" '
         f'style="max-width: {width}px" font-size="11" fill="currentColor"><title>{escape(title)}</title>'
     ]
     dots: list[str] = []
@@ -104,6 +108,12 @@ def tree_picture(points: Sequence[Sequence[tuple[float, float, bool]]], title: s
             dots.append(f'<circle cx="{across}" cy="{down:.1f}" r="{6 if committed else 4}" fill="{color}"/>')
             if committed:
                 spine.append(f"{across},{down:.1f}")
+        if addresses:
+            label = f"group {column + 1} of {len(points)}, {len(members)} replies"
+            dots.append(
+                f'<a href="{escape(addresses[column])}" aria-label="{label}"><rect x="{across - step / 2:.0f}" y="0" '
+                f'width="{step}" height="{height}" fill="transparent"><title>{label}</title></rect></a>'
+            )
     lines.append(f'<polyline points="{" ".join(spine)}" fill="none" stroke="{COLORS[0]}" stroke-width="2.5"/>')
     return "\n".join([*lines, *dots, "</svg>"])
 
@@ -115,6 +125,6 @@ def _padded(low: float, high: float) -> tuple[float, float]:
 
 def _number(value: float, span: float) -> str:
     if abs(value) >= 10_000:
-        return f"{value / 1000:.0f}k"
+        return f"{value / 1000:.0f}k" if abs(value) < 1e6 or span < 1e5 else f"{value / 1e6:.2f}M"
     digits = 0 if span >= 8 else 1 if span >= 0.8 else 2 if span >= 0.08 else 4
     return f"{value:.{digits}f}" if abs(value) >= 1e-3 or value == 0 or span >= 0.08 else f"{value:.0e}"

@@ -5,7 +5,7 @@ They are read off metrics.jsonl alone, so a display, a report and a resumed run 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Literal
@@ -29,6 +29,8 @@ EXPLODED, MANIFOLD = 2.0, 3.0
 """A policy says anything when its entropy is above so many nats and so many times what it was at the start."""
 SPIKE, BEFORE = 100.0, 10
 """A gradient norm is a spike above so many times the median of so many steps or more."""
+LOOK_BACK = 100
+"""Lines that any warning looks back on, but for those of the start, validations and probes."""
 MISMATCH = 0.1
 CORRECTED = 0.1
 """Nats by which the learner's and the engine's log-probabilities may differ, in the mean."""
@@ -56,17 +58,19 @@ class Concern:
         return f"{self.text}: {self.advice}"
 
 
-def concerns(lines: Sequence[Line], roles: Sequence[str]) -> list[Concern]:
+def concerns(lines: Sequence[Line], roles: Sequence[str], policies: Iterable[str] | None = None) -> list[Concern]:
     """What is wrong at the last of a run's lines, by role in the order given.
 
     Args:
         lines: of metrics.jsonl, from the first.
         roles: the team's.
+        policies: that have been trained so far, where that is known.
     """
     trained = [line for line in lines if "groups/total" in line]
     success = [line["validation/success"] for line in lines if "validation/success" in line]
     at_ceiling = bool(success) and success[-1] >= CEILING
-    raised = [*_silent_play(trained, solved=any(success)), *_policies(trained, at_ceiling), *_validation(lines)]
+    named = _named(trained) if policies is None else policies
+    raised = [*_silent_play(trained, solved=any(success)), *_policies(trained, named, at_ceiling), *_validation(lines)]
     for role in roles:
         raised += [] if at_ceiling else _cut(role, trained[-SOON:])
         raised += _overlong(role, trained[-SOON:])
@@ -87,20 +91,38 @@ def concerns(lines: Sequence[Line], roles: Sequence[str]) -> list[Concern]:
 
 
 class Watch:
-    """Sees a run's lines one by one and says what arises."""
+    """Sees a run's lines one by one and says what arises.
+
+    Of those that are longer ago it keeps what `concerns` asks for, so that a line takes as long in a long run.
+    """
 
     def __init__(self, roles: Sequence[str]) -> None:
         self._roles = roles
         self._lines: list[Line] = []
         self._known: set[tuple[str, str]] = set()
+        self._policies: set[str] = set()
+        self._begun = 0
+        self._outcome = False
 
     def see(self, line: Line) -> list[Concern]:
         """The concerns that this line raises and the one before did not."""
         self._lines.append(line)
-        now = concerns(self._lines, self._roles)
+        self._policies |= _named([line])
+        if len(self._lines) > LOOK_BACK and not self._telling(self._lines[-LOOK_BACK - 1]):
+            del self._lines[-LOOK_BACK - 1]
+        now = concerns(self._lines, self._roles, self._policies)
         new = [concern for concern in now if (concern.kind, concern.role) not in self._known]
         self._known = {(concern.kind, concern.role) for concern in now}
         return new
+
+    def _telling(self, line: Line) -> bool:
+        """Whether a line that is long ago still counts: of the first steps, a validation, a probe, an outcome."""
+        trained = "groups/total" in line
+        self._begun += trained
+        first = trained and self._begun <= SOON
+        outcome = not self._outcome and line.get("rollout/no_outcome", 1) < 1
+        self._outcome |= outcome
+        return first or outcome or any(key.startswith(("validation/", "mute/")) for key in line)
 
 
 def history(lines: Sequence[Line], roles: Sequence[str]) -> list[tuple[int, Concern]]:
@@ -168,10 +190,13 @@ def _silent_play(steps: Sequence[Line], *, solved: bool) -> Iterator[Concern]:
         )  # fmt: skip
 
 
-def _policies(steps: Sequence[Line], at_ceiling: bool) -> Iterator[Concern]:
+def _named(lines: Sequence[Line]) -> set[str]:
+    return {key.split("/")[1] for line in lines for key in line if key.startswith("policy/")}
+
+
+def _policies(steps: Sequence[Line], names: Iterable[str], at_ceiling: bool) -> Iterator[Concern]:
     """Policies that fall apart."""
-    names = sorted({key.split("/")[1] for line in steps for key in line if key.startswith("policy/")})
-    for name in names:
+    for name in sorted(names):
         yield from _entropy(name, steps, at_ceiling)
         yield from _gradient(name, steps)
         apart = steps[-1].get(f"policy/{name}/mismatch", 0.0)
@@ -216,7 +241,7 @@ def _entropy(name: str, steps: Sequence[Line], at_ceiling: bool) -> Iterator[Con
 
 
 def _gradient(name: str, steps: Sequence[Line]) -> Iterator[Concern]:
-    norms = _series(steps, f"policy/{name}/grad_norm")
+    norms = _series(steps[-LOOK_BACK + 1 :], f"policy/{name}/grad_norm")
     learning = all(line["groups/live"] for line in steps[-SOON:])  # a KL term alone begins at zero
     if len(norms) >= SOON and not any(norms[-SOON:]) and learning:
         yield Concern(

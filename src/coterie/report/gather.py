@@ -1,8 +1,7 @@
-"""What a report shows, gathered from run folders: plain data for `page.html`."""
+"""What a report shows, gathered from run folders: plain data for `templates/report.html`."""
 
 from __future__ import annotations
 
-import importlib.resources
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,14 +9,17 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from jinja2 import Environment as Templates
-from jinja2 import StrictUndefined
 from markupsafe import Markup
 
 from coterie.kernel.safe import plain
-from coterie.report.charts import COLORS, Series, line_chart, tree_picture
+from coterie.report.charts import COLORS
+from coterie.report.conversation import conversation
+from coterie.report.curves import Chart, drawn, sections
 from coterie.report.diagnose import WINDOW, history
-from coterie.report.text import log_text, why_comparable
+from coterie.report.looks import style, templates
+from coterie.report.story import story
+from coterie.report.text import log_text
+from coterie.report.trees import seen
 from coterie.run.ablation import BASE, Ablation, Change
 from coterie.run.evaluate import Evaluation
 from coterie.run.folder import Run
@@ -26,17 +28,7 @@ from coterie.run.records import Played
 
 AUDITED = 3
 """Tasks of the last saved rollout whose groups are shown."""
-SHARES = ("success", "share")
-"""A metric whose name ends so is drawn from 0 to 1."""
 Line = Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """A picture and its name."""
-
-    name: str
-    svg: Markup
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +43,7 @@ class Measured:
     changed: bool
 
 
-def report(folders: Sequence[Path], *, tasks: int = 200, progress: Callable[[str], None] = lambda line: None) -> str:
+def report(folders: Sequence[Path], *, tasks: int = 0, progress: Callable[[str], None] = lambda line: None) -> str:
     """Runs as one HTML page that needs no network and runs no script.
 
     Args:
@@ -70,27 +62,40 @@ def report(folders: Sequence[Path], *, tasks: int = 200, progress: Callable[[str
     latest = max(saved, default=0)
     measured = _measure(runs[0], tasks, progress) if tasks else None
     names = [_name(run.folder, runs) for run in runs]
-    templates = Templates(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    source = importlib.resources.files("coterie.report").joinpath("page.html").read_text(encoding="utf-8")
-    page = templates.from_string(source).render(
-        runs=[
-            {"name": name, "color": color, "last": _last(run_lines), "folder": str(run.folder), "about": _about(run)}
-            for run, name, color, run_lines in zip(runs, names, itertools.cycle(COLORS), lines)
-        ],
-        config=config.toml(),
-        title=f"{Path(config.names['environment']).name}, {config.names['algorithm']}",
-        warnings=[
-            (name, step, concern)
-            for run, name, run_lines in zip(runs, names, lines, strict=True)
-            for step, concern in history(run_lines, tuple(run.config.team.roles))
-        ],
-        sections=_sections(lines, names, roles, tuple(config.policies)),
-        parts=_parts(saved, roles),
-        lost=_lost(lines[0]) if lines[0] else {},
-        latest=latest,
-        audited=[_audit(played) for played in _most_telling(saved.get(latest, []))],
-        measured=measured,
-        window=WINDOW,
+    page = (
+        templates()
+        .get_template("report.html")
+        .render(
+            css=Markup(style()),  # noqa: S704  (ours)
+            stories=[
+                (name, story(run_lines, tuple(run.config.team.roles), run.config.train.steps))
+                for run, name, run_lines in zip(runs, names, lines, strict=True)
+            ],
+            runs=[
+                {
+                    "name": name,
+                    "color": color,
+                    "last": _last(run_lines),
+                    "folder": str(run.folder),
+                    "about": _about(run),
+                }
+                for run, name, color, run_lines in zip(runs, names, itertools.cycle(COLORS), lines)
+            ],
+            config=config.toml(),
+            title=f"{Path(config.names['environment']).name}, {config.names['algorithm']}",
+            warnings=[
+                (name, step, concern)
+                for run, name, run_lines in zip(runs, names, lines, strict=True)
+                for step, concern in history(run_lines, tuple(run.config.team.roles))
+            ],
+            sections=list(sections(lines, names, roles, tuple(config.policies))),
+            rewards=_parts(saved, roles),
+            lost=_lost(lines[0]) if lines[0] else {},
+            latest=latest,
+            audited=[_shown(played) for played in _most_telling(saved.get(latest, []))],
+            measured=measured,
+            window=WINDOW,
+        )
     )
     return plain(page)
 
@@ -115,50 +120,6 @@ def _last(lines: Sequence[Line]) -> dict[str, float]:
     return last
 
 
-def _sections(
-    lines: Sequence[Sequence[Line]], names: Sequence[str], roles: Sequence[str], policies: Sequence[str]
-) -> list[tuple[str, list[Chart]]]:
-    """Curves: the team's, each role's, each policy's, and cost; every run overlaid."""
-    wanted = [
-        ("Team", ["validation/success", "rollout/success", "validation/turns", "reward/team", "groups/live_share"]),
-        *((f"Role {role}", _keys(lines, f"role/{role}/", [f"reward/{role}", f"mute/{role}/change"])) for role in roles),
-        *((f"Policy {name}", _keys(lines, f"policy/{name}/", [])) for name in policies),
-        ("Noted by the environment", _keys(lines, "metric/", [])),
-        ("Time", ["time/step", "time/rollout", "time/update", "time/tokens_per_s"]),
-    ]
-    sections: list[tuple[str, list[Chart]]] = []
-    for title, keys in wanted:
-        charts = [Chart(key, svg) for key in keys if (svg := _chart(key, lines, names)) is not None]
-        if charts:
-            sections.append((title, charts))
-    return sections
-
-
-def _keys(lines: Sequence[Sequence[Line]], prefix: str, more: Sequence[str]) -> list[str]:
-    """The metrics under a prefix, in the order they are logged."""
-    keys = dict.fromkeys(key for run in lines for line in run for key in line if key.startswith(prefix))
-    return [*more, *keys]
-
-
-def _chart(key: str, lines: Sequence[Sequence[Line]], names: Sequence[str]) -> Markup | None:
-    series: list[Series] = []
-    for run, name, color in zip(lines, names, itertools.cycle(COLORS)):
-        there = [line for line in run if _value(line, key) is not None]
-        band = [(line[f"{key}_low"], line[f"{key}_high"]) for line in there if f"{key}_low" in line]
-        if there:
-            points = [(line["step"], _value(line, key) or 0.0) for line in there]
-            series.append(Series(name, points, color, band if len(band) == len(points) else ()))
-    if not series:
-        return None
-    return Markup(line_chart(series, key, share=key.endswith(SHARES)))  # noqa: S704  (ours, escaped there)
-
-
-def _value(line: Line, key: str) -> float | None:
-    if key == "groups/live_share" and line.get("groups/total"):
-        return line["groups/live"] / line["groups/total"]
-    return None if key.endswith(("_low", "_high")) else line.get(key)
-
-
 def _parts(saved: Mapping[int, Sequence[Played]], roles: Sequence[str]) -> list[tuple[str, list[Chart]]]:
     """Each role's mean reward by part over its candidates, at the saved rollouts."""
     charts_of: dict[str, dict[str, list[tuple[float, float]]]] = {role: {} for role in roles}
@@ -175,14 +136,10 @@ def _parts(saved: Mapping[int, Sequence[Played]], roles: Sequence[str]) -> list[
                 mean = fmean(member.parts.get(name, 0.0) for member in members)
                 charts_of[role].setdefault(name, []).append((step, mean))
     return [
-        (role, [Chart(name, _drawn(Series(name, points, COLORS[0]))) for name, points in parts.items()])
+        (role, [drawn(name, points) for name, points in parts.items()])
         for role, parts in charts_of.items()
         if parts
     ]  # fmt: skip
-
-
-def _drawn(series: Series) -> Markup:
-    return Markup(line_chart([series], series.label))  # noqa: S704  (ours, escaped there)
 
 
 def _lost(lines: Sequence[Line]) -> dict[str, str]:
@@ -206,39 +163,11 @@ def _most_telling(played: Sequence[Played]) -> list[Played]:
     return sorted(played, key=lambda task: -sum(group.live for group in task.collected.groups))[:AUDITED]
 
 
-def _audit(played: Played) -> dict[str, Any]:
-    """A task's tree: at each group what its members share, said, earned and were credited with."""
-    groups: list[dict[str, Any]] = []
-    for group, earned in zip(played.collected.groups, played.advantages, strict=True):
-        most = max((abs(value) for value in earned), default=0.0) or 1.0
-        members = [
-            {
-                "text": "\n".join(sample.text for sample in member.samples),
-                "value": member.value,
-                "parts": ", ".join(f"{name} {value:+.2f}" for name, value in sorted(member.parts.items())),
-                "advantage": advantage,
-                "strength": round(100 * abs(advantage) / most),
-                "committed": number == group.committed,
-            }
-            for number, (member, advantage) in enumerate(zip(group.members, earned, strict=True))
-        ]
-        groups.append(
-            {
-                "key": " / ".join(map(str, group.key)), "role": group.key.role, "path": group.key.path,
-                "why": why_comparable(group), "scope": group.scope, "live": group.live, "members": members,
-            }
-        )  # fmt: skip
-    logs = played.collected.logs
-    columns = [
-        [(member["value"], member["advantage"], member["committed"]) for member in group["members"]] for group in groups
-    ]
-    return {
-        "picture": Markup(tree_picture(columns, "a training tree")),  # noqa: S704  (numbers)
-        "task": logs[0].task if logs else "?",
-        "solved": any(log.solved for log in logs),
-        "groups": groups,
-        "logs": [log_text(log) for log in logs],
-    }
+def _shown(played: Played) -> dict[str, Any]:
+    """A task's tree, with its episodes as conversations."""
+    tree = seen(played)
+    shown = {name: getattr(tree, name) for name in ("task", "solved", "picture", "groups")}
+    return {**shown, "logs": [list(conversation(log)) for log in tree.logs]}
 
 
 def _measure(run: Run, tasks: int, progress: Callable[[str], None]) -> Measured:

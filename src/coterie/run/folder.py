@@ -247,7 +247,7 @@ class Run:
 
     def check_goes_on(self, config: Config) -> None:
         """Raises CheckpointError: the run was made with other settings, or has made more steps than are asked for."""
-        theirs, ours = (dict(_leaves(each.tables())) for each in (self.config, config))
+        theirs, ours = (dict(leaves(each.tables())) for each in (self.config, config))
         for key in sorted(
             {**theirs, **ours}, key=lambda key: not key.startswith("runtime.")
         ):  # others follow from these
@@ -340,10 +340,10 @@ def new_folder(environment: str) -> Path:
     return Path("runs") / f"{time.strftime('%Y-%m-%d-%H%M%S')}-{name}"
 
 
-def _leaves(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
     """Every setting of a table and of those in it, by its whole name."""
     for key, value in table.items():
         if isinstance(value, dict) and value:
-            yield from _leaves(value, f"{path}{key}.")
+            yield from leaves(value, f"{path}{key}.")
         else:
             yield f"{path}{key}", value

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from coterie.config.settings import Config
 from coterie.errors import CheckpointError, ConfigError
+from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import Split
 from coterie.kernel.episode import Log
 from coterie.kernel.loops import Hosted, drive
@@ -195,6 +196,23 @@ class Loaded:
         Raises:
             ConfigError: a seat is no role, or the split has no such task.
         """
+        play, cursor = self.begin(split, index, temperature=temperature, seats=seats)
+        drive(play.run(cursor))
+        return self.recall.shown(cursor.log, cursor.task) if self.recall else cursor.log
+
+    def begin(
+        self,
+        split: Split = "validation",
+        index: int = 0,
+        *,
+        temperature: float = 0.0,
+        seats: Seats | Sequence[str] | None = None,
+    ) -> tuple[Play, Cursor]:
+        """An episode before its beginning, to be played on by whoever asks; see `play`.
+
+        Args:
+            seats: or the names of roles that somebody else answers for.
+        """
         check_split(split)
         count = self.config.environment.count(split)
         if count is not None and index >= count:
@@ -214,14 +232,11 @@ class Loaded:
             self.models.engine,
             seed=self.config.train.seed,
             sampling=self.config.sampling(temperature),
-            seats=seats,
+            seats=seats if isinstance(seats, Mapping) else None,
             recall=self.recall,
         )
-        task = play.task(split, index)
-        cursor = play.start(task)
         self.models.engine.open()
-        drive(play.run(cursor))
-        return self.recall.shown(cursor.log, task) if self.recall else cursor.log
+        return play, play.start(play.task(split, index))
 
 
 @dataclass(frozen=True, slots=True)

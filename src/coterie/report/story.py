@@ -1,0 +1,115 @@
+"""A run's story: what a person asks of it, an answer of a line each, and where to see it.
+
+It is told from metrics.jsonl alone, so that the viewer, the report and the terminal say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from coterie.report.diagnose import LAZY_POINTS, concerns
+
+Line = Mapping[str, float]
+Mark = Literal["good", "bad", "open"]
+Place = Literal["curves", "warnings", "roles", "rollouts", "cost"]
+"""The page of a run that shows what an answer rests on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """mark: whether it is as one would wish; open: nobody knows yet, or it is no matter of good and bad."""
+
+    question: str
+    text: str
+    mark: Mark
+    place: Place
+
+
+def story(lines: Sequence[Line], roles: Sequence[str], steps: int) -> list[Answer]:
+    """The answers, the most telling first.
+
+    Args:
+        lines: of metrics.jsonl, from the first.
+        roles: the team's.
+        steps: that the run is to make.
+    """
+    return [
+        _learned(lines),
+        *_roles(lines, roles),
+        _wrong(lines, roles),
+        Answer("What does it say?", "Read its episodes, and the trees it learned from.", "open", "rollouts"),
+        _cost(lines, steps),
+    ]
+
+
+def _learned(lines: Sequence[Line]) -> Answer:
+    question = "Did it learn?"
+    validated = [line for line in lines if "validation/success_low" in line]
+    if not validated:
+        return Answer(question, "It has not been validated yet.", "open", "curves")
+    first, last = validated[0], validated[-1]
+    best = max(validated, key=lambda line: line["validation/success"])
+    start = f"{first['validation/success']:.1%} of validation tasks"
+    if len(validated) == 1:
+        return Answer(question, f"It solved {start} at the start; nothing later is known yet.", "open", "curves")
+    low, high = best["validation/success_low"], best["validation/success_high"]
+    reached = f"{best['validation/success']:.1%} ({low:.1%} to {high:.1%}) at step {best['step']:.0f}"
+    fallen = last["validation/success_high"] < low
+    since = f" Since then it has fallen to {last['validation/success']:.1%}; the best checkpoint is kept."
+    if low > first["validation/success_high"]:
+        text = f"Yes: it solved {start} at the start and {reached}.{since if fallen else ''}"
+        return Answer(question, text, "bad" if fallen else "good", "curves")
+    if last["validation/success_high"] < first["validation/success_low"]:
+        text = f"No, it has unlearned: it solved {start} at the start and {last['validation/success']:.1%} now."
+        return Answer(question, text, "bad", "curves")
+    text = f"Not so that it could be told from chance: it solved {start} at the start and at best {reached}."
+    return Answer(question, text, "bad", "curves")
+
+
+def _roles(lines: Sequence[Line], roles: Sequence[str]) -> Iterator[Answer]:
+    """What muting each role costs, by the latest probe."""
+    if len(roles) < 2:
+        return
+    question, told, idle = "Does every role earn its place?", list[str](), False
+    for role in roles:
+        key = f"mute/{role}/change"
+        probe = next((line for line in reversed(lines) if key in line), None)
+        if probe is not None:
+            low, high = 100 * probe[f"{key}_low"], 100 * probe[f"{key}_high"]
+            told.append(f"without {role} {100 * probe[key]:+.1f} points ({low:+.1f} to {high:+.1f})")
+            idle |= -probe[f"{key}_low"] < LAZY_POINTS
+    if not told:
+        text = "Not measured yet: it is what muting each role costs (coterie eval RUN --mute ROLE)."
+        yield Answer(question, text, "open", "roles")
+        return
+    yield Answer(question, f"Success changes so: {'; '.join(told)}.", "bad" if idle else "good", "roles")
+
+
+def _wrong(lines: Sequence[Line], roles: Sequence[str]) -> Answer:
+    question, now = "Is anything wrong?", concerns(lines, roles)
+    if not now:
+        return Answer(question, "No warning holds at the last step.", "good", "warnings")
+    return Answer(question, " ".join(f"{one.text[:1].upper()}{one.text[1:]}." for one in now), "bad", "warnings")
+
+
+def _cost(lines: Sequence[Line], steps: int) -> Answer:
+    """Steps, tokens, and where the time went."""
+    question = "What did it cost?"
+    made = int(max((line["step"] for line in lines), default=0))
+    tokens = max((line["budget/sampled_tokens"] for line in lines if "budget/sampled_tokens" in line), default=0)
+    spent = {
+        name: sum(line.get(f"time/{name}", 0.0) for line in lines) for name in ("step", "rollout", "update", "eval")
+    }
+    text = f"{made} of {steps} steps, {tokens:,.0f} sampled tokens, {duration(spent['step'])}"
+    if spent["step"]:
+        shares = [f"{name} {spent[name] / spent['step']:.0%}" for name in ("rollout", "update", "eval") if spent[name]]
+        text += f": {', '.join(shares)}" if shares else ""
+    return Answer(question, f"{text}.", "open", "cost")
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them."""
+    minutes = seconds / 60
+    return f"{seconds:.0f} s" if seconds < 120 else f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"

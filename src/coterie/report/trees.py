@@ -1,0 +1,138 @@
+"""A task of a saved rollout as people look at it: its groups, and what their members said, earned and were credited."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp
+
+from markupsafe import Markup
+
+from coterie.kernel.episode import Log, Sample
+from coterie.kernel.group import Group
+from coterie.report.charts import tree_picture
+from coterie.report.text import why_comparable
+from coterie.run.records import Played
+
+Words = Mapping[str, Callable[[int], str]]
+"""By policy, the text of a token."""
+LIKELY = 0.9, 0.5, 0.1, 0.01
+"""Probabilities that part tokens into kinds, from 0, what was as good as sure, to 4, what was hardly to be expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A sampled token: its text, its probability when it was sampled, and which of five kinds that is."""
+
+    text: str
+    probability: float
+    kind: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSeen:
+    """tokens: none where their text is not known. strength: of the advantage, beside the greatest in the group."""
+
+    text: str
+    tokens: Sequence[Token]
+    value: float
+    parts: str
+    advantage: float
+    strength: float
+    committed: bool
+    cut: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSeen:
+    """number: its place in the task, from 0. prompt: the tokens that its members answer, as text where it is known."""
+
+    number: int
+    key: str
+    role: str
+    path: str
+    why: str
+    scope: str
+    live: bool
+    prompt: str
+    members: Sequence[MemberSeen]
+
+    @property
+    def best(self) -> float:
+        """The highest return."""
+        return max(member.value for member in self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeSeen:
+    """picture: a column a group."""
+
+    task: str
+    solved: bool
+    picture: Markup
+    groups: Sequence[GroupSeen]
+    logs: Sequence[Log]
+
+    @property
+    def live(self) -> int:
+        """How many groups have something to teach."""
+        return sum(group.live for group in self.groups)
+
+
+def seen(played: Played, words: Words | None = None, address: Callable[[int], str] | None = None) -> TreeSeen:
+    """A task's tree.
+
+    Args:
+        words: where tokens are to be told apart.
+        address: where a group is looked at, by its number; the picture leads there.
+    """
+    groups = [
+        _group(number, group, earned, words or {})
+        for number, (group, earned) in enumerate(zip(played.collected.groups, _credit(played), strict=True))
+    ]
+    columns = [[(one.value, one.advantage, one.committed) for one in group.members] for group in groups]
+    addresses = [address(group.number) for group in groups] if address else []
+    logs = played.collected.logs
+    picture = Markup(tree_picture(columns, "a training tree", addresses))  # noqa: S704  (numbers, and addresses of ours)
+    return TreeSeen(logs[0].task if logs else "?", any(log.solved for log in logs), picture, groups, logs)
+
+
+def _credit(played: Played) -> Sequence[Sequence[float]]:
+    """What each group's members were credited with; a step that is not over has given none."""
+    return played.advantages or [(0.0,) * len(group.members) for group in played.collected.groups]
+
+
+def _group(number: int, group: Group, earned: Sequence[float], words: Words) -> GroupSeen:
+    most = max((abs(value) for value in earned), default=0.0) or 1.0
+    members = [
+        MemberSeen(
+            text="\n".join(sample.text for sample in member.samples),
+            tokens=_tokens(member.samples[-1], words) if len(member.samples) == 1 else (),
+            value=member.value,
+            parts=", ".join(f"{name} {value:+.2f}" for name, value in sorted(member.parts.items())),
+            advantage=advantage,
+            strength=abs(advantage) / most if group.live else 0.0,
+            committed=place == group.committed,
+            cut=any(sample.finish == "length" for sample in member.samples),
+        )
+        for place, (member, advantage) in enumerate(zip(group.members, earned, strict=True))
+    ]
+    first = group.members[0].samples[0]
+    word = words.get(first.policy)
+    prompt = "".join(map(word, first.prompt_ids)) if word and group.scope == "prompt" else ""
+    key = group.key
+    return GroupSeen(
+        number, " / ".join(map(str, key)), key.role, key.path, why_comparable(group), group.scope, group.live, prompt,
+        members,
+    )  # fmt: skip
+
+
+def _tokens(sample: Sample, words: Words) -> list[Token]:
+    word = words.get(sample.policy)
+    if word is None:
+        return []
+    likely = [exp(value) for value in sample.logprobs]
+    return [
+        Token(word(token), share, sum(share < least for least in LIKELY))
+        for token, share in zip(sample.completion_ids, likely, strict=True)
+    ]

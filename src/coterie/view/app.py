@@ -1,0 +1,221 @@
+"""The viewer's server: who may look, and what may be asked for; on this machine alone, with a key."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from threading import Lock
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from coterie.errors import CoterieError
+from coterie.kernel.mistakes import check_split
+from coterie.kernel.safe import one_line
+from coterie.protocol.chat import Refused
+from coterie.protocol.http import body_of, check_host
+from coterie.report.conversation import conversation
+from coterie.report.looks import style
+from coterie.view.pages import Missing, Page, Site, script
+from coterie.view.shelf import Book
+from coterie.view.table import Sitting, Tables, Wanted
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-cache",
+}  # fmt: skip
+
+
+class Viewer:
+    """Answers a browser.
+
+    Args:
+        key: what its first address must have as `?key=`; a cookie keeps it.
+        cookie: what that is called, since all ports of a host share theirs.
+        anywhere: requests may come under any host's name.
+        tell: is told of what goes wrong here, a line each.
+    """
+
+    def __init__(
+        self, site: Site, key: str, cookie: str, *, anywhere: bool = False, tell: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.site = site
+        self.tables = Tables()
+        self._key, self._cookie, self._anywhere, self._tell = key, cookie, anywhere, tell
+        self._lock = Lock()
+        self._files = {"style.css": ("text/css", style()), "view.js": ("text/javascript", script())}
+
+    def app(self) -> Starlette:
+        """The application that a server runs."""
+        return Starlette(
+            routes=[
+                Route("/static/{name}", self.file),
+                Route("/{address:path}", self.look, methods=["GET"]),
+                Route("/{address:path}", self.do, methods=["POST"]),
+            ],
+            exception_handlers={Refused: self._refused, CoterieError: self._failed, Exception: self._bug},
+        )
+
+    def file(self, request: Request) -> Response:
+        """The style sheet or the script."""
+        self._check(request)
+        kind, text = self._files.get(request.path_params["name"], ("", ""))
+        return Response(text, media_type=kind, headers=HEADERS) if kind else self._missing()
+
+    def look(self, request: Request) -> Response:
+        """A page."""
+        if (key := request.query_params.get("key")) is not None:
+            return self._enter(request, key)
+        self._check(request)
+        address = request.path_params["address"]
+        if address and not address.endswith("/"):
+            return RedirectResponse(f"/{address}/", headers=HEADERS)
+        with self._lock:
+            try:
+                text = self._played(address, request.query_params) or self.site.get(address, request.query_params)
+            except Missing:
+                return self._missing(address)
+        stamp = f'"{blake2b(text.encode(errors="replace"), digest_size=12).hexdigest()}"'
+        headers = {**HEADERS, "ETag": stamp}
+        if request.headers.get("if-none-match") == stamp:
+            return Response(status_code=304, headers=headers)
+        return _html(text, headers=headers)
+
+    async def do(self, request: Request) -> Response:
+        """What a form asks for: an episode is begun, answered or forked, or two are played side by side."""
+        self._check(request)
+        if request.headers.get("origin") != f"{request.url.scheme}://{request.headers.get('host')}":
+            raise Refused("a form of another page's is not answered", status=403, code="origin")
+        form = dict(parse_qsl((await body_of(request)).decode(errors="replace"), keep_blank_values=True))
+        said = {key: text.replace("\r\n", "\n") for key, text in form.items()}
+        return await run_in_threadpool(self._done, request.path_params["address"], said)
+
+    def _done(self, address: str, said: Mapping[str, str]) -> Response:
+        with self._lock:
+            match [part for part in address.split("/") if part]:
+                case [name, "play"] if book := self.site.shelf.book(name):
+                    return _to(self.tables.begin(_wanted(book, said)), name)
+                case [name, "play", sitting] if mine := self.tables.get(sitting):
+                    if "fork" in said:
+                        return _to(self.tables.fork(mine, _whole(said["fork"], "decision")), name)
+                    mine.answer(
+                        {key.removeprefix("say "): text for key, text in said.items() if key.startswith("say ")}
+                    )
+                    return _to(mine, name)
+                case _:
+                    return self._missing(address)
+
+    def _played(self, address: str, query: Mapping[str, str]) -> str | None:
+        """The pages of what is played; None: it is none of them."""
+        match [part for part in address.split("/") if part]:
+            case [name, "play"] if book := self.site.shelf.book(name):
+                content = {"steps": book.run.checkpoints.steps(), "roles": list(book.roles)}
+                return self.site.show(address, Page("play.html", "Play", content, book=book, tab="play/"))
+            case [name, "play", sitting] if (book := self.site.shelf.book(name)) and (mine := self.tables.get(sitting)):
+                return self.site.show(address, self._sitting(book, mine))
+            case ["compare"]:
+                return self.site.show(address, self._compared(query))
+            case _:
+                return None
+
+    def _sitting(self, book: Book, mine: Sitting) -> Page:
+        """An episode, beside the one that it was forked from."""
+        before = self.tables.get(mine.before[0]) if mine.before else None
+        content = {
+            "mine": mine, "said": list(conversation(mine.log)),
+            "other": before, "other_said": list(conversation(before.log)) if before else [],
+        }  # fmt: skip
+        return Page(
+            "sitting.html", f"{mine.wanted.split} task {mine.wanted.task}", content, [("Play", "../")], book, "play/"
+        )
+
+    def _compared(self, query: Mapping[str, str]) -> Page:
+        """Two teams on one task, once both are chosen."""
+        books = self.site.shelf.books()
+        content: dict[str, Any] = {"books": books, "query": query, "sides": []}
+        chosen = [(side, self.site.shelf.book(query.get(side, ""))) for side in "ab"]
+        if query.get("task", "").isdecimal():
+            for side, book in chosen:
+                if book is not None:
+                    wanted = {key: query.get(key, "") for key in ("split", "task")} | {
+                        "step": query.get(f"step_{side}", "")
+                    }
+                    sitting = self.tables.begin(_wanted(book, wanted))
+                    content["sides"].append((book, sitting, list(conversation(sitting.log))))
+        return Page("compare.html", "Side by side", content)
+
+    def _enter(self, request: Request, key: str) -> Response:
+        """Has a browser keep the key."""
+        self._check_name(request)
+        if not hmac.compare_digest(key.encode(errors="replace"), self._key.encode()):
+            raise Refused("the key is wrong: open the address that `coterie view` printed", status=401, code="key")
+        answer = RedirectResponse(request.url.path, status_code=303, headers=HEADERS)
+        answer.set_cookie(self._cookie, self._key, httponly=True, samesite="strict", path="/")
+        return answer
+
+    def _check(self, request: Request) -> None:
+        """Raises Refused: who asks may not."""
+        self._check_name(request)
+        sent = request.cookies.get(self._cookie, "")
+        if not hmac.compare_digest(sent.encode(errors="replace"), self._key.encode()):
+            raise Refused("open the address that `coterie view` printed: it has the key", status=401, code="key")
+
+    def _check_name(self, request: Request) -> None:
+        if not self._anywhere:
+            check_host(request)
+
+    def _missing(self, address: str = "") -> Response:
+        return self._error(address, "Nothing is here", "This page is not there, or what it showed is gone.", 404)
+
+    def _error(self, address: str, title: str, why: str, status: int) -> Response:
+        text = self.site.show(address, Page("error.html", title, {"why": why}))
+        return _html(text, status, headers=HEADERS)
+
+    async def _refused(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, Refused)
+        return PlainTextResponse(f"coterie: {error}\n", error.status, headers=HEADERS)
+
+    async def _failed(self, request: Request, error: Exception) -> Response:
+        return self._error(request.path_params.get("address", ""), "This cannot be shown", one_line(str(error)), 409)
+
+    async def _bug(self, request: Request, error: Exception) -> Response:
+        self._tell(one_line(f"{type(error).__name__}: {error}"))
+        return self._error(request.path_params.get("address", ""), "It failed here", "The terminal says why.", 500)
+
+
+def _wanted(book: Book, said: Mapping[str, str]) -> Wanted:
+    """What a form wants played. Raises: ConfigError: that cannot be."""
+    split = said.get("split") or "validation"
+    check_split(split, "split")
+    step, seat = said.get("step", ""), said.get("seat", "")
+    return Wanted(
+        book.folder, _whole(step, "step") if step else None, split, _whole(said.get("task") or "0", "task"), seat,  # pyright: ignore[reportArgumentType]
+        0.0 if said.get("how", "greedy") == "greedy" else 1.0,
+    )  # fmt: skip
+
+
+def _whole(text: str, what: str) -> int:
+    """A number of a form's. Raises: ConfigError: it is none."""
+    from coterie.errors import ConfigError
+
+    if not text.isdecimal() or len(text) > 9:
+        raise ConfigError(f"{text!r:.40} is no {what}; write a whole number")
+    return int(text)
+
+
+def _to(sitting: Sitting, name: str) -> Response:
+    return RedirectResponse(f"/{name}/play/{sitting.id}/", status_code=303, headers=HEADERS)
+
+
+def _html(text: str, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(text.encode(errors="replace"), status, headers=headers, media_type="text/html")

@@ -1,0 +1,62 @@
+"""The pages as files: whatever links lead to from the first one, for a browser that has no server."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from posixpath import normpath
+
+from coterie.errors import ConfigError
+from coterie.report.looks import style
+from coterie.run.files import whole
+from coterie.view.pages import Missing, Site, script
+
+LINK = re.compile(r'(<a\b[^>]*?\shref=")([^"#?:]*)((?:#[^"]*)?")')
+"""A link within the site."""
+
+
+def write(site: Site, folder: Path) -> int:
+    """Writes all pages. Returns how many.
+
+    Raises:
+        ConfigError: the folder is there already, or cannot be written.
+        CheckpointError: what a page would show cannot be read.
+    """
+    if folder.exists():
+        raise ConfigError(f"--bundle {folder} exists; name a new folder, or remove it")
+    aside = folder.with_name(f".{folder.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    done: set[str] = set()
+    with whole(folder, "choose another folder with --bundle", aside):
+        (aside / "static").mkdir(parents=True)
+        (aside / "static/style.css").write_text(style(), encoding="utf-8")
+        (aside / "static/view.js").write_text(script(), encoding="utf-8")
+        left = [""]
+        while left:
+            address = left.pop()
+            if address in done:
+                continue
+            done.add(address)
+            try:
+                text = site.get(address)
+            except Missing:
+                continue
+            file = aside / address / "index.html"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(LINK.sub(_to_file, text), encoding="utf-8", errors="replace")
+            left += [_joined(address, link) for _, link, _ in LINK.findall(text) if link]
+        aside.rename(folder)
+    return len(done)
+
+
+def _joined(address: str, link: str) -> str:
+    """Where a link of a page leads."""
+    found = normpath(f"/{address}{link}").strip("/")
+    return f"{found}/" if found else ""
+
+
+def _to_file(link: re.Match[str]) -> str:
+    """Files have no addresses that end in a slash."""
+    before, address, after = link.groups()
+    return f"{before}{address}index.html{after}" if address.endswith("/") else link[0]

@@ -1,0 +1,327 @@
+"""The viewer's pages: what each address shows, as HTML that needs no script.
+
+Addresses are folders, and links between them relative, so that a server and a folder of files show the same.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from coterie.errors import CheckpointError
+from coterie.kernel.safe import plain
+from coterie.report.charts import COLORS
+from coterie.report.conversation import conversation
+from coterie.report.curves import chart, sections
+from coterie.report.looks import templates
+from coterie.report.story import story
+from coterie.report.trees import TreeSeen, seen
+from coterie.run.folder import leaves
+from coterie.view.shelf import Book, Shelf
+
+AT_ONCE = 100
+"""Rows of a page."""
+FOUND = 50
+"""Replies that a search shows."""
+LOOKED_AT = 20
+"""Saved rollouts that a search reads at once."""
+TABS = {
+    "": "Story", "curves/": "Curves", "roles/": "Roles", "rollouts/": "Rollouts", "warnings/": "Warnings",
+    "memory/": "Memory", "config/": "Config",
+}  # fmt: skip
+PLACES = {
+    "curves": "curves/",
+    "warnings": "warnings/",
+    "roles": "roles/",
+    "rollouts": "rollouts/",
+    "cost": "curves/#cost",
+}
+"""Where a story's answers lead."""
+
+
+class Missing(Exception):
+    """Nothing is at this address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a template is given. title: what the page is about. trail: what it lies in, with the addresses."""
+
+    template: str
+    title: str
+    content: Mapping[str, Any]
+    trail: Sequence[tuple[str, str]] = ()
+    book: Book | None = None
+    tab: str = ""
+    live: bool = False
+
+
+class Site:
+    """All pages.
+
+    Args:
+        static: they are written to files, where nothing can be asked for.
+    """
+
+    def __init__(self, shelf: Shelf, *, static: bool = False) -> None:
+        self.shelf = shelf
+        self.static = static
+        self._templates = templates("coterie.view")
+        self._pages: dict[str, Callable[..., Page]] = {
+            "": self._story, "curves": self._curves, "roles": self._roles, "warnings": _warnings, "memory": _memory,
+            "config": _config, "rollouts": self._in_rollouts,
+        }  # fmt: skip
+        """By its first word, what makes a page of a run, of the run, of what is asked for and of further numbers."""
+        if not static:
+            self._pages["find"] = self._find
+
+    def get(self, address: str, query: Mapping[str, str] | None = None) -> str:
+        """A page as text.
+
+        Args:
+            address: without the first slash, and with the last.
+
+        Raises:
+            Missing: there is none.
+            CheckpointError: what it would show cannot be read.
+        """
+        return self.show(address, self._page([part for part in address.split("/") if part], query or {}))
+
+    def show(self, address: str, page: Page) -> str:
+        """A page that was made elsewhere, at its address."""
+        root = "../" * address.count("/") or "./"
+        text = self._templates.get_template(page.template).render(
+            page=page, root=root, static=self.static, tabs=TABS, **page.content
+        )
+        return plain(text)
+
+    def _page(self, parts: list[str], query: Mapping[str, str]) -> Page:
+        if not parts:
+            return self._overview()
+        book = self.shelf.book(parts[0])
+        name, *deeper = parts[1:] or [""]
+        made = self._pages.get(name)
+        if book is None or made is None or (deeper and name != "rollouts"):
+            raise Missing
+        return made(book, query, *map(_number, deeper))
+
+    def _overview(self) -> Page:
+        books = [book for book in self.shelf.books() if _readable(book)]
+        lines = [book.lines for book in books]
+        names = [book.name for book in books]
+        shown = [chart("validation/success", lines, names, across) for across in ("budget/sampled_tokens", "step")]
+        differs = _differences(books)
+        rows = [
+            {"book": book, "last": book.last, "color": color, "differs": mine}
+            for book, color, mine in zip(books, itertools.cycle(COLORS), differs)
+        ]
+        content = {"rows": rows, "charts": [one for one in shown if one], "unread": _unread(self.shelf.books())}
+        return Page("overview.html", "Runs", content, live=True)
+
+    def _story(self, book: Book, query: Mapping[str, str]) -> Page:
+        told = story(book.lines, tuple(book.roles), book.steps)
+        team = next(self._sections([book]), None)
+        saved = book.run.saved_episodes()
+        content = {"told": told, "places": PLACES, "team": team, "saved": saved, "words": _says(book, saved)}
+        return _of(book, "story.html", book.title, content)
+
+    def _sections(self, books: Sequence[Book]) -> Iterator[tuple[str, Any]]:
+        lines, names = [book.lines for book in books], [book.name for book in books]
+        return sections(lines, names, tuple(books[0].roles), books[0].policies)
+
+    def _curves(self, book: Book, query: Mapping[str, str]) -> Page:
+        return _of(book, "curves.html", "Curves", {"sections": self._sections([book])})
+
+    def _roles(self, book: Book, query: Mapping[str, str]) -> Page:
+        probes = {
+            role: [line for line in book.lines if f"mute/{role}/change" in line] for role in book.roles
+        }  # fmt: skip
+        figures = [chart(f"mute/{role}/change", [book.lines], [role]) for role in book.roles]
+        shown = [(title, some) for title, some in self._sections([book]) if title.startswith("Role ")]
+        content = {"probes": probes, "figures": [one for one in figures if one], "sections": shown}
+        return _of(book, "roles.html", "Roles", content)
+
+    def _in_rollouts(self, book: Book, query: Mapping[str, str], *numbers: int) -> Page:
+        """Of all saved rollouts, of the one of a step, of a task there, of a group of its."""
+        makers: list[Callable[..., Page]] = [self._rollouts, self._rollout, self._tree, self._group]
+        if len(numbers) >= len(makers):
+            raise Missing
+        return makers[len(numbers)](book, query, *numbers)
+
+    def _rollouts(self, book: Book, query: Mapping[str, str]) -> Page:
+        by_step = {int(line["step"]): line for line in book.lines}
+        rows = [(step, by_step.get(step, {})) for step in reversed(book.run.saved_episodes())]
+        return _of(book, "rollouts.html", "Rollouts", self._window(rows, query))
+
+    def _rollout(self, book: Book, query: Mapping[str, str], step: int) -> Page:
+        tasks = [seen(played) for played in _saved(book, step)]
+        saved = book.run.saved_episodes()
+        at = saved.index(step)
+        ways = {
+            "before": f"../{saved[at - 1]}/" if at else "",
+            "after": f"../{saved[at + 1]}/" if at + 1 < len(saved) else "",
+        }
+        content = {"step": step, **ways, **self._window(list(enumerate(tasks)), query)}
+        return _of(book, "rollout.html", f"Rollout of step {step}", content, _trail(1))
+
+    def _tree(self, book: Book, query: Mapping[str, str], step: int, task: int) -> Page:
+        played = _saved(book, step)
+        tree = seen(_at(played, task), address=lambda group: f"{group}/")
+        content = {
+            "step": step, "tree": tree, "logs": [(log, list(conversation(log))) for log in tree.logs],
+            **_beside(task, len(played)),
+        }  # fmt: skip
+        return _of(book, "tree.html", f"Task {tree.task}", content, _trail(2, step))
+
+    def _group(self, book: Book, query: Mapping[str, str], step: int, task: int, number: int) -> Page:
+        tree: TreeSeen = seen(_at(_saved(book, step), task), book.words)
+        group = _at(tree.groups, number)
+        content = {"step": step, "tree": tree, "group": group, **_beside(number, len(tree.groups))}
+        title = f"Group {number + 1} of {len(tree.groups)}: {group.role} at {group.path}"
+        return _of(book, "group.html", title, content, [*_trail(3, step), (f"Task {tree.task}", "../")])
+
+    def _find(self, book: Book, query: Mapping[str, str]) -> Page:
+        """Replies that hold a text, from a saved rollout backwards."""
+        text, role = query.get("text", ""), query.get("role", "")
+        saved = book.run.saved_episodes()
+        upto = query.get("upto", "")
+        steps = [step for step in reversed(saved) if not upto.isdigit() or step <= int(upto)]
+        found: list[tuple[int, int, int, str, str]] = []
+        left: int | None = None
+        for count, step in enumerate(steps if text else ()):
+            if count == LOOKED_AT or len(found) >= FOUND:
+                left = step
+                break
+            found += [one for one in _said(book, step) if text.lower() in one[-1].lower() and role in ("", one[-2])]
+        content = {
+            "text": text, "role": role, "roles": list(book.roles), "found": found[:FOUND], "left": left,
+            "more": max(0, len(found) - FOUND),
+        }  # fmt: skip
+        return _of(book, "find.html", "Find what was said", content, live=False)
+
+    def _window(self, rows: Sequence[Any], query: Mapping[str, str]) -> dict[str, Any]:
+        """So many rows as a page has, and where others are; in files, which cannot be asked for more, all."""
+        asked = query.get("from", "0")
+        start = int(asked) if asked.isdecimal() and len(asked) < 10 and int(asked) < len(rows) else 0
+        end = len(rows) if self.static else start + AT_ONCE
+        return {
+            "rows": rows[start:end], "start": start, "total": len(rows),
+            "earlier": max(0, start - AT_ONCE) if start else None, "later": end if end < len(rows) else None,
+        }  # fmt: skip
+
+
+def _of(
+    book: Book, template: str, title: str, content: Mapping[str, Any], trail: Sequence[tuple[str, str]] = (), *,
+    live: bool = True,
+) -> Page:  # fmt: skip
+    """A page of a run; its tab is the one that its template is of."""
+    tab = {"story.html": "", "find.html": "rollouts/"}.get(template, f"{template.removesuffix('.html')}/")
+    if tab.split("/")[0] in ("rollout", "tree", "group"):
+        tab, live = "rollouts/", False
+    return Page(template, title, content, trail, book, tab, live)
+
+
+def _trail(depth: int, step: int | None = None) -> list[tuple[str, str]]:
+    """Rollouts, and the rollout of a step, from a page so deep in them."""
+    trail = [("Rollouts", "../" * depth)]
+    return trail if step is None else [*trail, (f"Step {step}", "../" * (depth - 1))]
+
+
+def _number(part: str) -> int:
+    if not part.isdecimal() or len(part) > 9:
+        raise Missing
+    return int(part)
+
+
+def _saved(book: Book, step: int) -> Sequence[Any]:
+    if step not in book.run.saved_episodes():
+        raise Missing
+    return book.rollout(step)
+
+
+def _at(some: Sequence[Any], number: int) -> Any:
+    if number >= len(some):
+        raise Missing
+    return some[number]
+
+
+def _beside(number: int, count: int) -> dict[str, str]:
+    """Addresses of what comes before and after one of so many."""
+    return {
+        "before": f"../{number - 1}/" if number else "",
+        "after": f"../{number + 1}/" if number + 1 < count else "",
+    }
+
+
+def _readable(book: Book) -> bool:
+    try:
+        return bool(book.lines or book.tables)
+    except (CheckpointError, KeyError):
+        return False
+
+
+def _unread(books: Sequence[Book]) -> list[tuple[Book, str]]:
+    """Runs that cannot be shown, and why."""
+    found: list[tuple[Book, str]] = []
+    for book in books:
+        try:
+            _ = book.lines, book.tables["team"], book.title
+        except (CheckpointError, KeyError) as error:
+            found.append((book, str(error)))
+    return found
+
+
+def _differences(books: Sequence[Book]) -> list[list[tuple[str, str]]]:
+    """Of each run, the settings in which it differs from another of the same environment."""
+    told = [dict(leaves(book.tables)) for book in books]
+    found: list[list[tuple[str, str]]] = []
+    for mine in told:
+        others = [each for each in told if each["environment.name"] == mine["environment.name"]]
+        keys = {key for each in others for key in each if any(each.get(key) != one.get(key) for one in others)}
+        found.append([(key, str(mine[key])) for key in mine if key in keys])
+    return found
+
+
+def _says(book: Book, saved: Sequence[int]) -> list[tuple[str, str]]:
+    """A reply of each role in the latest saved rollout, as a taste."""
+    if not saved:
+        return []
+    found: dict[str, str] = {}
+    for played in book.rollout(saved[-1])[:1]:
+        for group in played.collected.groups:
+            member = group.members[group.committed or 0]
+            found.setdefault(group.key.role, member.samples[0].text)
+    return list(found.items())
+
+
+def _said(book: Book, step: int) -> Iterator[tuple[int, int, int, str, str]]:
+    """What was said in a saved rollout: step, task, group, role, and the reply; in a group, each once."""
+    for task, played in enumerate(book.rollout(step)):
+        for number, group in enumerate(played.collected.groups):
+            for text in dict.fromkeys(one.text for member in group.members for one in member.samples):
+                yield step, task, number, group.key.role, text
+
+
+def _warnings(book: Book, query: Mapping[str, str]) -> Page:
+    return _of(book, "warnings.html", "Warnings", {"warnings": book.warnings})
+
+
+def _config(book: Book, query: Mapping[str, str]) -> Page:
+    return _of(book, "config.html", "Config", {"settings": list(leaves(book.tables)), "about": book.about})
+
+
+def _memory(book: Book, query: Mapping[str, str]) -> Page:
+    settings = book.tables.get("memory", {"mode": "off"})
+    progress = book.progress
+    store = progress.memory if progress else None
+    entries = sorted(store.entries, key=lambda entry: (entry.role, -entry.utility)) if store else []
+    figures = [one for title, some in sections([book.lines], [book.name], (), ()) if title == "Memory" for one in some]
+    return _of(book, "memory.html", "Memory", {"mode": settings["mode"], "entries": entries, "charts": figures})
+
+
+def script() -> str:
+    """What pages do beyond links and forms."""
+    return importlib.resources.files("coterie.view").joinpath("static/view.js").read_text(encoding="utf-8")

@@ -1,0 +1,37 @@
+// What the pages do beyond links and forms: they follow a run that goes on, and arrow keys walk what is beside.
+"use strict";
+
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.closest("input, select, textarea, [contenteditable], [tabindex='0']");
+  if (typing || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  const rel = { ArrowLeft: "prev", ArrowRight: "next" }[event.key];
+  const link = rel && document.querySelector(`main a[rel=${rel}]`);
+  if (link) link.click();
+});
+
+const EVERY_MS = 2000;
+let known = null;
+
+// Sections are put in place of those that have changed, unless somebody is at work in them.
+const follow = async () => {
+  if (document.hidden) return;
+  const answer = await fetch(location.href, { cache: "no-cache" });
+  const stamp = answer.headers.get("etag");
+  if (!answer.ok || stamp === known) return;
+  const first = known === null;
+  known = stamp;
+  if (first) return;
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  for (const now of document.querySelectorAll("main > section[id]")) {
+    const next = fresh.getElementById(now.id);
+    if (!next || next.innerHTML === now.innerHTML || now.contains(document.activeElement)) continue;
+    const open = [...now.querySelectorAll("details")].map((each) => each.open);
+    now.replaceChildren(...next.childNodes);
+    now.querySelectorAll("details").forEach((each, at) => { each.open = open[at] || false; });
+  }
+};
+
+if ("live" in document.body.dataset) {
+  follow().catch(() => {});
+  setInterval(() => follow().catch(() => {}), EVERY_MS);
+}

@@ -1,0 +1,147 @@
+"""Episodes that are played in the page: against a person, watched, or forked at a decision and answered otherwise."""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from coterie.errors import ConfigError
+from coterie.kernel.cursor import Cursor
+from coterie.kernel.environment import Split
+from coterie.kernel.episode import Answered, Log, Point, text_of
+from coterie.kernel.loops import drive
+from coterie.kernel.play import Play
+from coterie.kernel.scene import Reply, role_of
+from coterie.run.loaded import Loaded, load
+
+TEAMS = 2
+"""Teams that are kept loaded."""
+SITTINGS = 100
+"""Episodes that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be played. seat: the role that the person takes; "": none."""
+
+    folder: Path
+    step: int | None = None
+    split: Split = "validation"
+    task: int = 0
+    seat: str = ""
+    temperature: float = 0.0
+
+
+@dataclass(slots=True)
+class Sitting:
+    """An episode under way, or over. before: the sitting that it was forked from, and the decision where."""
+
+    id: str
+    wanted: Wanted
+    play: Play
+    cursor: Cursor
+    made: int
+    """The step of the checkpoint that plays."""
+    before: tuple[str, int] | None = None
+    asked: dict[str, str] = field(default_factory=dict[str, str])
+    """By speaker, what the person is asked now."""
+    meant: Mapping[str, Reply] = field(default_factory=dict[str, Reply])
+    """At the decision of a fork, what was said there before."""
+    point: Point | None = None
+
+    @property
+    def log(self) -> Log:
+        """The whole episode so far."""
+        return Log(self.cursor.id, self.cursor.task.id, self.cursor.seed, self.cursor.events)
+
+    def go_on(self) -> None:
+        """Plays until the person is asked, or to the end."""
+        seat = self.wanted.seat
+
+        def mine(point: Point) -> bool:
+            return seat != "" and seat in map(role_of, point.roles)
+
+        drive(self.play.run(self.cursor, until=mine))
+        self._open(drive(self.cursor.advance()), seat)
+
+    def answer(self, texts: Mapping[str, str]) -> None:
+        """What the person says, by speaker; others say what they would, or what they said before a fork."""
+        if self.point is None:
+            raise ConfigError("nobody is asked here now; look at the episode as it is")
+        others = [speaker for speaker in self.point.roles if speaker not in self.asked]
+        answers = drive(self.play.ask(self.cursor, self.point, roles=others)) if others else {}
+        replies = {speaker: samples[0].reply() for speaker, samples in answers.items()}
+        for speaker in self.asked:
+            text, meant = texts.get(speaker, ""), self.meant.get(speaker)
+            replies[speaker] = meant if meant and meant.text == text else Reply(role_of(speaker), text)
+        self.cursor.answer(replies)
+        self.meant = {}
+        self.go_on()
+
+    def _open(self, point: Point | None, seat: str) -> None:
+        self.point = point
+        self.asked = {}
+        if point is not None:
+            prompts = point.asked.prompts.items()
+            self.asked = {speaker: text_of(prompt) for speaker, prompt in prompts if seat in ("*", role_of(speaker))}
+
+    def fork(self, at: int, name: str) -> Sitting:
+        """The same episode at a decision, where the person answers for everybody who was asked.
+
+        Raises:
+            ConfigError: there is no such decision.
+        """
+        answers = [event for event in self.cursor.events if isinstance(event, Answered)]
+        if not 0 <= at < len(answers):
+            raise ConfigError(f"this episode has no decision {at}")
+        cursor = self.cursor.fork(at, name)
+        other = Sitting(name, self.wanted, self.play, cursor, self.made, (self.id, at), meant=answers[at].replies)
+        other._open(drive(cursor.advance()), "*")
+        return other
+
+
+class Tables:
+    """All sittings, and the teams that play them."""
+
+    def __init__(self) -> None:
+        self._teams: OrderedDict[tuple[Path, int | None], Loaded] = OrderedDict()
+        self._sittings: OrderedDict[str, Sitting] = OrderedDict()
+
+    def begin(self, wanted: Wanted) -> Sitting:
+        """A new episode, played until the person is asked, or to the end.
+
+        Raises:
+            ConfigError, CheckpointError: it cannot be played.
+        """
+        team = self._team(wanted.folder, wanted.step)
+        seats = (wanted.seat,) if wanted.seat else ()
+        play, cursor = team.begin(wanted.split, wanted.task, temperature=wanted.temperature, seats=seats)
+        sitting = Sitting(secrets.token_hex(6), wanted, play, cursor, team.progress.step)
+        sitting.go_on()
+        return self._kept(sitting)
+
+    def fork(self, sitting: Sitting, at: int) -> Sitting:
+        """See `Sitting.fork`."""
+        return self._kept(sitting.fork(at, secrets.token_hex(6)))
+
+    def get(self, name: str) -> Sitting | None:
+        """A sitting that is still kept."""
+        return self._sittings.get(name)
+
+    def _kept(self, sitting: Sitting) -> Sitting:
+        self._sittings[sitting.id] = sitting
+        while len(self._sittings) > SITTINGS:
+            self._sittings.popitem(last=False)
+        return sitting
+
+    def _team(self, folder: Path, step: int | None) -> Loaded:
+        key = folder, step
+        if key not in self._teams:
+            self._teams[key] = load(folder, step)
+            while len(self._teams) > TEAMS:
+                self._teams.popitem(last=False)
+        self._teams.move_to_end(key)
+        return self._teams[key]

@@ -1,0 +1,285 @@
+"""The viewer: who may look, that every page is there and hostile text stays text, and what is played in it."""
+
+import http.client
+import json
+import re
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from html import unescape
+from pathlib import Path
+from posixpath import normpath
+from urllib.parse import quote, urlencode
+
+import pytest
+import uvicorn
+
+from coterie.errors import CheckpointError, ConfigError
+from coterie.protocol.listening import listen
+from coterie.report.diagnose import history
+from coterie.view.app import Viewer
+from coterie.view.bundle import write
+from coterie.view.pages import Missing, Site
+from coterie.view.shelf import Shelf
+from tests.report.test_report import HOSTILE, browser, runs  # noqa: F401  (a fixture)
+
+KEY = "a key"
+COOKIE = "coterie-1"
+LINK = re.compile(r'<a\b[^>]*?\shref="([^"]*)"')
+
+
+class Window:
+    """A browser's way in: it keeps cookies and follows nothing."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.cookie = f"{COOKIE}={KEY}"
+
+    def ask(self, path: str, form: dict[str, str] | None = None, **headers: str) -> tuple[int, dict[str, str], str]:
+        body = None if form is None else urlencode(form)
+        sent = {"Cookie": self.cookie} if self.cookie else {}
+        if form is not None:
+            sent |= {"Origin": f"http://127.0.0.1:{self.port}", "Content-Type": "application/x-www-form-urlencoded"}
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
+            connection.request("GET" if form is None else "POST", path, body, sent | headers)
+            answer = connection.getresponse()
+            told = {name.lower(): value for name, value in answer.headers.items()}
+            return answer.status, told, answer.read().decode()
+
+
+@pytest.fixture(scope="module")
+def window(runs) -> Iterator[Window]:  # noqa: F811
+    place = listen("127.0.0.1", 0)
+    viewer = Viewer(Site(Shelf([run.parent for run in runs[:1]])), KEY, COOKIE)
+    config = uvicorn.Config(viewer.app(), log_level="critical", lifespan="off")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [place.socket]}, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield Window(place.port)
+    server.should_exit = True
+    thread.join()
+
+
+def test_nothing_is_shown_without_the_key_under_another_name_or_to_another_pages_form(window):
+    stranger = Window(window.port)
+    stranger.cookie = ""
+    for path in ("/", "/kind/", "/static/style.css", "/nothing/", "/?key=wrong", "/?key=%ff"):
+        status, _, text = stranger.ask(path)
+        assert (status, "Runs" in text) == (401, False), path
+    assert stranger.ask("/kind/play/", {"task": "0"})[0] == 401
+    stranger.cookie = f"{COOKIE}=other"
+    assert stranger.ask("/")[0] == 401
+    for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", ""):
+        assert window.ask("/", Host=host)[0] == 403
+        assert window.ask(f"/?key={quote(KEY)}", Host=host)[0] == 403
+    assert window.ask("/kind/play/", {"task": "0"}, Origin="http://evil.example")[0] == 403
+    assert window.ask("/kind/play/", {"task": "0"}, Origin="null")[0] == 403
+    assert window.ask("/kind/play/", {"seat": "x" * 20_000_000})[0] == 413
+
+
+def test_the_first_address_gives_a_cookie_that_no_script_reads_and_no_other_site_sends(window):
+    status, headers, _ = Window(window.port).ask(f"/?key={quote(KEY)}")
+    assert (status, headers["location"]) == (303, "/")
+    assert re.fullmatch(rf'{COOKIE}="?{KEY}"?; HttpOnly; Path=/; SameSite=strict', headers["set-cookie"])
+
+
+def test_pages_may_run_the_one_script_and_ask_nobody_else(window):
+    status, headers, text = window.ask("/")
+    assert status == 200
+    assert "default-src 'none'; script-src 'self'" in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+    assert re.findall(r"<script[^>]*>", text) == ['<script src="./static/view.js" defer>']
+    assert window.ask("/static/view.js")[1]["content-type"].startswith("text/javascript")
+
+
+def test_a_page_that_has_not_changed_is_not_sent_again(window):
+    _, headers, _ = window.ask("/kind/")
+    status, _, text = window.ask("/kind/", **{"If-None-Match": headers["etag"]})
+    assert (status, text) == (304, "")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "nothing/", "kind/nothing/", "kind/rollouts/99/", "kind/rollouts/1/99/", "kind/rollouts/1/0/99/",
+        "kind/rollouts/1/0/0/0/", "kind/rollouts/x/", "kind/rollouts/-1/", "kind/rollouts/99999999999999999999/",
+        "kind/curves/1/", "kind/../../etc/passwd/", "%2e%2e/%2e%2e/etc/", "static/../kind/", "static/other.js",
+        "kind/play/none/", "kind/rollouts/%C2%B2/",
+    ],
+)  # fmt: skip
+def test_what_is_nowhere_is_said_in_a_page(window, path):
+    status, headers, text = window.ask(f"/{path}")
+    assert status in (404, 307), path
+    if status == 404:
+        assert "Nothing is here" in text
+        assert headers["content-type"].startswith("text/html")
+
+
+def crawl(get, first: str = "") -> dict[str, str]:
+    """Every page that links lead to."""
+    pages, left = {}, [first]
+    while left:
+        address = left.pop()
+        if address in pages:
+            continue
+        pages[address] = get(address)
+        for link in map(unescape, LINK.findall(pages[address])):
+            assert not re.match(r"[a-z]+:|//", link), link
+            path = link.partition("#")[0].partition("?")[0]
+            found = normpath(f"/{address}{path}").strip("/")
+            left.append(f"{found}/" if found else "")
+    return pages
+
+
+def test_every_page_is_there_and_what_a_model_wrote_is_text(runs, window):  # noqa: F811
+    def get(address: str) -> str:
+        status, _, text = window.ask(f"/{address}")
+        assert status == 200, address
+        return text
+
+    pages = crawl(get)
+    assert len(pages) > 60
+    name = next(address for address in pages if address.startswith("b-hostile"))
+    for page in ("curves", "roles", "rollouts", "warnings", "memory", "config", "find", "play", "rollouts/1/0/0"):
+        assert f"{name.split('/')[0]}/{page}/" in pages, page
+    everything = "".join(pages.values())
+    assert "&lt;script&gt;document.title=" in everything
+    assert set(re.findall(r"<(script|img|iframe|object|embed|meta|base)\b", everything)) == {"script", "meta"}
+    assert not re.search(r'(?:src|href|action)="(?:https?:|//|javascript:)', everything)
+    assert not re.search(r"\son[a-z]+=", re.sub(r">[^<]*<", "><", everything))
+    assert "\x1b" not in everything
+    assert "\u202e" not in everything
+    assert "{{ 7*7 }}" in everything
+
+
+def test_tokens_are_told_apart_and_neighbours_are_one_step_away(window):
+    _, _, text = window.ask("/kind/rollouts/1/0/0/")
+    assert re.search(r'<span class="t[0-4]" title="0?\.?\d', text)
+    assert "replies to one prompt" in text
+    assert 'rel="next" href="../1/"' in text
+    assert 'rel="prev"' not in text
+
+
+def test_what_was_said_is_found_with_where_it_was(window):
+    _, _, text = window.ask("/b-hostile/find/?" + urlencode({"text": "<SCRIPT>", "role": ""}))
+    assert "&lt;script&gt;" in text
+    assert re.search(r'href="\.\./rollouts/\d+/\d+/\d+/"', text)
+    assert "0 found" in window.ask("/b-hostile/find/?text=nobody+said+this")[2]
+    assert "0 found" in window.ask("/b-hostile/find/?text=script&role=nobody")[2]
+
+
+def test_files_hold_every_page_with_links_that_lead_somewhere(runs, tmp_path):  # noqa: F811
+    count = write(Site(Shelf([runs[0]]), static=True), tmp_path / "site")
+    files = list((tmp_path / "site").rglob("index.html"))
+    assert len(files) == count > 30
+    for file in files:
+        text = file.read_text()
+        assert "<form" not in text
+        assert "data-live" not in text
+        for link in re.findall(r'(?:href|src)="([^"]*)"', text):
+            path, _, anchor = link.partition("#")
+            if path.startswith("data:"):
+                continue
+            target = (file.parent / path).resolve() if path else file
+            assert target.is_file(), (file, link)
+            assert not anchor or f'id="{anchor}"' in target.read_text(), (file, link)
+    with pytest.raises(ConfigError, match="exists; name a new folder"):
+        write(Site(Shelf([runs[0]]), static=True), tmp_path / "site")
+
+
+def test_many_rows_come_in_pages_and_in_files_all_at_once(runs, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setattr("coterie.view.pages.AT_ONCE", 2)
+    site = Site(Shelf([runs[0]]))
+    first, second = site.get("kind/rollouts/1/"), site.get("kind/rollouts/1/", {"from": "2"})
+    assert ("1 to 2 of 3" in first, 'href="?from=2"' in first) == (True, True)
+    assert ("3 to 3 of 3" in second, 'href="?from=0"' in second) == (True, True)
+    assert site.get("kind/rollouts/1/", {"from": "x"}) == first == site.get("kind/rollouts/1/", {"from": "999"})
+    assert 'href="2/"' in Site(Shelf([runs[0]]), static=True).get("kind/rollouts/1/")
+
+
+@pytest.fixture
+def copies(runs, tmp_path) -> Path:  # noqa: F811
+    for name in ("one", "other/one"):
+        shutil.copytree(runs[0], tmp_path / name)
+    return tmp_path
+
+
+def test_a_shelf_sees_what_is_new_and_names_are_told_apart(copies, runs):  # noqa: F811
+    shelf = Shelf([copies, copies / "other"])
+    assert sorted(book.name for book in shelf.books()) == ["one", "one-2"]
+    book = shelf.book("one")
+    assert book is not None
+    assert book.warnings == history(book.lines, tuple(book.roles))
+    made = len(book.lines)
+    with (book.folder / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"step": 4.0, "groups/total": 3.0, "groups/live": 0.0, "rollout/no_reward": 1.0}) + "\n")
+        file.write('{"step": 5')
+    assert (len(book.lines), book.step) == (made + 1, 4)
+    assert book.warnings == history(book.lines, tuple(book.roles))
+    assert [concern.kind for step, concern in book.warnings if step == 4] == ["no_reward"]
+    shutil.copytree(runs[0], copies / "static")
+    assert {book.name for book in shelf.books()} == {"one", "one-2", "static-2"}
+    shutil.rmtree(copies / "one")
+    assert shelf.book("one") is None or shelf.book("one").folder != copies / "one"
+
+
+def test_a_run_that_cannot_be_read_is_told_and_hides_no_other(copies):
+    (copies / "one/metrics.jsonl").write_text('{"step": "x"}\n')
+    (copies / "broken").mkdir()
+    (copies / "broken/config.toml").write_text("[environment\n")
+    site = Site(Shelf([copies, copies / "other"]))
+    page = site.get("")
+    assert page.count("cannot be shown") == 2
+    assert re.search(r'<a href="\./one(-2)?/">', page)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        site.get("broken/")
+    with pytest.raises(CheckpointError, match="is no folder"):
+        Shelf([copies / "nothing"])
+    assert "There is no run here yet" in Site(Shelf([copies / "one/checkpoints"])).get("")
+    with pytest.raises(Missing):
+        site.get("nobody/")
+
+
+@pytest.mark.slow
+def test_a_person_plays_a_role_and_answers_a_decision_otherwise(window):
+    status, headers, _ = window.ask(
+        "/kind/play/", {"seat": "a", "split": "test", "task": "1", "step": "", "how": "greedy"}
+    )
+    assert status == 303
+    _, _, page = window.ask(headers["location"])
+    assert '<textarea name="say a" autofocus>' in page
+    assert 'name="say b"' not in page
+    status, headers, _ = window.ask(headers["location"], {"say a": "<b>me</b>"})
+    assert status == 303
+    whole = headers["location"]
+    _, _, page = window.ask(whole)
+    assert "&lt;b&gt;me&lt;/b&gt;" in page
+    assert re.search(r"(not )?solved: ", page)
+    assert window.ask(whole, {"say a": "again"})[0] == 409, "nobody is asked any more"
+    status, headers, _ = window.ask(whole, {"fork": "0"})
+    fork = headers["location"]
+    assert fork != whole
+    _, _, page = window.ask(fork)
+    said = {who: unescape(text) for who, text in re.findall(r'name="say (\w)"[^>]*>\n([^<]*)</textarea>', page)}
+    assert said["a"] == "<b>me</b>", "what was said there before"
+    window.ask(fork, {f"say {who}": text for who, text in said.items()})
+    ends = [re.findall(r"(?:not )?solved: [^<]*", window.ask(each)[2]) for each in (whole, fork)]
+    assert ends[1] == ends[0] * 2, "the same, beside what was before"
+    assert window.ask(whole, {"fork": "99"})[0] == 409
+    for form in ({"seat": "nobody"}, {"split": "none"}, {"task": "x"}, {"step": "77"}):
+        status, _, page = window.ask("/kind/play/", {"split": "test", "task": "1", **form})
+        assert (status, "This cannot be shown" in page) == (409, True), form
+
+
+@pytest.mark.slow
+def test_two_teams_play_one_task_side_by_side(window):
+    query = {"a": "kind", "step_a": "0", "b": "kind", "step_b": "3", "split": "test", "task": "0"}
+    _, _, page = window.ask("/compare/?" + urlencode(query))
+    assert "kind, step 0" in page
+    assert "kind, step 3" in page
+    assert len(re.findall(r"(?:not )?solved: ", page)) == 2
+    assert "<section" not in window.ask("/compare/?a=kind&b=kind")[2], "nothing is played before it is asked for"
