@@ -92,7 +92,7 @@ test-plans: setup ## every config for a GPU fits the one that it names: three mi
 test-gpu: setup ## what needs a CUDA device
 	$(BIN)/pytest -m gpu
 
-check: lint test test-slow ## all that CI does
+check: lint site test test-slow ## all that CI does
 
 mutants: setup ## mutation testing: about two hours; survivors by kind are in docs/mutants.md
 	OMP_NUM_THREADS=1 $(BIN)/mutmut run --max-children 2
@@ -169,10 +169,18 @@ screenshots: setup ## the pictures of docs/report.md, from RUNS (default: the ne
 	$(BIN)/coterie report $(or $(RUNS),$$(ls -dt runs/*/ | head -2)) --out build/report.html
 	$(BIN)/python -m tests.screenshots build/report.html docs
 
+.venv-docs/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt 'mkdocs<2' mkdocs-material mkdocstrings-python properdocs ruff
+	@touch $@
+
+site: .venv-docs/ready ## the documentation as a site, in build/site: pages, anchors and the reference of Python checked
+	.venv-docs/bin/properdocs build --quiet --strict
+
 docs: setup ## regenerate docs/config.md
 	$(BIN)/python -m coterie.config.reference > docs/config.md
 
 clean: ## remove what was built
-	rm -rf .venv .venv-oldest .venv-vllm build dist mutants .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-oldest .venv-vllm .venv-docs build dist mutants .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo fmt lint types test test-slow test-long test-oldest test-gpu test-vllm test-cluster test-plans test-agents test-verifiers bench-agents check mutants smoke bench starter starter-code starter-assistants starter-assistants-solo starter-desks starter-maths starter-sokoban starter-sudoku starter-tally starter-writing screenshots docs clean
+.PHONY: help setup demo fmt lint types test test-slow test-long test-oldest test-gpu test-vllm test-cluster test-plans test-agents test-verifiers bench-agents check mutants smoke bench starter starter-code starter-assistants starter-assistants-solo starter-desks starter-maths starter-sokoban starter-sudoku starter-tally starter-writing screenshots site docs clean

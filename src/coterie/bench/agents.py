@@ -43,8 +43,8 @@ def page() -> list[str]:
     return [
         "# Results: agents that exist",
         "",
-        "Written by `make bench-agents`: the three agents of [`examples/agents`](../../examples/agents), unmodified,",
-        "trained through the [gateway](../agents.md) with [their config](../../examples/agents/config.toml). A lead",
+        "Written by `make bench-agents`: the three agents of `examples/agents`, unmodified,",
+        "trained through the [gateway](../agents.md) with their config (`examples/agents/config.toml`). A lead",
         "says for how many counters a row shall be cut, and as many counters count at once; a policy each, of 0.18",
         "million parameters, from the starter of `tally`. Success on held-out test tasks, greedy, before and after 40",
         "steps of 8 tasks and 8 runs each.",
