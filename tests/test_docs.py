@@ -154,7 +154,7 @@ def small(words: list[str]) -> list[str]:
     if "--task" in words:
         words[words.index("--task") + 1] = "1"
     if words[0] == "view" and "--bundle" not in words:  # which would serve until it is stopped
-        return [*words, "--bundle", "-".join(["site", *words[1:]]).replace("/", "-")]
+        return [*words, "--bundle", "-".join(["bundle", *words[1:]]).replace("/", "-")]
     if "--resume" in words:
         return [re.sub(r"^train\.steps=\d+$", "train.steps=4", word) for word in words]
     short = ["--set", "environment.max_tokens=4"] if words[1].startswith(("gateway:", "prompts:")) else []
