@@ -225,9 +225,21 @@ def tokenizer(vocabulary: int = 320) -> Any:
 
 
 def tiny(
-    seed: int = 0, *, hidden: int = 32, layers: int = 2, vocabulary: int = 320, scale: float = 1.0, context: int = 512
+    seed: int = 0,
+    *,
+    hidden: int = 32,
+    layers: int = 2,
+    vocabulary: int = 320,
+    scale: float = 1.0,
+    context: int = 512,
+    keys: int = 1,
 ) -> Model:
-    """A random network of Qwen3 shape. scale: of its weights; above 1 its distribution is far from flat."""
+    """A random network of Qwen3 shape.
+
+    Args:
+        scale: of its weights; above 1 its distribution is far from flat.
+        keys: heads of keys and values.
+    """
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -242,7 +254,7 @@ def tiny(
             intermediate_size=2 * hidden,
             num_hidden_layers=layers,
             num_attention_heads=2,
-            num_key_value_heads=1,
+            num_key_value_heads=keys,
             head_dim=hidden // 2,
             max_position_embeddings=context,
             tie_word_embeddings=True,

@@ -1,6 +1,7 @@
 """`coterie check` finds what is broken, and only that."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,23 @@ class Boxed(Toy):
 def test_what_keeps_sandboxes_warm_is_no_thread_of_plays():
     sandbox.pool.forget()
     assert check(Boxed()).ok
+
+
+def test_an_environment_that_asks_nobody_and_splits_that_meet_late_are_caught():
+    class Mute(Toy):
+        async def play(self, task, scene):
+            scene.succeed()
+
+    class Late(Toy):
+        """Validation begins where train ends, five tasks too early."""
+
+        def count(self, split):
+            return 80
+
+        def task(self, split, index):
+            return replace(
+                super().task(split, index), number={"train": 0, "validation": 75, "test": 500}[split] + index
+            )
+
+    assert "FAIL some role is asked: no role was asked anything in 3 episodes" in str(check(Mute(), tasks=1))
+    assert "is also a train task" in str(check(Late(), tasks=1))

@@ -30,7 +30,7 @@ from coterie.registry import find
 from tests.runs import answered
 from tests.servers import serving
 from tests.test_docs import ROOT, blocks
-from tests.toys import TEAM, Agree, Sequential, counting, policies, tiny
+from tests.toys import TEAM, Agree, Sequential, counting, policies, run, tiny
 
 
 def plain(folder: Path) -> type[Engine]:
@@ -264,6 +264,20 @@ def test_what_is_no_answer_is_one_line(spoil, message):
     engine.policies = dict.fromkeys(TEAM.policies, SimpleNamespace(vocabulary=300))
     with pytest.raises(EngineError, match=message):
         rollout(engine)
+
+
+def test_answers_after_a_fault_are_looked_at_too_and_so_are_too_many():
+    engine = ScriptedEngine(lambda role, prompt, rng: "x")
+    asked = [Request((f"t{at}", 0, "0@0", "a"), "p", "a", "x", (1,), (7,), 1.0, 1.0, 8, ()) for at in range(2)]
+    (good,) = run(engine.generate(asked[1:]))
+    check_answers(engine, asked, [Unavailable("engine", "gone"), good])
+    for given, told in (
+        ([Unavailable("engine", "gone"), (replace(good[0], seed=8),)], "a sample of seed 8"),
+        ([good, good, good], "answered 3 of 2 requests"),
+        ([Unavailable("engine", "gone"), good * 2], "a request for 1 samples with 2"),
+    ):
+        with pytest.raises(EngineError, match=told):
+            check_answers(engine, asked, given)
 
 
 def test_one_that_raises_while_it_starts_says_what_and_where_and_closing_half_of_it_hides_nothing():

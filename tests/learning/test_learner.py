@@ -254,26 +254,28 @@ def beside(monkeypatch) -> Iterator[list[int]]:
 def test_policies_that_may_be_trained_side_by_side_share_what_a_micro_batch_may_hold(beside):
     """Whether or not they are: it is a matter of time, and what it gives must not be."""
     rows = rows_of(experience(groups=8), Clip())
-    models = policies({name: tiny(hidden=64) for name in "pq"}, tokens_per_microbatch=200)
+    models = policies({name: tiny(hidden=64, keys=2) for name in "pq"}, tokens_per_microbatch=200)
     several = LocalLearner(models, Clip(), 10).microbatches("p", rows)
-    half = LocalLearner(policies({"p": tiny(hidden=64)}, tokens_per_microbatch=100), Clip(), 10)
+    half = LocalLearner(policies({"p": tiny(hidden=64, keys=2)}, tokens_per_microbatch=100), Clip(), 10)
     assert several == half.microbatches("p", rows)
-    whole = LocalLearner(policies({"p": tiny(hidden=64)}, tokens_per_microbatch=200), Clip(), 10)
+    whole = LocalLearner(policies({"p": tiny(hidden=64, keys=2)}, tokens_per_microbatch=200), Clip(), 10)
     assert len(several) > len(whole.microbatches("p", rows))
 
 
-def test_policies_of_small_networks_have_their_gradients_side_by_side_and_the_same(beside):
+@pytest.mark.parametrize("longest", [2, 6, 30])
+@pytest.mark.parametrize("row", [-(1 << 40), 1 << 40])
+def test_policies_of_small_networks_have_their_gradients_side_by_side_and_the_same(beside, row, longest, monkeypatch):
     def moved(graded: dict[str, list[Graded]]) -> list[torch.Tensor]:
-        models = {"p": tiny(1, hidden=64), "q": tiny(2, hidden=64)}
+        models = {"p": tiny(1, hidden=64, keys=2), "q": tiny(2, hidden=64, keys=2)}
         team = LocalLearner(policies(models), Clip(), 10)  # each with half of its tokens at once
         learned = team.update(graded, 0)
         team.close()
         assert list(learned) == list(graded)
         return [weight.detach() for name in graded for weight in models[name].net.parameters()]
 
-    graded = {"p": experience(1), "q": experience(2)}
+    monkeypatch.setattr(attention, "ROW", row)
+    graded = {"p": experience(1, prompt=20, longest=longest), "q": experience(2, longest=longest)}
     both = moved(graded)
-    assert len(set(beside)) == 2
     assert threading.get_ident() not in beside
     assert all(map(torch.equal, both, moved({"p": graded["p"]}) + moved({"q": graded["q"]})))
 
@@ -282,7 +284,7 @@ def test_policies_of_small_networks_have_their_gradients_side_by_side_and_the_sa
 @pytest.mark.parametrize("kind", ["advantage", "weights"])
 def test_a_nan_stops_with_step_policy_and_group_and_moves_no_weight(kind, hidden, beside):
     """One after the other and side by side: 16 columns are not the same with any number of threads on most machines."""
-    models = {"p": tiny(1, hidden=hidden), "q": tiny(2, hidden=hidden)}
+    models = {"p": tiny(1, hidden=hidden, keys=2), "q": tiny(2, hidden=hidden, keys=2)}
     team = LocalLearner(policies(models), Clip(), 10)
     graded = experience()
     if kind == "advantage":
@@ -296,7 +298,7 @@ def test_a_nan_stops_with_step_policy_and_group_and_moves_no_weight(kind, hidden
     for name, model in models.items():
         assert all(torch.equal(value, before[name][key]) for key, value in model.net.state_dict().items())
         assert all(weight.grad is None for weight in model.net.parameters())
-    assert hidden == 16 or len(set(beside)) == 2
+    assert hidden == 16 or threading.get_ident() not in beside
     team.close()
 
 
@@ -889,6 +891,21 @@ def test_packs_by_parts_are_in_a_line_together_and_never_beside_those_under_a_ma
     batches = microbatches([*packs, *alone], 16, lambda one: one in packs)
     assert [[one.tokens for one in batch] for batch in batches] == [[5], [8, 8], [8]]
     assert [len(batch) for batch in microbatches(packs, 24, lambda _: True)] == [3]
+    growing = [pack([row([9, 2, 3], count)] * 2, 99)[0] for count in (6, 8, 10)]  # longest 8, 10, 12: 12 > 8 * 5 / 4
+    assert [[one.longest for one in batch] for batch in microbatches(growing, 999, lambda _: True)] == [[8, 10], [12]]
+
+
+def test_packs_by_parts_whose_rows_have_prompts_of_their_own_have_the_gradient_of_plain_forwards(monkeypatch):
+    """The last layer is asked from the end of what is shared, before the first token that predicts a trained one."""
+    monkeypatch.setattr(attention, "ROW", -(1 << 40))
+    prompts = [(*range(100, 130), *range(10 + 10 * at, 14 + 11 * at)) for at in range(3)]
+    rows = [Row(prompt, (8, 9, END), (-1.0,) * 3, 1.0 + at, 1.0, 1.0, "g") for at, prompt in enumerate(prompts)]
+    for lean in (True, False):
+        trainer = learner(replace(tiny(scale=3.0), lean=lean), Clip())
+        model = trainer.trainees["p"].model
+        (batch,) = trainer.microbatches("p", rows)
+        assert (way_of(model, batch), batch[0].shared) == ("parts", 30)
+        assert relative(gradient(trainer, rows), reference_gradient(model, rows, trainer.loss)) < 1e-5
 
 
 def test_each_policy_is_moved_by_its_own_settings():

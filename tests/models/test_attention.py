@@ -46,6 +46,14 @@ def in_line(packs, query, key, value, scale):
     return torch.cat([*found[0], *found[1]], dim=2)
 
 
+def test_a_window_shorter_than_prefix_and_row_is_refused():
+    query = some(10, 2, 8, torch.float32)
+    split = {attention.KEYWORD: Split.of([(2, [8])], torch.device("cpu"))}
+    attention.attention(torch.nn.Module(), query, query, query, None, **split, sliding_window=10)
+    with pytest.raises(ValueError, match="sliding_window"):
+        attention.attention(torch.nn.Module(), query, query, query, None, **split, sliding_window=9)
+
+
 @pytest.mark.parametrize("packs", [[shape] for shape in SHAPES] + SEVERAL)
 @pytest.mark.parametrize("anywhere", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -31,7 +31,7 @@ def two():
 
 def small():
     """Layers of 16 columns, which `tiny` has, are not the same with any number of threads on some processors."""
-    return tiny(hidden=64)
+    return tiny(hidden=64, keys=2)
 
 
 def settled(one: float, both: float, *nets) -> int:
@@ -160,6 +160,12 @@ def test_large_networks_and_those_whose_bits_would_change_keep_all_threads(monke
     monkeypatch.undo()
     monkeypatch.setattr(threads, "_alike", lambda *_: False)
     assert settled(1.0, 5.0) == 2
+
+
+def test_one_head_of_keys_is_not_the_same_with_any_number_of_threads():
+    """The library's kernel divides rows and heads of keys among threads: where it cannot, a product has them all."""
+    assert settled(1.0, 5.0, tiny(hidden=64, keys=1).net) == 2
+    assert settled(1.0, 5.0, tiny(hidden=64, keys=2).net) == 1
 
 
 def test_products_that_depend_on_the_count_are_found():

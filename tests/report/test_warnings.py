@@ -111,3 +111,9 @@ def test_a_play_that_has_solved_once_is_not_told_that_it_says_no_outcome():
     assert told(silent, {**silent, "step": 2})
     assert not told({**silent, "rollout/no_outcome": 0.9}, {**silent, "step": 2})
     assert not told({**silent, "validation/success": 0.5})
+
+
+def test_a_run_in_which_nobody_is_asked_is_told_so():
+    line = {"step": 1, "groups/total": 0.0, "groups/live": 0.0, "budget/sampled_tokens": 0}
+    assert [one.kind for one in concerns([{"step": 0}, line], ("a",))] == ["unasked"]
+    assert not concerns([{"step": 0}, {**line, "budget/sampled_tokens": 1}], ("a",))

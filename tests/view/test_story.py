@@ -1,6 +1,7 @@
 """What a run's story says, an episode as a conversation, and a task's tree, each by hand."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -46,6 +47,8 @@ START, END, SAME, WORSE = (0.4, 0.35, 0.45), (0.9, 0.85, 0.95), (0.44, 0.39, 0.4
             "Yes: it solved 40.0% of validation tasks at the start and 90.0% (85.0% to 95.0%) at step 10.",
         ),
         ((START, END, SAME), "bad", "Since then it has fallen to 44.0%"),
+        ((START, END, (0.84, 0.78, 0.88)), "good", "Yes"),
+        ((END, END), "told", "There was little to learn: it solved 90.0%"),
         ((START, SAME), "bad", "Not so that it could be told from chance"),
         (
             (START, WORSE),
@@ -78,18 +81,23 @@ def test_a_role_earns_its_place_when_muting_it_surely_costs_success():
     assert [one.mark for one in good] == ["good"]
     assert "without a -30.0 points (-35.0 to -25.0); without b -10.0 points" in good[0].text
     assert [one.mark for one in told(muted("a", -0.3, -0.35, -0.25) | muted("b", 0.0, -0.01, 0.01))] == ["bad"]
+    unsure = muted("a", -0.3, -0.35, -0.25) | muted("b", -0.01, -0.06, 0.04)
+    assert [one.mark for one in told(unsure)] == ["open"], "it could be worth something, and nothing"
+    assert [one.mark for one in told(muted("a", -0.3, -0.35, -0.25))] == ["open"], "of the other nothing is known"
+    later = [muted("a", 0.0, -0.01, 0.01) | muted("b", -0.1, -0.15, -0.05), muted("a", -0.3, -0.35, -0.25)]
+    assert [one.mark for one in told(*later)] == ["good"], "the latest probe of each counts"
     assert not [one for one in story([], ("a",), 20) if one.place == "roles"], "one role alone is the team"
 
 
 def test_what_is_wrong_now_is_said_and_what_it_cost():
-    lines = [{"step": 0.0}, {
-        "step": 1.0, "groups/total": 4.0, "groups/live": 0.0, "rollout/no_reward": 1.0, "time/step": 200.0,
-        "time/rollout": 150.0, "time/update": 50.0, "budget/sampled_tokens": 1234567.0,
+    lines = [{"step": 0.0, "time/eval": 20.0}, {
+        "step": 1.0, "groups/total": 4.0, "groups/live": 0.0, "rollout/no_reward": 1.0, "time/step": 180.0,
+        "time/rollout": 100.0, "time/update": 50.0, "time/eval": 30.0, "budget/sampled_tokens": 1234567.0,
     }]  # fmt: skip
     answers = {one.place: one for one in story(lines, ("a",), 20)}
     assert answers["warnings"].mark == "bad"
     assert answers["warnings"].text.startswith("Play gave no reward in any episode.")
-    assert answers["cost"].text == "1 of 20 steps, 1,234,567 sampled tokens, 3 min: rollout 75%, update 25%."
+    assert answers["cost"].text == "1 of 20 steps, 1,234,567 sampled tokens, 3 min: rollout 50%, update 25%, eval 25%."
     assert {one.place: one for one in story([], ("a",), 20)}["warnings"].mark == "good"
 
 
@@ -102,7 +110,8 @@ def test_an_episode_is_a_conversation():
         TurnBegan(0), Asked({"a": "who?", "b": "what?"}),
         Answered({"a": Reply("a", "me"), "b": Reply("b", "th", "length")}),
         Called("m.f", [1, "x"]), Returned("y"), Called("m.g", []), Returned(error=("ValueError", "no")),
-        Rewarded("a", 0, 0.5, "format"), Rewarded(None, None, -1.0, "task"), Noted("moves", 3.0), Ended(False, "late"),
+        Rewarded("a", 0, 0.5, "format"), Rewarded(None, None, -1.0, "task"), Noted("moves", 3.0),
+        Ended(False, "late"), Ended(True, "solved"),
     ))  # fmt: skip
     assert list(conversation(log)) == [
         Part("turn", "turn 0"),
@@ -111,7 +120,7 @@ def test_an_episode_is_a_conversation():
         Part("call", "m.f(1, 'x')"), Part("call", "→ 'y'"),
         Part("call", "m.g()"), Part("call", "failed: ValueError: no", good=False),
         Part("reward", "format +0.500 for a"), Part("reward", "task -1.000 for the team", good=False),
-        Part("metric", "moves = 3"), Part("end", "not solved: late", good=False),
+        Part("metric", "moves = 3"), Part("end", "not solved: late", good=False), Part("end", "solved"),
     ]  # fmt: skip
 
 
@@ -137,6 +146,12 @@ def test_a_tree_tells_tokens_apart_by_their_probability_and_members_by_their_adv
         (-1.0, 0.5, False),
     ]
     assert (one.live, tree.live, one.best, tree.solved) == (True, 1, 1.0, False)
+    cut = Member((replace(sample("so", 0.5), finish="length"),), (0.5,))
+    whole = Group(Key("t", 0, "*", "a"), "task", (Member((sample("no", 0.5), cut.samples[0]), (0.0,)), cut))
+    two = seen(Played("train", 0, Collected((whole,), ()), ((0.0, 0.0),)), {"p": str}).groups[0]
+    assert [member.cut for member in two.members] == [True, True]
+    assert [member.cut for member in one.members] == [False, False]
+    assert two.prompt == "", "of whole episodes it is not the prompt of all"
     assert 'href="0/"' in tree.picture
     assert "href" not in seen(played).picture
     assert not seen(played).groups[0].members[0].tokens, "whose text nobody knows"
@@ -150,3 +165,16 @@ def test_the_numbers_behind_a_picture_are_thinned_and_keep_the_last():
     assert made.rows[0] == (0.0, [0.0, None])
     assert made.rows[-1] == (100.0, [10.0, 7.0])
     assert chart("y", [lines], ["one"]) is None
+
+
+def test_a_curve_over_tokens_begins_with_none_and_a_metric_of_ones_own_may_end_in_low():
+    lines = [{"step": 0.0, "x": 1.0}, {"step": 5.0, "x": 2.0, "budget/sampled_tokens": 70.0}, {"step": 6.0, "x": 3.0}]
+    made = chart("x", [lines], ["one"], "budget/sampled_tokens")
+    assert made is not None
+    live = [{"step": 1.0, "groups/live": 3.0, "groups/total": 4.0}]
+    assert list(chart("groups/live_share", [live], ["one"]).rows) == [(1.0, [0.75])]
+    assert (made.name, list(made.rows)) == ("x, by sampled tokens", [(0.0, [1.0]), (70.0, [2.0])])
+    own = [{"step": 1.0, "bid": 1.0, "bid_low": 0.5, "ask_low": 7.0}]
+    assert chart("bid", [own], ["one"]) is not None
+    assert chart("bid_low", [own], ["one"]) is None, "it could be the interval of bid"
+    assert chart("ask_low", [own], ["one"]) is not None

@@ -1,13 +1,16 @@
 """The viewer: who may look, that every page is there and hostile text stays text, and what is played in it."""
 
+import contextlib
 import http.client
 import json
+import os
 import re
 import shutil
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from hashlib import blake2b
 from html import unescape
 from pathlib import Path
 from posixpath import normpath
@@ -27,6 +30,7 @@ from tests.report.test_report import HOSTILE, browser, runs  # noqa: F401  (a fi
 
 KEY = "a key"
 COOKIE = "coterie-1"
+PASS = blake2b(KEY.encode(), person=b"viewer", digest_size=24).hexdigest()
 LINK = re.compile(r'<a\b[^>]*?\shref="([^"]*)"')
 
 
@@ -35,7 +39,7 @@ class Window:
 
     def __init__(self, port: int) -> None:
         self.port = port
-        self.cookie = f"{COOKIE}={KEY}"
+        self.cookie = f"{COOKIE}={PASS}"
 
     def ask(self, path: str, form: dict[str, str] | None = None, **headers: str) -> tuple[int, dict[str, str], str]:
         body = None if form is None else urlencode(form)
@@ -71,8 +75,9 @@ def test_nothing_is_shown_without_the_key_under_another_name_or_to_another_pages
         status, _, text = stranger.ask(path)
         assert (status, "Runs" in text) == (401, False), path
     assert stranger.ask("/kind/play/", {"task": "0"})[0] == 401
-    stranger.cookie = f"{COOKIE}=other"
-    assert stranger.ask("/")[0] == 401
+    for other in ("other", KEY):
+        stranger.cookie = f"{COOKIE}={other}"
+        assert stranger.ask("/")[0] == 401
     for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", ""):
         assert window.ask("/", Host=host)[0] == 403
         assert window.ask(f"/?key={quote(KEY)}", Host=host)[0] == 403
@@ -84,7 +89,10 @@ def test_nothing_is_shown_without_the_key_under_another_name_or_to_another_pages
 def test_the_first_address_gives_a_cookie_that_no_script_reads_and_no_other_site_sends(window):
     status, headers, _ = Window(window.port).ask(f"/?key={quote(KEY)}")
     assert (status, headers["location"]) == (303, "/")
-    assert re.fullmatch(rf'{COOKIE}="?{KEY}"?; HttpOnly; Path=/; SameSite=strict', headers["set-cookie"])
+    assert headers["set-cookie"] == f"{COOKIE}={PASS}; HttpOnly; Path=/; SameSite=strict", "the key itself stays here"
+    for path in ("//evil.example", "//evil.example/x", "/%2fevil.example/x", "//evil.example/?key=" + quote(KEY)):
+        status, headers, _ = Window(window.port).ask(path)
+        assert not headers.get("location", "").startswith("//"), path
 
 
 def test_pages_may_run_the_one_script_and_ask_nobody_else(window):
@@ -168,12 +176,19 @@ def test_what_was_said_is_found_with_where_it_was(window):
     _, _, text = window.ask("/b-hostile/find/?" + urlencode({"text": "<SCRIPT>", "role": ""}))
     assert "&lt;script&gt;" in text
     assert re.search(r'href="\.\./rollouts/\d+/\d+/\d+/"', text)
-    assert "0 found" in window.ask("/b-hostile/find/?text=nobody+said+this")[2]
-    assert "0 found" in window.ask("/b-hostile/find/?text=script&role=nobody")[2]
+    for query in (
+        "text=nobody+said+this",
+        "text=script&role=nobody",
+        "text=nobody&upto=%C2%B2",
+        "text=x&upto=" + "9" * 5000,
+    ):
+        status, _, text = window.ask(f"/b-hostile/find/?{query}")
+        assert (status, "Nobody said it." in text) == (200, "text=x" not in query), query
 
 
 def test_files_hold_every_page_with_links_that_lead_somewhere(runs, tmp_path):  # noqa: F811
-    count = write(Site(Shelf([runs[0]]), static=True), tmp_path / "site")
+    count, unread = write(Site(Shelf([runs[0]]), static=True), tmp_path / "site")
+    assert not unread
     files = list((tmp_path / "site").rglob("index.html"))
     assert len(files) == count > 30
     for file in files:
@@ -244,6 +259,72 @@ def test_a_run_that_cannot_be_read_is_told_and_hides_no_other(copies):
         site.get("nobody/")
 
 
+SPOILT = {
+    "config.toml": ["environment = 3", "[environment\n", "q = " + "[" * 20_000, '[train]\nsteps = "x"', "team = 1"],
+    "metrics.jsonl": [
+        '{"step": 1, "validation/success": 1' + "0" * 400 + "}", '{"step": 1, "validation/success_low": 1}',
+        '{"step": 1, "validation/success": 1}', '{"step": 1, "mute/a/change": 1}', '{"step": 1e300}',
+        '{"step": 1, "groups/total": 1}', "{" * 20_000,
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "content"), [(file, one) for file, some in SPOILT.items() for one in some])
+def test_whatever_a_folder_holds_it_hides_no_other_run_and_is_told(copies, file, content):
+    (copies / "one" / file).write_text(f"{content}\n")
+    site = Site(Shelf([copies, copies / "other"]))
+    assert re.search(r'href="\./one(-2)?/"', site.get(""))
+    for page in ("", "curves/", "roles/", "warnings/", "memory/", "config/", "rollouts/1/0/0/"):
+        for name in ("one", "one-2"):
+            with contextlib.suppress(CheckpointError):  # and nothing else
+                site.get(f"{name}/{page}")
+
+
+def test_a_file_that_is_none_is_not_waited_for(copies):
+    for name in ("metrics.jsonl", "config.toml"):
+        (copies / "one" / name).unlink()
+        os.mkfifo(copies / "one" / name)
+    assert re.search(r'href="\./one(-2)?/"', Site(Shelf([copies, copies / "other"])).get(""))
+
+
+def test_a_rollout_that_is_damaged_or_too_large_hides_nothing_else(copies, monkeypatch):
+    (copies / "one/episodes/step-00003.jsonl.gz").write_bytes(b"x")
+    site = Site(Shelf([copies / "one"]), static=True)
+    assert "Did it learn?" in site.get("one/")
+    count, unread = write(site, copies / "files")
+    assert count > 20
+    assert len(unread) == 1
+    assert "step-00003.jsonl.gz is damaged" in unread[0]
+    monkeypatch.setattr("coterie.run.folder.LARGEST_ROLLOUT", 1000)
+    with pytest.raises(CheckpointError, match="more than 1,000 bytes"):
+        Site(Shelf([copies / "one"])).get("one/rollouts/1/")
+
+
+def test_files_are_written_beside_nothing_that_they_would_remove(runs, tmp_path):  # noqa: F811
+    (tmp_path / ".site").mkdir()
+    (tmp_path / ".site/precious").write_text("x")
+    write(Site(Shelf([runs[0]]), static=True), tmp_path / "site")
+    assert (tmp_path / ".site/precious").is_file()
+    assert sorted(one.name for one in tmp_path.iterdir()) == [".site", "site"]
+
+
+HOSTILE_TOKENIZERS = {
+    "long": {
+        "type": "Sequence",
+        "decoders": [{"type": "Replace", "pattern": {"Regex": "."}, "content": "a" * 100}] * 2,
+    },
+    "panics": {"type": "Strip", "content": "a", "start": 5, "stop": 5},
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_TOKENIZERS)
+def test_a_tokenizer_that_would_harm_makes_tokens_of_some_length(copies, name):
+    for file in (copies / "one/checkpoints").glob("*/policies/*/tokenizer.json"):
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"decoder": HOSTILE_TOKENIZERS[name]}))
+    page = Site(Shelf([copies / "one"])).get("one/rollouts/1/0/0/")
+    assert len(page) < 200_000
+
+
 @pytest.mark.slow
 def test_a_person_plays_a_role_and_answers_a_decision_otherwise(window):
     status, headers, _ = window.ask(
@@ -251,23 +332,27 @@ def test_a_person_plays_a_role_and_answers_a_decision_otherwise(window):
     )
     assert status == 303
     _, _, page = window.ask(headers["location"])
-    assert '<textarea name="say a" autofocus>' in page
+    assert '<textarea required name="say a" autofocus>' in page
     assert 'name="say b"' not in page
-    status, headers, _ = window.ask(headers["location"], {"say a": "<b>me</b>"})
+    question = headers["location"]
+    assert window.ask(question, {"point": "0"})[0] == 409, "no answer is not an empty one"
+    status, headers, _ = window.ask(question, {"point": "0", "say a": "<b>me</b>"})
     assert status == 303
+    assert window.ask(question, {"point": "0", "say a": "once more"})[0] == 409, "it has been answered"
     whole = headers["location"]
     _, _, page = window.ask(whole)
     assert "&lt;b&gt;me&lt;/b&gt;" in page
-    assert re.search(r"(not )?solved: ", page)
-    assert window.ask(whole, {"say a": "again"})[0] == 409, "nobody is asked any more"
+    assert re.search(r"<b>(not )?solved", page)
+    assert window.ask(whole, {"point": "1", "say a": "again"})[0] == 409, "nobody is asked any more"
+    assert window.ask(whole.replace("/kind/", "/b-hostile/"))[0] == 404, "it is another run's"
     status, headers, _ = window.ask(whole, {"fork": "0"})
     fork = headers["location"]
     assert fork != whole
     _, _, page = window.ask(fork)
     said = {who: unescape(text) for who, text in re.findall(r'name="say (\w)"[^>]*>\n([^<]*)</textarea>', page)}
     assert said["a"] == "<b>me</b>", "what was said there before"
-    window.ask(fork, {f"say {who}": text for who, text in said.items()})
-    ends = [re.findall(r"(?:not )?solved: [^<]*", window.ask(each)[2]) for each in (whole, fork)]
+    window.ask(fork, {"point": "0"} | {f"say {who}": text for who, text in said.items()})
+    ends = [re.findall(r"<b>((?:not )?solved[^<]*)", window.ask(each)[2]) for each in (whole, fork)]
     assert ends[1] == ends[0] * 2, "the same, beside what was before"
     assert window.ask(whole, {"fork": "99"})[0] == 409
     for form in ({"seat": "nobody"}, {"split": "none"}, {"task": "x"}, {"step": "77"}):
@@ -277,9 +362,15 @@ def test_a_person_plays_a_role_and_answers_a_decision_otherwise(window):
 
 @pytest.mark.slow
 def test_two_teams_play_one_task_side_by_side(window):
-    query = {"a": "kind", "step_a": "0", "b": "kind", "step_b": "3", "split": "test", "task": "0"}
-    _, _, page = window.ask("/compare/?" + urlencode(query))
+    form = {"a": "kind", "step_a": "0", "b": "kind", "step_b": "3", "split": "test", "task": "0"}
+    assert "<section" not in window.ask("/compare/?" + urlencode(form))[2], (
+        "a page that is only looked at plays nothing"
+    )
+    for wrong, why in (({"b": "b-hostile"}, "no task in common"), ({"b": "nobody"}, "no run &#39;nobody&#39;")):
+        status, _, page = window.ask("/compare/", form | wrong)
+        assert (status, why in page) == (409, True)
+    _, headers, _ = window.ask("/compare/", form)
+    _, _, page = window.ask(headers["location"])
     assert "kind, step 0" in page
     assert "kind, step 3" in page
-    assert len(re.findall(r"(?:not )?solved: ", page)) == 2
-    assert "<section" not in window.ask("/compare/?a=kind&b=kind")[2], "nothing is played before it is asked for"
+    assert len(re.findall(r"<b>(?:not )?solved", page)) == 2

@@ -168,6 +168,7 @@ def _played(
         yield finding
         if finding.stuck:
             return
+    yield _claim("some role is asked", lambda: _asks(environment, chosen, watch))
     yield _claim("a second process plays the same", lambda: _second_process(environment, tasks, watch))
 
 
@@ -182,6 +183,10 @@ def digests(environment: Environment, tasks: int, watch: Patience) -> list[str]:
                 for hand in _hands(environment)
             ]
     return differences
+
+
+SOME_TASKS, MOST_TASKS = 50, 2000
+"""Tasks of a split that are compared with others: of endlessly many, and of those that are counted."""
 
 
 def _claim(claim: str, test: Callable[[], str]) -> Finding:
@@ -213,10 +218,19 @@ def _ready(environment: Environment) -> str:
     return ""
 
 
+def _asks(environment: Environment, chosen: Sequence[tuple[Split, int]], watch: Patience) -> str:
+    for split, index in chosen:
+        cursor = _play(environment, task_of(environment, split, index), _hands(environment)[0], watch)
+        if any(isinstance(event, Asked) for event in cursor.events):
+            return ""
+    return f"no role was asked anything in {len(chosen)} episodes, so nothing can be learned"
+
+
 def _tasks(environment: Environment, watch: Patience) -> str:
     seen: dict[str, str] = {}
     for split in SPLITS:
-        for index in range(_at_most(environment, split, 50)):
+        known = environment.count(split) is not None
+        for index in range(_at_most(environment, split, MOST_TASKS if known else SOME_TASKS)):
             task = watch.task(partial(task_of, environment), split, index)
             if task != task_of(environment, split, index):
                 return f"task({split!r}, {index}) differs when asked again"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -62,7 +63,9 @@ def view(
     if bundle is not None:
         from coterie.view.bundle import write
 
-        count = write(Site(shelf, static=True), bundle)
+        count, unread = write(Site(shelf, static=True), bundle)
+        for why in unread:
+            say(f"coterie: not shown: {why}", err=True)
         say(f"{count} pages; open in a browser: {bundle / 'index.html'}")
         return
     try:
@@ -79,6 +82,10 @@ def view(
     )  # fmt: skip
     if listening.anywhere:
         say("coterie: everybody who reaches this address can look and play, with the key", err=True)
+    if not shelf.books():
+        say(f"no run is in {', '.join(map(str, runs or ['runs']))} yet; one that begins there will be shown", err=True)
     say(f"open in a browser: {listening.url}/?key={key}")
     say("Ctrl-C stops it")
     listening.serve(viewer.app())
+    sys.stdout.flush()
+    os._exit(0)  # an episode that is still being played would be waited for, and there is nothing to save

@@ -123,11 +123,16 @@ class LocalLearner:
         self.total_steps = total_steps
         self.max_mismatch = max_mismatch
         self._seed = seed
+        if len({id(policy.model.net) for policy in policies.values()}) < len(policies):
+            raise ValueError(f"two of the policies {', '.join(policies)} are one network: give each its own")
         self.trainees = {name: self._trainee(policy, checkpoint) for name, policy in policies.items()}
         self._threads = Threads([trainee.model.net for trainee in self.trainees.values()])
-        small = all(trainee.lean for trainee in self.trainees.values())
-        self._at_once = min(len(policies), self._threads.most) if small else 1
+
+    @cached_property
+    def at_once(self) -> int:
         """How many policies may be trained side by side."""
+        small = len(self.trainees) > 1 and all(trainee.lean for trainee in self.trainees.values())
+        return min(len(self.trainees), self._threads.most) if small and self._threads.adapts else 1
 
     @cached_property
     def _merges(self) -> bool:
@@ -259,8 +264,8 @@ class LocalLearner:
         """Every policy's gradient, of small networks side by side; where one cannot be, there are none."""
         works = [partial(self._gradient, name, mine, number) for name, mine in rows.items()]
         try:
-            found = self._threads.beside(works) if self._at_once > 1 else [work() for work in works]
-        except UpdateError:
+            found = self._threads.beside(works) if self.at_once > 1 else [work() for work in works]
+        except BaseException:
             for trainee in self.trainees.values():
                 trainee.model.net.zero_grad(set_to_none=True)
             raise
@@ -297,7 +302,7 @@ class LocalLearner:
         trainee = self.trainees[name]
         if not trainee.model.packs:
             return alone(rows)
-        budget = max(1, trainee.config.tokens_per_microbatch // self._at_once)  # whether or not they are, this time
+        budget = max(1, trainee.config.tokens_per_microbatch // self.at_once)  # whether or not they are, this time
         return microbatches(pack(rows, budget), budget, lambda one: by_parts(trainee.model, one))
 
     def forward(self, name: str, batch: Sequence[Pack]) -> Forward:

@@ -16,7 +16,7 @@ from itertools import accumulate
 from typing import Any
 
 import torch
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
@@ -30,6 +30,8 @@ CAUSAL = "causal"
 SEEN = "seen"
 """Said in its place where each row asks for one token, and the mask says what it sees of a cache."""
 HALVES = torch.bfloat16, torch.float16
+FEWEST = 4
+"""Queries that the kernels for CPUs are asked at least: fewer give other bits with another number of threads."""
 TOKEN = 4
 """Times the width: the pairs whose attention takes as long as a token takes in the rest of a layer."""
 ROW = 1400
@@ -40,13 +42,14 @@ ROW = 1400
 class Split:
     """Packs in one line: the prefixes of G packs, together `before` tokens, then the M tokens of all their S rows.
 
-    The longest prefix has P tokens, the longest row's part L. Prefixes are padded before, rows behind.
+    The longest prefix has P tokens, the longest row's part L, or FEWEST. Prefixes are padded before, rows behind.
 
     prefix: (G, P), of each place the index of its token; of padding, of the pack's first one. prefix_kept: (before,),
     of each token its place among the G x P. prefix_real: (G, P), False at padding. prefix_mask: (G, 1, P, P), added to
     scores; None: all prefixes are of one length. owner: (S,), the pack of each row. taken: (S, L), kept: (M,) and real:
     (S, L): the same of rows, whose padding has the row's last token. mask: (S, 1, L, P + L), or (1, 1, L, P + L) where
-    it is one for all. even: all rows are of one length. each: every pack's own; of one pack, none.
+    it is one for all. even: all rows are of one length. longest: tokens of the longest prefix and row,
+    which is how far back one may look. each: every pack's own; of one pack, none.
     """
 
     before: int
@@ -60,18 +63,14 @@ class Split:
     real: torch.Tensor
     mask: torch.Tensor
     even: bool
+    longest: int
     each: tuple[Split, ...]
-
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest row, with the longest prefix: how far back its last one looks."""
-        return self.prefix.shape[1] + self.taken.shape[1]
 
     @classmethod
     def of(cls, packs: Sequence[tuple[int, Sequence[int]]], device: torch.device) -> Split:
         """The line of packs, each with so many shared tokens, and rows that have so many beside them."""
         shared, lengths = [size for size, _ in packs], [size for _, rows in packs for size in rows]
-        widest, longest = max(shared), max(lengths)
+        widest, longest = max(shared), max(FEWEST, *lengths)
         prefix, prefix_kept = _table(shared, widest, after=True)
         taken, kept = _table(lengths, longest)
         owner = torch.tensor([at for at, (_, rows) in enumerate(packs) for _ in rows])
@@ -89,7 +88,8 @@ class Split:
         }  # fmt: skip
         there = {name: table.to(device) for name, table in tables.items()}
         each = tuple(cls.of([pack], device) for pack in packs) if len(packs) > 1 else ()
-        return cls(before=sum(shared), prefix_mask=causal, even=min(lengths) == longest, each=each, **there)
+        even, far = min(lengths) == longest, widest + max(lengths)
+        return cls(before=sum(shared), prefix_mask=causal, even=even, longest=far, each=each, **there)
 
 
 def _table(sizes: Sequence[int], longest: int, *, after: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
@@ -212,7 +212,10 @@ def grouped(
         mask: what is added to the scores; None: a token sees those before it.
     """
     if _on_cpu(query):  # which the library's own way there does not know how to
-        return _flash()(query, key, value, 0.0, mask is None, attn_mask=mask, scale=scale)[0]
+        count = query.shape[2]
+        if mask is not None and count < FEWEST:
+            query, mask = (pad(tensor, (0, 0, 0, FEWEST - count)) for tensor in (query, mask))
+        return _flash()(query, key, value, 0.0, mask is None, attn_mask=mask, scale=scale)[0][:, :, :count]
     return scaled_dot_product_attention(
         query, key, value, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=True
     )

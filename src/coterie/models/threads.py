@@ -17,9 +17,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -55,8 +55,8 @@ class Threads:
         self.most = torch.get_num_threads()
         self._nets = nets
         self._seconds = seconds or _seconds
-        self._adapts: bool | None = None
         self._at = -EVERY_S
+        self._count_set = False
         self._count = self.most
         end_helpers()
 
@@ -69,17 +69,21 @@ class Threads:
         finally:
             end_helpers()
 
+    @cached_property
+    def adapts(self) -> bool:
+        """Whether the count is ours to set: it changes no bit of what these networks compute."""
+        return self.most > 1 and all(_may(net) for net in self._nets)
+
     def settle(self) -> None:
         """Sets the count for the thread that calls, measured anew where the last time is long ago."""
-        if self._adapts is None:
-            self._adapts = self.most > 1 and all(_may(net) for net in self._nets)
-        if not self._adapts:
+        if not self.adapts:
             return
         if time.monotonic() - self._at >= EVERY_S:
             before, self._count = self._count, self._measured(ROUNDS)
             if self._count < before:
                 self._count = self._measured(DOUBT * ROUNDS)
             self._at = time.monotonic()
+        self._count_set = True
         torch.set_num_threads(self._count)
 
     def beside(self, works: Sequence[Callable[[], T]]) -> list[T]:
@@ -88,7 +92,7 @@ class Threads:
         Small products gain more from that than from more threads. One after the other where the count is not ours to
         set. Where some fail, the first's error is raised when all are done.
         """
-        workers = min(len(works), self._count if self._adapts else 1)
+        workers = min(len(works), self._count if self.adapts else 1)
         if workers < 2:
             return [work() for work in works]
         begin = partial(torch.set_num_threads, self._count // workers)
@@ -112,7 +116,7 @@ class Threads:
 
     def restore(self) -> None:
         """Sets the count as it was, where it was set."""
-        if self._adapts:
+        if self._count_set:
             torch.set_num_threads(self.most)
 
 
@@ -148,6 +152,10 @@ def _seconds(count: int) -> float:
 def _may(net: torch.nn.Module) -> bool:
     """Whether a network's numbers do not depend on how many threads there are, and it is small."""
     weights = list(net.parameters())
+    config: Any = getattr(net, "config", None)
+    keys = getattr(config, "num_key_value_heads", None) or getattr(config, "num_attention_heads", 2)
+    if keys < 2:  # attention's backward pass of one row is then one piece, whose products take all threads
+        return False
     if any(weight.device.type != "cpu" for weight in weights) or sum(weight.numel() for weight in weights) > SMALL:
         return False
     shapes = {tuple(weight.shape) for weight in weights if weight.ndim == 2}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from math import ceil, log10
 
 Point = tuple[float, float]
 COLORS = ("#2f7ed8", "#e8762d", "#1d9a6c", "#a05bd0", "#d64545", "#b8901a")
@@ -59,7 +60,7 @@ def line_chart(series: Sequence[Series], title: str, *, share: bool = False) -> 
         lines.append(f'<text x="{LEFT - 5}" y="{float(at) + 4:.1f}" text-anchor="end">{label}</text>')
     for x, anchor in ((left, "start"), ((left + right) / 2, "middle"), (right, "end")):
         across = place(x, low).split(",")[0]
-        lines.append(f'<text x="{across}" y="{HEIGHT - 7}" text-anchor="{anchor}">{_number(x, right - left)}</text>')
+        lines.append(f'<text x="{across}" y="{HEIGHT - 7}" text-anchor="{anchor}">{_across(x)}</text>')
     for line in series:
         thin = max(1, -(-len(line.points) // MOST_POINTS))
         if line.band:
@@ -67,6 +68,9 @@ def line_chart(series: Sequence[Series], title: str, *, share: bool = False) -> 
             around = [place(x, y) for (x, _), (y, _) in edges] + [place(x, y) for (x, _), (_, y) in reversed(edges)]
             lines.append(f'<polygon points="{" ".join(around)}" fill="{line.color}" fill-opacity=".15"/>')
         drawn = [*line.points[:-1:thin], *line.points[-1:]]
+        if len(drawn) == 1:
+            x, y = place(*drawn[0]).split(",")
+            lines.append(f'<circle cx="{x}" cy="{y}" r="3" fill="{line.color}"/>')
         lines.append(
             f'<polyline points="{" ".join(place(*point) for point in drawn)}" fill="none" stroke="{line.color}" '
             f'stroke-width="{line.width}" stroke-linejoin="round"><title>{escape(line.label)}</title></polyline>'
@@ -119,12 +123,19 @@ def tree_picture(
 
 
 def _padded(low: float, high: float) -> tuple[float, float]:
-    margin = 0.05 * (high - low) or max(1e-9, 0.1 * abs(high)) or 1.0
+    margin = 0.05 * (high - low) or 0.1 * abs(high) or 1.0
     return (max(0.0, low - margin) if low >= 0 else low - margin), high + margin
 
 
 def _number(value: float, span: float) -> str:
     if abs(value) >= 10_000:
         return f"{value / 1000:.0f}k" if abs(value) < 1e6 or span < 1e5 else f"{value / 1e6:.2f}M"
-    digits = 0 if span >= 8 else 1 if span >= 0.8 else 2 if span >= 0.08 else 4
-    return f"{value:.{digits}f}" if abs(value) >= 1e-3 or value == 0 or span >= 0.08 else f"{value:.0e}"
+    if 0 < span < 1e-4:
+        return f"{value:.1e}" if value else "0"
+    digits = 0 if span >= 8 else min(6, max(1, ceil(-log10(span / 8)))) if span else 4
+    return f"{value:.{digits}f}"
+
+
+def _across(x: float) -> str:
+    """A step, or another number of things; none between two."""
+    return "" if x % 1 else f"{x:.0f}" if x < 10_000 else _number(x, x)

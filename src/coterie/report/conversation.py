@@ -68,7 +68,9 @@ def _other(event: Event) -> Part:
         case Noted():
             return Part("metric", f"{event.name} = {event.value:g}")
         case Ended():
-            return Part("end", f"{'solved' if event.solved else 'not solved'}: {event.reason}", good=event.solved)
+            told = "solved" if event.solved else "not solved"
+            text = told if event.reason == told else f"{told}: {event.reason}"
+            return Part("end", text, good=event.solved)
         case _:
             raise TypeError(event)
 

@@ -71,9 +71,9 @@ def chart(key: str, lines: Sequence[Sequence[Line]], names: Sequence[str], acros
         band: list[tuple[float, float]] = []
         for line in run:
             value = _value(line, key)
-            if value is not None and across in line:
-                points.append((line[across], value))
-                if low in line:
+            if value is not None and (across in line or not line["step"]):  # at the start nothing was sampled
+                points.append((line.get(across, 0.0), value))
+                if low in line and high in line:
                     band.append((line[low], line[high]))
         if points:
             series.append(Series(name, points, color, band if len(band) == len(points) else ()))
@@ -101,4 +101,7 @@ def _rows(series: Sequence[Series]) -> list[tuple[float, Sequence[float | None]]
 def _value(line: Line, key: str) -> float | None:
     if key == "groups/live_share" and line.get("groups/total"):
         return line["groups/live"] / line["groups/total"]
-    return None if key.endswith(("_low", "_high")) else line.get(key)
+    for end in ("_low", "_high"):
+        if key.endswith(end) and key.removesuffix(end) in line:
+            return None  # it is that one's interval
+    return line.get(key)

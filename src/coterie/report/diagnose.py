@@ -48,7 +48,7 @@ class Concern:
 
     kind: Literal[
         "dead", "lazy", "dominant", "captured", "mostly_dead", "no_memory", "collapsed", "exploded", "stuck", "spike",
-        "mismatch", "corrected", "cut", "overlong", "flat", "fallen", "no_reward", "no_outcome",
+        "mismatch", "corrected", "cut", "overlong", "flat", "fallen", "no_reward", "no_outcome", "unasked",
     ]  # fmt: skip
     role: str
     text: str
@@ -176,6 +176,11 @@ def _silent_play(steps: Sequence[Line], *, solved: bool) -> Iterator[Concern]:
     """An environment that gives nothing to learn from, which shows in the first step. solved: validation ever was."""
     if not steps:
         return
+    if steps[-1].get("budget/sampled_tokens") == 0:
+        yield Concern(
+            "unasked", "", "no role was asked anything so far",
+            "nothing can be learned: have play await scene.ask, or an agent call the base URLs that it is given",
+        )  # fmt: skip
     if steps[-1].get("rollout/no_reward", 0) == 1:
         yield Concern(
             "no_reward", "", "play gave no reward in any episode",

@@ -9,17 +9,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from coterie.report.diagnose import LAZY_POINTS, concerns
+from coterie.report.diagnose import CEILING, LAZY_POINTS, concerns
 
 Line = Mapping[str, float]
-Mark = Literal["good", "bad", "open"]
+Mark = Literal["good", "bad", "open", "told"]
 Place = Literal["curves", "warnings", "roles", "rollouts", "cost"]
 """The page of a run that shows what an answer rests on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """mark: whether it is as one would wish; open: nobody knows yet, or it is no matter of good and bad."""
+    """mark: whether it is as one would wish; open: nobody knows yet; told: it is no matter of good and bad."""
 
     question: str
     text: str
@@ -39,7 +39,7 @@ def story(lines: Sequence[Line], roles: Sequence[str], steps: int) -> list[Answe
         _learned(lines),
         *_roles(lines, roles),
         _wrong(lines, roles),
-        Answer("What does it say?", "Read its episodes, and the trees it learned from.", "open", "rollouts"),
+        Answer("What does it say?", "Read its episodes, and the trees it learned from.", "told", "rollouts"),
         _cost(lines, steps),
     ]
 
@@ -64,6 +64,9 @@ def _learned(lines: Sequence[Line]) -> Answer:
     if last["validation/success_high"] < first["validation/success_low"]:
         text = f"No, it has unlearned: it solved {start} at the start and {last['validation/success']:.1%} now."
         return Answer(question, text, "bad", "curves")
+    if first["validation/success"] >= CEILING:
+        text = f"There was little to learn: it solved {start} at the start already, and at best {reached}."
+        return Answer(question, text, "told", "curves")
     text = f"Not so that it could be told from chance: it solved {start} at the start and at best {reached}."
     return Answer(question, text, "bad", "curves")
 
@@ -72,19 +75,22 @@ def _roles(lines: Sequence[Line], roles: Sequence[str]) -> Iterator[Answer]:
     """What muting each role costs, by the latest probe."""
     if len(roles) < 2:
         return
-    question, told, idle = "Does every role earn its place?", list[str](), False
+    question, told, costs = "Does every role earn its place?", list[str](), list[tuple[float, float]]()
     for role in roles:
         key = f"mute/{role}/change"
         probe = next((line for line in reversed(lines) if key in line), None)
         if probe is not None:
             low, high = 100 * probe[f"{key}_low"], 100 * probe[f"{key}_high"]
             told.append(f"without {role} {100 * probe[key]:+.1f} points ({low:+.1f} to {high:+.1f})")
-            idle |= -probe[f"{key}_low"] < LAZY_POINTS
+            costs.append((-high / 100, -low / 100))
     if not told:
         text = "Not measured yet: it is what muting each role costs (coterie eval RUN --mute ROLE)."
         yield Answer(question, text, "open", "roles")
         return
-    yield Answer(question, f"Success changes so: {'; '.join(told)}.", "bad" if idle else "good", "roles")
+    idle, surely = any(most < LAZY_POINTS for _, most in costs), all(least > 0 for least, _ in costs)
+    mark: Mark = "bad" if idle else "good" if surely and len(costs) == len(roles) else "open"
+    verdict = {"bad": "No", "good": "Yes", "open": "Not known of all"}[mark]
+    yield Answer(question, f"{verdict}. Success changes so: {'; '.join(told)}.", mark, "roles")
 
 
 def _wrong(lines: Sequence[Line], roles: Sequence[str]) -> Answer:
@@ -102,11 +108,12 @@ def _cost(lines: Sequence[Line], steps: int) -> Answer:
     spent = {
         name: sum(line.get(f"time/{name}", 0.0) for line in lines) for name in ("step", "rollout", "update", "eval")
     }
-    text = f"{made} of {steps} steps, {tokens:,.0f} sampled tokens, {duration(spent['step'])}"
-    if spent["step"]:
-        shares = [f"{name} {spent[name] / spent['step']:.0%}" for name in ("rollout", "update", "eval") if spent[name]]
+    whole = spent["step"] + sum(line.get("time/eval", 0.0) for line in lines if "time/step" not in line)
+    text = f"{made} of {steps} steps, {tokens:,.0f} sampled tokens, {duration(whole)}"
+    if whole:
+        shares = [f"{name} {spent[name] / whole:.0%}" for name in ("rollout", "update", "eval") if spent[name]]
         text += f": {', '.join(shares)}" if shares else ""
-    return Answer(question, f"{text}.", "open", "cost")
+    return Answer(question, f"{text}.", "told", "cost")
 
 
 def duration(seconds: float) -> str:

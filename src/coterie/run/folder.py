@@ -35,6 +35,8 @@ from coterie.run.exactness import MENDS, circumstances
 from coterie.run.files import check_free, identity, resuming, steps_in, unread, whole, write_whole
 from coterie.run.records import METRICS, PLAYED, About, Played
 
+LARGEST_ROLLOUT = 2 << 30
+"""Bytes of a saved rollout, unpacked."""
 BUGS: TypeAdapter[tuple[Split, int, Log]] = TypeAdapter(tuple[Split, int, Log])
 
 
@@ -229,7 +231,11 @@ class Run:
                 f"{self.folder} has no episodes of step {step}; saved: {', '.join(map(str, saved)) or 'none'}"
             )
         try:
-            return [PLAYED.validate_json(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
+            with gzip.open(file) as packed:
+                text = packed.read(LARGEST_ROLLOUT + 1)
+            if len(text) > LARGEST_ROLLOUT:
+                raise CheckpointError(f"{file} holds more than {LARGEST_ROLLOUT:,} bytes, more than memory is for")
+            return [PLAYED.validate_json(line) for line in text.splitlines()]
         except (OSError, EOFError, ValueError, zlib.error) as error:
             raise CheckpointError(f"{file} is damaged: {str(error).splitlines()[0]}") from error
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from threading import Lock
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from coterie.errors import CoterieError
+from coterie.errors import ConfigError, CoterieError
 from coterie.kernel.mistakes import check_split
 from coterie.kernel.safe import one_line
 from coterie.protocol.chat import Refused
@@ -52,7 +52,9 @@ class Viewer:
         self.site = site
         self.tables = Tables()
         self._key, self._cookie, self._anywhere, self._tell = key, cookie, anywhere, tell
-        self._lock = Lock()
+        self._reading, self._playing = Lock(), Lock()  # an episode that takes long keeps nobody from looking
+        self._pass = blake2b(key.encode(errors="replace"), person=b"viewer", digest_size=24).hexdigest()
+        """What the cookie holds: it goes to every port of this host, and the key may open another door."""
         self._files = {"style.css": ("text/css", style()), "view.js": ("text/javascript", script())}
 
     def app(self) -> Starlette:
@@ -78,9 +80,11 @@ class Viewer:
             return self._enter(request, key)
         self._check(request)
         address = request.path_params["address"]
+        if address.startswith("/"):  # which a browser would take for another host
+            return self._missing()
         if address and not address.endswith("/"):
             return RedirectResponse(f"/{address}/", headers=HEADERS)
-        with self._lock:
+        with self._reading:
             try:
                 text = self._played(address, request.query_params) or self.site.get(address, request.query_params)
             except Missing:
@@ -101,17 +105,20 @@ class Viewer:
         return await run_in_threadpool(self._done, request.path_params["address"], said)
 
     def _done(self, address: str, said: Mapping[str, str]) -> Response:
-        with self._lock:
+        with self._playing:
             match [part for part in address.split("/") if part]:
                 case [name, "play"] if book := self.site.shelf.book(name):
                     return _to(self.tables.begin(_wanted(book, said)), name)
-                case [name, "play", sitting] if mine := self.tables.get(sitting):
+                case [name, "play", sitting] if (book := self.site.shelf.book(name)) and (
+                    mine := self._of(book, sitting)
+                ):
                     if "fork" in said:
                         return _to(self.tables.fork(mine, _whole(said["fork"], "decision")), name)
-                    mine.answer(
-                        {key.removeprefix("say "): text for key, text in said.items() if key.startswith("say ")}
-                    )
+                    texts = {key.removeprefix("say "): text for key, text in said.items() if key.startswith("say ")}
+                    mine.answer(_whole(said.get("point", ""), "decision"), texts)
                     return _to(mine, name)
+                case ["compare"]:
+                    return self._compare(said)
                 case _:
                     return self._missing(address)
 
@@ -121,7 +128,7 @@ class Viewer:
             case [name, "play"] if book := self.site.shelf.book(name):
                 content = {"steps": book.run.checkpoints.steps(), "roles": list(book.roles)}
                 return self.site.show(address, Page("play.html", "Play", content, book=book, tab="play/"))
-            case [name, "play", sitting] if (book := self.site.shelf.book(name)) and (mine := self.tables.get(sitting)):
+            case [name, "play", sitting] if (book := self.site.shelf.book(name)) and (mine := self._of(book, sitting)):
                 return self.site.show(address, self._sitting(book, mine))
             case ["compare"]:
                 return self.site.show(address, self._compared(query))
@@ -139,35 +146,55 @@ class Viewer:
             "sitting.html", f"{mine.wanted.split} task {mine.wanted.task}", content, [("Play", "../")], book, "play/"
         )
 
+    def _of(self, book: Book, sitting: str) -> Sitting | None:
+        """A sitting of a run's."""
+        found = self.tables.get(sitting)
+        return found if found and found.wanted.folder == book.folder else None
+
+    def _compare(self, said: Mapping[str, str]) -> Response:
+        """Two teams on one task. Raises: ConfigError: a run is not there, or they play different environments."""
+        books = [self._book(said.get(side, "")) for side in "ab"]
+        worlds = {book.tables["environment"]["name"] for book in books}
+        if len(worlds) > 1:
+            raise ConfigError(f"they have no task in common: one plays {', the other '.join(sorted(map(str, worlds)))}")
+        shared = {key: said.get(key, "") for key in ("split", "task")}
+        wanted = [
+            _wanted(book, shared | {"step": said.get(f"step_{side}", "")})
+            for side, book in zip("ab", books, strict=True)
+        ]
+        one, two = (self.tables.begin(each) for each in wanted)
+        again = {key: said.get(key, "") for key in ("a", "b", "step_a", "step_b", "split", "task")}
+        return RedirectResponse(f"/compare/?{urlencode({**again, 'one': one.id, 'two': two.id})}", 303, headers=HEADERS)
+
+    def _book(self, name: str) -> Book:
+        book = self.site.shelf.book(name)
+        if book is None:
+            raise ConfigError(f"there is no run '{name:.80}' here")
+        return book
+
     def _compared(self, query: Mapping[str, str]) -> Page:
-        """Two teams on one task, once both are chosen."""
-        books = self.site.shelf.books()
-        content: dict[str, Any] = {"books": books, "query": query, "sides": []}
-        chosen = [(side, self.site.shelf.book(query.get(side, ""))) for side in "ab"]
-        if query.get("task", "").isdecimal():
-            for side, book in chosen:
-                if book is not None:
-                    wanted = {key: query.get(key, "") for key in ("split", "task")} | {
-                        "step": query.get(f"step_{side}", "")
-                    }
-                    sitting = self.tables.begin(_wanted(book, wanted))
-                    content["sides"].append((book, sitting, list(conversation(sitting.log))))
-        return Page("compare.html", "Side by side", content)
+        """Two episodes beside each other, once they are played."""
+        sides: list[tuple[Book, Sitting, Any]] = []
+        for side, which in zip("ab", ("one", "two"), strict=True):
+            book = self.site.shelf.book(query.get(side, ""))
+            if book is not None and (mine := self._of(book, query.get(which, ""))):
+                sides.append((book, mine, list(conversation(mine.log))))
+        return Page("compare.html", "Side by side", {"books": self.site.shelf.books(), "query": query, "sides": sides})
 
     def _enter(self, request: Request, key: str) -> Response:
         """Has a browser keep the key."""
         self._check_name(request)
         if not hmac.compare_digest(key.encode(errors="replace"), self._key.encode()):
             raise Refused("the key is wrong: open the address that `coterie view` printed", status=401, code="key")
-        answer = RedirectResponse(request.url.path, status_code=303, headers=HEADERS)
-        answer.set_cookie(self._cookie, self._key, httponly=True, samesite="strict", path="/")
+        answer = RedirectResponse(f"/{request.url.path.lstrip('/')}", status_code=303, headers=HEADERS)
+        answer.set_cookie(self._cookie, self._pass, httponly=True, samesite="strict", path="/")
         return answer
 
     def _check(self, request: Request) -> None:
         """Raises Refused: who asks may not."""
         self._check_name(request)
         sent = request.cookies.get(self._cookie, "")
-        if not hmac.compare_digest(sent.encode(errors="replace"), self._key.encode()):
+        if not hmac.compare_digest(sent.encode(errors="replace"), self._pass.encode()):
             raise Refused("open the address that `coterie view` printed: it has the key", status=401, code="key")
 
     def _check_name(self, request: Request) -> None:
@@ -206,8 +233,6 @@ def _wanted(book: Book, said: Mapping[str, str]) -> Wanted:
 
 def _whole(text: str, what: str) -> int:
     """A number of a form's. Raises: ConfigError: it is none."""
-    from coterie.errors import ConfigError
-
     if not text.isdecimal() or len(text) > 9:
         raise ConfigError(f"{text!r:.40} is no {what}; write a whole number")
     return int(text)

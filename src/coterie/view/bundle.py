@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import re
-import shutil
+import secrets
 from pathlib import Path
 from posixpath import normpath
 
-from coterie.errors import ConfigError
+from coterie.errors import CheckpointError, ConfigError
 from coterie.report.looks import style
 from coterie.run.files import whole
-from coterie.view.pages import Missing, Site, script
+from coterie.view.pages import Missing, Page, Site, script
 
 LINK = re.compile(r'(<a\b[^>]*?\shref=")([^"#?:]*)((?:#[^"]*)?")')
 """A link within the site."""
 
 
-def write(site: Site, folder: Path) -> int:
-    """Writes all pages. Returns how many.
+def write(site: Site, folder: Path) -> tuple[int, list[str]]:
+    """Writes all pages. Returns how many, and of what could not be shown, why.
 
     Raises:
-        ConfigError: the folder is there already, or cannot be written.
-        CheckpointError: what a page would show cannot be read.
+        ConfigError: the folder is there already.
+        CheckpointError: it cannot be written.
     """
     if folder.exists():
         raise ConfigError(f"--bundle {folder} exists; name a new folder, or remove it")
-    aside = folder.with_name(f".{folder.name}")
-    shutil.rmtree(aside, ignore_errors=True)
     done: set[str] = set()
+    unread: list[str] = []
+    aside = folder.with_name(f".{folder.name}-{os.getpid()}-{secrets.token_hex(4)}")  # of nobody's
     with whole(folder, "choose another folder with --bundle", aside):
         (aside / "static").mkdir(parents=True)
         (aside / "static/style.css").write_text(style(), encoding="utf-8")
@@ -42,12 +43,15 @@ def write(site: Site, folder: Path) -> int:
                 text = site.get(address)
             except Missing:
                 continue
+            except CheckpointError as error:
+                unread.append(str(error))
+                text = site.show(address, Page("error.html", "This cannot be shown", {"why": str(error)}))
             file = aside / address / "index.html"
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(LINK.sub(_to_file, text), encoding="utf-8", errors="replace")
             left += [_joined(address, link) for _, link, _ in LINK.findall(text) if link]
         aside.rename(folder)
-    return len(done)
+    return len(done), unread
 
 
 def _joined(address: str, link: str) -> str:

@@ -6,13 +6,12 @@ Addresses are folders, and links between them relative, so that a server and a f
 from __future__ import annotations
 
 import importlib.resources
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from coterie.errors import CheckpointError
-from coterie.kernel.safe import plain
+from coterie.kernel.safe import one_line, plain
 from coterie.report.charts import COLORS
 from coterie.report.conversation import conversation
 from coterie.report.curves import chart, sections
@@ -88,7 +87,14 @@ class Site:
             Missing: there is none.
             CheckpointError: what it would show cannot be read.
         """
-        return self.show(address, self._page([part for part in address.split("/") if part], query or {}))
+        parts = [part for part in address.split("/") if part]
+        try:
+            return self.show(address, self._page(parts, query or {}))
+        except (Missing, CheckpointError):
+            raise
+        except Exception as error:  # a folder may hold anything
+            told = f"{type(error).__name__}: {one_line(str(error)):.200}"
+            raise CheckpointError(f"run '{parts[0] if parts else ''}' holds what no run writes: {told}") from error
 
     def show(self, address: str, page: Page) -> str:
         """A page that was made elsewhere, at its address."""
@@ -109,16 +115,21 @@ class Site:
         return made(book, query, *map(_number, deeper))
 
     def _overview(self) -> Page:
-        books = [book for book in self.shelf.books() if _readable(book)]
-        lines = [book.lines for book in books]
-        names = [book.name for book in books]
+        books: list[Book] = []
+        unread: list[tuple[Book, str]] = []
+        rows: list[dict[str, Any]] = []
+        for book in self.shelf.books():
+            try:
+                rows.append(_row(book, COLORS[len(rows) % len(COLORS)]))
+                books.append(book)
+            except Exception as error:  # one that holds what no run writes hides no other
+                told = str(error) if isinstance(error, CheckpointError) else f"{type(error).__name__}: {error}"
+                unread.append((book, f"{one_line(told):.300}"))
+        lines, names = [book.lines for book in books], [book.name for book in books]
         shown = [chart("validation/success", lines, names, across) for across in ("budget/sampled_tokens", "step")]
-        differs = _differences(books)
-        rows = [
-            {"book": book, "last": book.last, "color": color, "differs": mine}
-            for book, color, mine in zip(books, itertools.cycle(COLORS), differs)
-        ]
-        content = {"rows": rows, "charts": [one for one in shown if one], "unread": _unread(self.shelf.books())}
+        for row, mine in zip(rows, _differences(books), strict=True):
+            row["differs"] = mine
+        content = {"rows": rows, "charts": [one for one in shown if one], "unread": unread}
         return Page("overview.html", "Runs", content, live=True)
 
     def _story(self, book: Book, query: Mapping[str, str]) -> Page:
@@ -188,7 +199,8 @@ class Site:
         text, role = query.get("text", ""), query.get("role", "")
         saved = book.run.saved_episodes()
         upto = query.get("upto", "")
-        steps = [step for step in reversed(saved) if not upto.isdigit() or step <= int(upto)]
+        known = upto.isdecimal() and len(upto) < 10
+        steps = [step for step in reversed(saved) if not known or step <= int(upto)]
         found: list[tuple[int, int, int, str, str]] = []
         left: int | None = None
         for count, step in enumerate(steps if text else ()):
@@ -218,7 +230,7 @@ def _of(
     live: bool = True,
 ) -> Page:  # fmt: skip
     """A page of a run; its tab is the one that its template is of."""
-    tab = {"story.html": "", "find.html": "rollouts/"}.get(template, f"{template.removesuffix('.html')}/")
+    tab = {"story.html": ""}.get(template, f"{template.removesuffix('.html')}/")
     if tab.split("/")[0] in ("rollout", "tree", "group"):
         tab, live = "rollouts/", False
     return Page(template, title, content, trail, book, tab, live)
@@ -256,22 +268,19 @@ def _beside(number: int, count: int) -> dict[str, str]:
     }
 
 
-def _readable(book: Book) -> bool:
-    try:
-        return bool(book.lines or book.tables)
-    except (CheckpointError, KeyError):
-        return False
-
-
-def _unread(books: Sequence[Book]) -> list[tuple[Book, str]]:
-    """Runs that cannot be shown, and why."""
-    found: list[tuple[Book, str]] = []
-    for book in books:
-        try:
-            _ = book.lines, book.tables["team"], book.title
-        except (CheckpointError, KeyError) as error:
-            found.append((book, str(error)))
-    return found
+def _row(book: Book, color: str) -> dict[str, Any]:
+    """A run as a row of the list. Raises: whatever a folder holds that no run writes."""
+    last = book.last
+    validation = [
+        f"{last[f'validation/success{end}']:.3f}" for end in ("", "_low", "_high") if "validation/success" in last
+    ]
+    chart("validation/success", [book.lines], [book.name])
+    return {
+        "book": book, "color": color, "title": book.title, "step": book.step, "steps": book.steps,
+        "running": book.running, "validation": validation, "tokens": f"{last.get('budget/sampled_tokens', 0):,.0f}",
+        "warnings": list(dict.fromkeys(one.kind.replace("_", " ") for one in book.wrong)),
+        "environment": book.tables["environment"]["name"],
+    }  # fmt: skip
 
 
 def _differences(books: Sequence[Book]) -> list[list[tuple[str, str]]]:
@@ -286,11 +295,13 @@ def _differences(books: Sequence[Book]) -> list[list[tuple[str, str]]]:
 
 
 def _says(book: Book, saved: Sequence[int]) -> list[tuple[str, str]]:
-    """A reply of each role in the latest saved rollout, as a taste."""
-    if not saved:
-        return []
+    """A reply of each role in the latest saved rollout, as a taste; none, where it cannot be read."""
     found: dict[str, str] = {}
-    for played in book.rollout(saved[-1])[:1]:
+    try:
+        first = book.rollout(saved[-1])[:1] if saved else []
+    except CheckpointError:
+        first = []
+    for played in first:
         for group in played.collected.groups:
             member = group.members[group.committed or 0]
             found.setdefault(group.key.role, member.samples[0].text)

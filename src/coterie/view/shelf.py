@@ -20,7 +20,9 @@ from coterie.run.records import PROGRESS, Played, Progress
 T = TypeVar("T")
 KEPT = 8
 """Saved rollouts of a run that are kept in memory."""
-TAKEN = ("static", "compare")
+LONGEST_WORD = 100
+"""Characters of a token that are shown."""
+TAKEN = ("static", "compare", "index.html")
 """Names that no run's address may have."""
 Line = Mapping[str, float]
 Stamp = tuple[int, int, int, int]
@@ -54,7 +56,7 @@ class Book:
     @property
     def lines(self) -> Sequence[Line]:
         """Of metrics.jsonl; none yet, where there is none."""
-        if not (self.folder / "metrics.jsonl").exists():
+        if not (self.folder / "metrics.jsonl").is_file():
             return []
         return self._kept("metrics.jsonl", lambda _: self.run.metrics())
 
@@ -163,6 +165,8 @@ class Book:
         stamp = _stamp(file)
         if self._read.get(name, (None,))[0] != stamp:
             try:
+                if not file.is_file():
+                    raise OSError("it is no file")
                 self._read[name] = stamp, read(file)
             except (OSError, ValueError) as error:
                 raise CheckpointError(f"{file} cannot be read: {error}") from error
@@ -211,7 +215,9 @@ def _runs(place: Path) -> Iterator[Path]:
         yield place
         return
     with suppress(OSError):
-        yield from sorted(file.parent for file in place.glob("*/config.toml") if not file.parent.name.startswith("."))
+        yield from sorted(
+            file.parent for file in place.glob("*/config.toml") if file.is_file() and file.parent.name[0] != "."
+        )
 
 
 def _address(name: str, taken: set[str]) -> str:
@@ -234,10 +240,18 @@ def _stamp(file: Path) -> Stamp:
 def _words(file: Path, stamp: Stamp) -> Callable[[int], str]:
     from tokenizers import Tokenizer
 
-    made: Any = Tokenizer.from_file(str(file))
+    try:
+        made: Any = Tokenizer.from_file(str(file))
+    except Exception:  # whatever stands there, it is no tokenizer
+        made = None
 
     @lru_cache(maxsize=200_000)
     def word(token: int) -> str:
-        return made.decode([token], skip_special_tokens=False) or f"<{token}>"
+        try:
+            return made.decode([token], skip_special_tokens=False)[:LONGEST_WORD] or f"<{token}>"
+        except BaseException as error:  # the library panics beside all exceptions
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            return f"<{token}>"
 
     return word

@@ -67,15 +67,21 @@ class Sitting:
         drive(self.play.run(self.cursor, until=mine))
         self._open(drive(self.cursor.advance()), seat)
 
-    def answer(self, texts: Mapping[str, str]) -> None:
-        """What the person says, by speaker; others say what they would, or what they said before a fork."""
-        if self.point is None:
-            raise ConfigError("nobody is asked here now; look at the episode as it is")
+    def answer(self, point: int, texts: Mapping[str, str]) -> None:
+        """What the person says at a decision, by speaker; others say what they would, or what they said before a fork.
+
+        Raises:
+            ConfigError: that is not what is asked now, or somebody has no answer.
+        """
+        if self.point is None or self.point.index != point:
+            raise ConfigError("this is not what is asked now; look at the episode as it is")
+        if self.asked.keys() - texts.keys():
+            raise ConfigError(f"there is no answer for {', '.join(sorted(self.asked.keys() - texts.keys()))}")
         others = [speaker for speaker in self.point.roles if speaker not in self.asked]
         answers = drive(self.play.ask(self.cursor, self.point, roles=others)) if others else {}
         replies = {speaker: samples[0].reply() for speaker, samples in answers.items()}
         for speaker in self.asked:
-            text, meant = texts.get(speaker, ""), self.meant.get(speaker)
+            text, meant = texts[speaker], self.meant.get(speaker)
             replies[speaker] = meant if meant and meant.text == text else Reply(role_of(speaker), text)
         self.cursor.answer(replies)
         self.meant = {}
