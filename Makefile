@@ -165,9 +165,10 @@ starter-tally: setup ## rebuild the starter of tally (about a minute)
 	rm -rf src/coterie/starters/tally
 	cp -r build/starter_tally src/coterie/starters/tally
 
-screenshots: setup ## the pictures of docs/report.md, from RUNS (default: the newest two); needs chromium
-	$(BIN)/coterie report $(or $(RUNS),$$(ls -dt runs/*/ | head -2)) --out build/report.html
-	$(BIN)/python -m tests.screenshots build/report.html docs
+screenshots: setup ## the pictures of docs/viewer.md, from RUNS (default: the newest two); needs chromium
+	rm -rf build/shown
+	$(BIN)/coterie view $(or $(RUNS),$$(ls -dt runs/*/ | head -2)) --bundle build/shown
+	$(BIN)/python -m tests.screenshots build/shown docs
 
 .venv-docs/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-docs

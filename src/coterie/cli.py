@@ -9,7 +9,7 @@ import dataclasses
 import json
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,9 @@ from coterie.errors import nearest
 from coterie.kernel.safe import command, plain
 from coterie.report.evaluation import evaluation_json, evaluation_text
 from coterie.report.output import interrupted, kept_for_json, say, serve
+
+if TYPE_CHECKING:
+    from coterie.run.folder import Run
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -82,7 +85,6 @@ def train(
     from coterie.report.display import Display
     from coterie.report.terminal import let_output_break
     from coterie.run.interrupts import Stop
-    from coterie.run.loaded import headline
     from coterie.run.train import train as run_training
     from coterie.run.weights import spending
 
@@ -100,10 +102,23 @@ def train(
         made = run.config.train.steps
         say(f"it had made its {made} steps before; for more: {run.resume_command} --set train.steps={2 * made}")
     if test:
-        with terminal(stderr=True).status("playing test tasks, at the start and at the best checkpoint"):
-            figures = headline(run)
-        say(str(figures))
+        say(_tested(run))
     say(f"measure it on held-out tasks: {command('eval', run.folder)}")
+
+
+def _tested(run: Run) -> str:
+    """What its test tasks say of a run, played now."""
+    from coterie.run.loaded import headline
+
+    console = terminal(stderr=True)
+    if not console.is_terminal:
+        console.print("playing test tasks, at the start and at the best checkpoint")
+    with console.status("playing test tasks") as status:
+        return str(
+            headline(
+                run, lambda which, done, total: status.update(f"playing test tasks, by the {which}: {done} of {total}")
+            )
+        )
 
 
 @app.command(name="eval")

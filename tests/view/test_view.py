@@ -24,7 +24,7 @@ from coterie.protocol.listening import listen
 from coterie.report.diagnose import history
 from coterie.view.app import Viewer
 from coterie.view.bundle import write
-from coterie.view.pages import Missing, Site
+from coterie.view.pages import Missing, Site, _said
 from coterie.view.shelf import Shelf
 from tests.report.test_report import HOSTILE, browser, runs  # noqa: F401  (a fixture)
 
@@ -236,10 +236,35 @@ def test_a_shelf_sees_what_is_new_and_names_are_told_apart(copies, runs):  # noq
     assert (len(book.lines), book.step) == (made + 1, 4)
     assert book.warnings == history(book.lines, tuple(book.roles))
     assert [concern.kind for step, concern in book.warnings if step == 4] == ["no_reward"]
+    lines = (book.folder / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (book.folder / "metrics.jsonl").write_text("".join(lines[:2]) + lines[-2].replace("4.0", "2.0", 1))
+    assert book.warnings == history(book.lines, tuple(book.roles)), "of a run that went back to a checkpoint"
     shutil.copytree(runs[0], copies / "static")
     assert {book.name for book in shelf.books()} == {"one", "one-2", "static-2"}
     shutil.rmtree(copies / "one")
     assert shelf.book("one") is None or shelf.book("one").folder != copies / "one"
+
+
+def test_a_run_that_a_process_holds_is_running(copies):
+    book = Shelf([copies / "one"]).books()[0]
+    assert not book.running
+    with book.run.locked():
+        assert book.running
+    assert not book.running
+
+
+def test_a_search_goes_on_where_it_ended(copies, monkeypatch):
+    monkeypatch.setattr("coterie.view.pages.LOOKED_AT", 1)
+    shelf, steps = Shelf([copies / "one"]), []
+    texts = [" ".join(text for *_, text in _said(shelf.books()[0], step)).lower() for step in (1, 2, 3)]
+    letter = min(set.intersection(*map(set, texts)) - {" "})
+    site, upto = Site(shelf), "99"
+    while upto:
+        page = site.get("one/find/", {"text": letter, "upto": upto})
+        steps += sorted({int(step) for step in re.findall(r"rollouts/(\d+)/\d+/\d+/", page)})
+        found = re.search(r"upto=(\d+)", page)
+        upto = found[1] if found else ""
+    assert steps == [3, 2, 1]
 
 
 def test_a_run_that_cannot_be_read_is_told_and_hides_no_other(copies):

@@ -108,6 +108,7 @@ def check(
     decentralised: bool = False,
     call_timeout_s: float = CALL_TIMEOUT_S,
     play_timeout_s: float = PLAY_TIMEOUT_S,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Plays and replays an environment, and reports which claims hold.
 
@@ -118,6 +119,7 @@ def check(
         call_timeout_s: that a call may take.
         play_timeout_s: that `play` may run without coming back; where it takes longer, no further claim is looked
             at.
+        progress: is told each claim before it is looked at.
 
     Raises:
         ConfigError: a class was given, not what it makes.
@@ -135,19 +137,29 @@ def check(
         _claim("task(split, index) is pure, and its splits are disjoint", lambda: _tasks(environment, watch))
     )
     if findings[-1].ok:
-        findings += aside(lambda: _watched(environment, tasks, horizon, decentralised, watch))
+        findings += aside(lambda: _watched(environment, tasks, horizon, decentralised, watch, progress))
     return Report(tuple(findings))
 
 
 def _watched(
-    environment: Environment, tasks: int, horizon: Horizon, decentralised: bool, watch: Patience
+    environment: Environment,
+    tasks: int,
+    horizon: Horizon,
+    decentralised: bool,
+    watch: Patience,
+    progress: Callable[[str], None],
 ) -> list[Finding]:
     with watch:
-        return list(_played(environment, tasks, horizon, decentralised, watch))
+        return list(_played(environment, tasks, horizon, decentralised, watch, progress))
 
 
 def _played(
-    environment: Environment, tasks: int, horizon: Horizon, decentralised: bool, watch: Patience
+    environment: Environment,
+    tasks: int,
+    horizon: Horizon,
+    decentralised: bool,
+    watch: Patience,
+    progress: Callable[[str], None],
 ) -> Iterator[Finding]:
     """What playing shows, up to a play that does not come back."""
     chosen: list[tuple[Split, int]] = [
@@ -164,11 +176,13 @@ def _played(
         hands = (_marking(environment, 0), _marking(environment, 1))
         claims.append(("no role is shown what another said", _apart, hands))
     for claim, look, hands in claims:
+        progress(claim)
         finding = _claim(claim, partial(_each, environment, chosen, look, hands, watch))
         yield finding
         if finding.stuck:
             return
     yield _claim("some role is asked", lambda: _asks(environment, chosen, watch))
+    progress("a second process plays the same")
     yield _claim("a second process plays the same", lambda: _second_process(environment, tasks, watch))
 
 

@@ -115,10 +115,11 @@ def check(
 
     config = load_config(target, sets or ())
     limits = config.engine.model_dump(include={"call_timeout_s", "play_timeout_s"}, exclude_unset=True)
-    with kept_for_json(as_json):
+    with kept_for_json(as_json), terminal(stderr=True).status("looking at what is written") as status:
         report = prove(
-            config.environment, tasks=tasks, horizon=config.algorithm.reach, decentralised=decentralised, **limits
-        )
+            config.environment, tasks=tasks, horizon=config.algorithm.reach, decentralised=decentralised, **limits,
+            progress=lambda claim: status.update(f"does it hold: {claim}"),
+        )  # fmt: skip
         if model is not None and report.ok:
             from coterie.checks.conformance import Patience
             from coterie.checks.fits import fits

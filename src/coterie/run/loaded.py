@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from coterie.config.settings import Config
@@ -256,10 +257,15 @@ class Headline:
         )
 
 
-def headline(run: Run) -> Headline:
-    """The one number of a run, from what its config calls a test."""
-    end = load(run.folder)
-    return Headline(run.folder, load(run.folder, 0).evaluate(), end.evaluate(), end.progress.step)
+def headline(run: Run, progress: Callable[[str, int, int], None] = lambda *_: None) -> Headline:
+    """The one number of a run, from what its config calls a test.
+
+    Args:
+        progress: is told which checkpoint plays, and how many tasks of how many it has played.
+    """
+    end, start = load(run.folder), load(run.folder, 0)
+    before = start.evaluate(progress=partial(progress, "start"))
+    return Headline(run.folder, before, end.evaluate(progress=partial(progress, "best checkpoint")), end.progress.step)
 
 
 def load(run: Run | str | Path, step: int | None = None) -> Loaded:
