@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -86,6 +87,7 @@ def view(
         say(f"no run is in {', '.join(map(str, runs or ['runs']))} yet; one that begins there will be shown", err=True)
     say(f"open in a browser: {listening.url}/?key={key}")
     say("Ctrl-C stops it")
-    listening.serve(viewer.app())
+    with suppress(KeyboardInterrupt):  # raised once more when the server has stopped
+        listening.serve(viewer.app())
     sys.stdout.flush()
     os._exit(0)  # an episode that is still being played would be waited for, and there is nothing to save
