@@ -6,6 +6,9 @@ import json
 import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,7 +22,9 @@ from urllib.parse import quote, urlencode
 import pytest
 import uvicorn
 
+from coterie import load_config, train
 from coterie.errors import CheckpointError, ConfigError
+from coterie.models.load import save_model
 from coterie.protocol.listening import listen
 from coterie.report.diagnose import history
 from coterie.view.app import Viewer
@@ -27,6 +32,7 @@ from coterie.view.bundle import write
 from coterie.view.pages import Missing, Site, _said
 from coterie.view.shelf import Shelf
 from tests.report.test_report import HOSTILE, browser, runs  # noqa: F401  (a fixture)
+from tests.toys import tiny
 
 KEY = "a key"
 COOKIE = "coterie-1"
@@ -399,3 +405,56 @@ def test_two_teams_play_one_task_side_by_side(window):
     assert "kind, step 0" in page
     assert "kind, step 3" in page
     assert len(re.findall(r"<b>(?:not )?solved", page)) == 2
+
+
+SPINNING = """
+from coterie import Environment, Task
+
+
+class Spinning(Environment):
+    roles = ("a",)
+
+    def task(self, split, index):
+        return Task(f"{split}-{index}", split, query=f"{split} {index}")
+
+    async def play(self, task, scene):
+        await scene.ask("a", "pick")
+        while task.split == "test":
+            pass
+        scene.team_reward(1.0)
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_it_and_pages_are_shown_while_an_episode_never_ends(tmp_path):
+    (tmp_path / "spinning.py").write_text(SPINNING)
+    save_model(tiny(scale=2.0), tmp_path / "model")
+    sets = [
+        f"policies.team.model={tmp_path / 'model'}",
+        "train.steps=1",
+        "train.tasks_per_step=2",
+        "train.eval_tasks=2",
+    ]
+    train(load_config(f"{tmp_path / 'spinning.py'}:Spinning", [*sets, "engine.max_tokens=2"]), tmp_path / "runs/spins")
+    command = [sys.executable, "-m", "coterie.cli", "view", str(tmp_path / "runs"), "--port", "0"]
+    viewer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"COTERIE_KEY": KEY})
+    try:
+        assert viewer.stdout is not None
+        window = Window(int(re.search(r":(\d+)/", viewer.stdout.readline())[1]))
+        window.cookie = f"coterie-{window.port}={PASS}"
+        form = {"split": "test", "task": "0", "seat": ""}
+
+        def wait() -> None:
+            with contextlib.suppress(OSError, http.client.HTTPException):  # it is ended
+                window.ask("/spins/play/", form)
+
+        asked = threading.Thread(target=wait, daemon=True)
+        asked.start()
+        asked.join(5)
+        assert asked.is_alive()
+        assert window.ask("/spins/")[0] == 200
+        viewer.send_signal(signal.SIGINT)
+        assert viewer.wait(30) == 0
+    finally:
+        viewer.kill()
+        viewer.communicate()
