@@ -57,6 +57,10 @@ HOSTILE = (
 )
 
 
+SOME_TASKS, MOST_TASKS = 50, 2000
+"""Tasks of a split that are compared with others: of endlessly many, and of those that are counted."""
+
+
 class Patience(Watch):
     """How long `play` may run without coming back, and a call of it may take."""
 
@@ -181,6 +185,7 @@ def _played(
         yield finding
         if finding.stuck:
             return
+    progress("some role is asked")
     yield _claim("some role is asked", lambda: _asks(environment, chosen, watch))
     progress("a second process plays the same")
     yield _claim("a second process plays the same", lambda: _second_process(environment, tasks, watch))
@@ -197,10 +202,6 @@ def digests(environment: Environment, tasks: int, watch: Patience) -> list[str]:
                 for hand in _hands(environment)
             ]
     return differences
-
-
-SOME_TASKS, MOST_TASKS = 50, 2000
-"""Tasks of a split that are compared with others: of endlessly many, and of those that are counted."""
 
 
 def _claim(claim: str, test: Callable[[], str]) -> Finding:

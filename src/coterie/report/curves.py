@@ -84,6 +84,14 @@ def chart(key: str, lines: Sequence[Sequence[Line]], names: Sequence[str], acros
     return Chart(named, svg, axis, [one.label for one in series], _rows(series))
 
 
+def latest_of(lines: Sequence[Line]) -> dict[str, float]:
+    """The latest value of each metric."""
+    last: dict[str, float] = {}
+    for line in lines:
+        last |= line
+    return last
+
+
 def drawn(name: str, points: Sequence[tuple[float, float]]) -> Chart:
     """One curve of points of one's own."""
     series = Series(name, points, COLORS[0])

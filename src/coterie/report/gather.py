@@ -14,7 +14,7 @@ from markupsafe import Markup
 from coterie.kernel.safe import plain
 from coterie.report.charts import COLORS
 from coterie.report.conversation import conversation
-from coterie.report.curves import Chart, drawn, sections
+from coterie.report.curves import Chart, drawn, latest_of, sections
 from coterie.report.diagnose import WINDOW, history
 from coterie.report.looks import style, templates
 from coterie.report.story import story
@@ -75,7 +75,7 @@ def report(folders: Sequence[Path], *, tasks: int = 0, progress: Callable[[str],
                 {
                     "name": name,
                     "color": color,
-                    "last": _last(run_lines),
+                    "last": latest_of(run_lines),
                     "folder": str(run.folder),
                     "about": _about(run),
                 }
@@ -92,7 +92,10 @@ def report(folders: Sequence[Path], *, tasks: int = 0, progress: Callable[[str],
             rewards=_parts(saved, roles),
             lost=_lost(lines[0]) if lines[0] else {},
             latest=latest,
-            audited=[_shown(played) for played in _most_telling(saved.get(latest, []))],
+            audited=[
+                (tree, [list(conversation(log)) for log in tree.logs])
+                for tree in map(seen, _most_telling(saved.get(latest, [])))
+            ],
             measured=measured,
             window=WINDOW,
         )
@@ -110,14 +113,6 @@ def _about(run: Run) -> dict[str, Any]:
     about = run.about()
     isolated = {"model-written code": about["isolation"]} if about.get("isolation") else {}
     return {**about.get("versions", {}), **about.get("hardware", {}), **isolated}
-
-
-def _last(lines: Sequence[Line]) -> dict[str, float]:
-    """The latest value of each metric."""
-    last: dict[str, float] = {}
-    for line in lines:
-        last |= line
-    return last
 
 
 def _parts(saved: Mapping[int, Sequence[Played]], roles: Sequence[str]) -> list[tuple[str, list[Chart]]]:
@@ -161,13 +156,6 @@ def _lost(lines: Sequence[Line]) -> dict[str, str]:
 def _most_telling(played: Sequence[Played]) -> list[Played]:
     """The tasks with the most live groups."""
     return sorted(played, key=lambda task: -sum(group.live for group in task.collected.groups))[:AUDITED]
-
-
-def _shown(played: Played) -> dict[str, Any]:
-    """A task's tree, with its episodes as conversations."""
-    tree = seen(played)
-    shown = {name: getattr(tree, name) for name in ("task", "solved", "picture", "groups")}
-    return {**shown, "logs": [list(conversation(log)) for log in tree.logs]}
 
 
 def _measure(run: Run, tasks: int, progress: Callable[[str], None]) -> Measured:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from coterie.errors import CheckpointError
+from coterie.report.curves import latest_of
 from coterie.report.diagnose import Concern, Watch, concerns
 from coterie.report.trees import Words
 from coterie.run.folder import Run
@@ -95,10 +96,7 @@ class Book:
     @property
     def last(self) -> dict[str, float]:
         """The latest value of each metric."""
-        last: dict[str, float] = {}
-        for line in self.lines:
-            last |= line
-        return last
+        return latest_of(self.lines)
 
     @property
     def running(self) -> bool:
