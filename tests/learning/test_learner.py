@@ -251,7 +251,7 @@ def beside(monkeypatch) -> Iterator[list[int]]:
     torch.set_num_threads(before)
 
 
-def test_policies_that_may_be_trained_side_by_side_share_what_a_micro_batch_may_hold(beside):
+def test_policies_that_may_be_trained_side_by_side_share_what_a_micro_batch_may_hold(beside, monkeypatch):
     """Whether or not they are: it is a matter of time, and what it gives must not be."""
     rows = rows_of(experience(groups=8), Clip())
     models = policies({name: tiny(hidden=64, keys=2) for name in "pq"}, tokens_per_microbatch=200)
@@ -260,6 +260,29 @@ def test_policies_that_may_be_trained_side_by_side_share_what_a_micro_batch_may_
     assert several == half.microbatches("p", rows)
     whole = LocalLearner(policies({"p": tiny(hidden=64, keys=2)}, tokens_per_microbatch=200), Clip(), 10)
     assert len(several) > len(whole.microbatches("p", rows))
+    monkeypatch.setattr(threads, "_alike", lambda *_: False)
+    never = LocalLearner(models, Clip(), 10)
+    assert never.microbatches("p", rows) == whole.microbatches("p", rows), "who may not be has all of it"
+
+
+def test_an_error_of_any_kind_leaves_no_gradients_and_two_policies_are_two_networks(beside, monkeypatch):
+    team = LocalLearner(policies({name: tiny(hidden=64, keys=2) for name in "pq"}), Clip(), 10)
+    accumulate = LocalLearner.accumulate
+
+    def failing(self, name, *arguments):
+        if name == "q":
+            raise RuntimeError("out of memory")
+        return accumulate(self, name, *arguments)
+
+    monkeypatch.setattr(LocalLearner, "accumulate", failing)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        team.update({"p": experience(1), "q": experience(2)}, 0)
+    team.close()
+    weights = [one for trainee in team.trainees.values() for one in trainee.model.net.parameters()]
+    assert all(weight.grad is None for weight in weights)
+    same = tiny()
+    with pytest.raises(ValueError, match="two of the policies p, q are one network"):
+        LocalLearner(policies({"p": same, "q": same}), Clip(), 10)
 
 
 @pytest.mark.parametrize("longest", [2, 6, 30])

@@ -122,3 +122,29 @@ def test_a_mean_by_scores_that_are_far_apart():
     found, sums = weighed(torch.tensor([[0.0, 200.0], [1.0, 1.0]]), torch.tensor([[5.0], [7.0]]))
     assert found.tolist() == [[7.0], [6.0]]
     assert sums.tolist() == pytest.approx([200.0, 1 + math.log(2)])
+
+
+@pytest.fixture
+def threads():
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("longest", [1, 2, 3])
+def test_few_queries_are_the_same_with_any_number_of_threads(longest, threads):
+    """The library's kernel for CPUs is given four at least: with fewer, its products depend on how many there are."""
+    for prefix in (9, 17, 64, 201):
+        generator = torch.Generator().manual_seed(prefix)
+        total = prefix + 3 * longest
+        given = [torch.randn(1, heads, total, 32, generator=generator).requires_grad_() for heads in (4, 2, 2)]
+        rows = torch.randn(2, 4, longest, 32, generator=generator).requires_grad_()
+        seen = torch.zeros(1, 1, longest, prefix)
+        found: list[list[torch.Tensor]] = []
+        for count in (1, 2):
+            threads(count)
+            out = parts(*given, Split.of([(prefix, [longest] * 3)], torch.device("cpu")), 0.2)
+            table = given[1][:, :, :prefix].expand(2, -1, -1, -1)
+            last = attention.grouped(rows, table, table, seen, 0.2)
+            found.append([out, last, *torch.autograd.grad(out.sin().sum() + last.sin().sum(), [*given, rows])])
+        assert all(map(torch.equal, *found)), prefix
