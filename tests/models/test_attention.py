@@ -143,8 +143,9 @@ def test_few_queries_are_the_same_with_any_number_of_threads(longest, threads):
         found: list[list[torch.Tensor]] = []
         for count in (1, 2):
             threads(count)
-            out = parts(*given, Split.of([(prefix, [longest] * 3)], torch.device("cpu")), 0.2)
-            table = given[1][:, :, :prefix].expand(2, -1, -1, -1)
+            query, key, value = given
+            out = parts(query, key, value, Split.of([(prefix, [longest] * 3)], torch.device("cpu")), 0.2)
+            table = key[:, :, :prefix].expand(2, -1, -1, -1)
             last = attention.grouped(rows, table, table, seen, 0.2)
             found.append([out, last, *torch.autograd.grad(out.sin().sum() + last.sin().sum(), [*given, rows])])
         assert all(map(torch.equal, *found)), prefix

@@ -195,7 +195,7 @@ def test_what_is_kept_of_a_long_run_raises_what_the_whole_of_it_does(seed):
                 "validation/success_low": success - 0.05,
                 "validation/success_high": success + 0.05,
             }
-        if step in (30, 290):
+        if step in (33, 293):
             line |= {"mute/a/change": -0.1, "mute/a/change_low": rng.choice([-0.2, -0.01]), "mute/a/change_high": 0.0}
         lines.append(line)
     watch, known = Watch(("a",)), set()

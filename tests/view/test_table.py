@@ -9,7 +9,7 @@ import pytest
 from coterie.errors import ConfigError
 from coterie.kernel.scene import Reply
 from coterie.protocol.chat import Refused
-from coterie.view.app import Viewer
+from coterie.view.app import Viewer, _wanted
 from coterie.view.pages import Site
 from coterie.view.shelf import Shelf
 from coterie.view.table import Sitting, Wanted
@@ -44,6 +44,7 @@ def test_what_is_left_as_it_was_is_the_reply_that_was_said_with_its_tokens():
     assert sorted(fork.asked) == ["a", "b"]
     fork.answer(0, {"a": "other", "b": "b says  "})
     before, after = ({reply.role: reply for point, reply in replies(each) if point == 0} for each in (whole, fork))
+    assert not fork.meant, "at later questions nothing was said before"
     assert after["b"] == before["b"]
     assert after["a"] == Reply("a", "other")
     assert replies(whole) == replies(sitting("")), "the first one is as it was"
@@ -57,3 +58,10 @@ def test_only_this_machine_is_answered_unless_others_may_ask(tmp_path):
         viewer = Viewer(Site(Shelf([tmp_path])), "key", "cookie", anywhere=anywhere)
         with contextlib.nullcontext() if anywhere else pytest.raises(Refused, match="not 'elsewhere"):
             viewer._check_name(asked)
+
+
+def test_what_a_form_asks_for_is_what_is_played(tmp_path):
+    book = SimpleNamespace(folder=tmp_path)
+    assert _wanted(book, {}) == Wanted(tmp_path, None, "validation", 0, "", 0.0)
+    form = {"step": "7", "split": "test", "task": "3", "seat": "a", "how": "sampled"}
+    assert _wanted(book, form) == Wanted(tmp_path, 7, "test", 3, "a", 1.0)
