@@ -234,7 +234,7 @@ def _wanted(book: Book, said: Mapping[str, str]) -> Wanted:
 def _whole(text: str, what: str) -> int:
     """A number of a form's. Raises: ConfigError: it is none."""
     if not text.isdecimal() or len(text) > 9:
-        raise ConfigError(f"{text!r:.40} is no {what}; write a whole number")
+        raise ConfigError(f"{text!r:.40} is no {what}; write a whole number, of nine digits at most")
     return int(text)
 
 

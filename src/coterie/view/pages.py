@@ -169,28 +169,22 @@ class Site:
 
     def _rollout(self, book: Book, query: Mapping[str, str], step: int) -> Page:
         tasks = [seen(played) for played in _saved(book, step)]
-        saved = book.run.saved_episodes()
-        at = saved.index(step)
-        ways = {
-            "before": f"../{saved[at - 1]}/" if at else "",
-            "after": f"../{saved[at + 1]}/" if at + 1 < len(saved) else "",
-        }
-        content = {"step": step, **ways, **self._window(list(enumerate(tasks)), query)}
+        content = {**_beside(step, book.run.saved_episodes()), **self._window(list(enumerate(tasks)), query)}
         return _of(book, "rollout.html", f"Rollout of step {step}", content, _trail(1))
 
     def _tree(self, book: Book, query: Mapping[str, str], step: int, task: int) -> Page:
         played = _saved(book, step)
         tree = seen(_at(played, task), address=lambda group: f"{group}/")
         content = {
-            "step": step, "tree": tree, "logs": [(log, list(conversation(log))) for log in tree.logs],
-            **_beside(task, len(played)),
+            "tree": tree, "logs": [(log, list(conversation(log))) for log in tree.logs],
+            **_beside(task, range(len(played))),
         }  # fmt: skip
         return _of(book, "tree.html", f"Task {tree.task}", content, _trail(2, step))
 
     def _group(self, book: Book, query: Mapping[str, str], step: int, task: int, number: int) -> Page:
         tree: TreeSeen = seen(_at(_saved(book, step), task), book.words)
         group = _at(tree.groups, number)
-        content = {"step": step, "tree": tree, "group": group, **_beside(number, len(tree.groups))}
+        content = {"group": group, **_beside(number, range(len(tree.groups)))}
         title = f"Group {number + 1} of {len(tree.groups)}: {group.role} at {group.path}"
         return _of(book, "group.html", title, content, [*_trail(3, step), (f"Task {tree.task}", "../")])
 
@@ -260,12 +254,11 @@ def _at(some: Sequence[Any], number: int) -> Any:
     return some[number]
 
 
-def _beside(number: int, count: int) -> dict[str, str]:
-    """Addresses of what comes before and after one of so many."""
-    return {
-        "before": f"../{number - 1}/" if number else "",
-        "after": f"../{number + 1}/" if number + 1 < count else "",
-    }
+def _beside(number: int, all_of_them: Sequence[int]) -> dict[str, str]:
+    """Addresses of what comes before and after one of several."""
+    at = all_of_them.index(number)
+    before, after = all_of_them[:at][-1:], all_of_them[at + 1 :][:1]
+    return {name: "".join(f"../{one}/" for one in some) for name, some in (("before", before), ("after", after))}
 
 
 def _row(book: Book, color: str) -> dict[str, Any]:
@@ -274,12 +267,11 @@ def _row(book: Book, color: str) -> dict[str, Any]:
     validation = [
         f"{last[f'validation/success{end}']:.3f}" for end in ("", "_low", "_high") if "validation/success" in last
     ]
-    chart("validation/success", [book.lines], [book.name])
+    _ = chart("validation/success", [book.lines], [book.name]), book.tables["environment"]["name"]  # read later too
     return {
         "book": book, "color": color, "title": book.title, "step": book.step, "steps": book.steps,
         "running": book.running, "validation": validation, "tokens": f"{last.get('budget/sampled_tokens', 0):,.0f}",
         "warnings": list(dict.fromkeys(one.kind.replace("_", " ") for one in book.wrong)),
-        "environment": book.tables["environment"]["name"],
     }  # fmt: skip
 
 

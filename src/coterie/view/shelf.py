@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeVar
 
 from coterie.errors import CheckpointError
@@ -187,9 +188,14 @@ class Shelf:
                 raise CheckpointError(f"{place} is no folder; name a run, or a folder that holds runs")
         self._places = places
         self._books: dict[Path, Book] = {}
+        self._lock = Lock()
 
     def books(self) -> list[Book]:
         """All runs that are there now, the latest first."""
+        with self._lock:
+            return self._all()
+
+    def _all(self) -> list[Book]:
         folders = list(dict.fromkeys(folder for place in self._places for folder in _runs(place)))
         for gone in self._books.keys() - set(folders):
             del self._books[gone]
