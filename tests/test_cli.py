@@ -246,7 +246,7 @@ MISTAKES = [
     (["train", "nowhere.toml"], "does not exist"),
     (["train", "plan_path", "--out", "EXISTS"], "EXISTS exists"),
     (["train", "plan_path", "--out", "FILE"], "FILE exists; choose another folder with --out\n"),
-    (["train", "plan_path", "--resume", "RUN"], "was run with"),
+    (["train", "plan_path", "--resume", "RUN"], "--resume goes on with the run's own config; leave 'plan_path' away"),
     (["train", "--resume", "RUN", "--set", "train.lr=3", "--dry-run"], "unknown key 'train.lr'"),
     (["train", "--resume", "RUN", "--set", "train.seed=3", "--dry-run"], "was run with train.seed = 0, not 3"),
     (["train", "--resume", "RUN", "--set", "train.steps=1", "--dry-run"], "has made 2 already"),

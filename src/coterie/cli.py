@@ -59,14 +59,8 @@ def train(
 ) -> None:
     """Train a team: coterie train plan_path --set train.steps=200"""
     from coterie.config.resolve import load_config
-    from coterie.errors import ConfigError
 
-    if config is None and resume is None:
-        raise ConfigError("say what to train: a TOML file, an environment such as plan_path, or --resume RUN")
-    if resume is not None and out is not None:
-        raise ConfigError("--resume goes on in its own folder; leave --out away")
-    if anyway and resume is None:
-        raise ConfigError("--anyway has no effect without --resume; leave it away")
+    _check_asked(config, resume, out, anyway=anyway)
     from coterie.run.files import check_free
     from coterie.run.folder import Run
 
@@ -104,6 +98,20 @@ def train(
     if test:
         say(_tested(run))
     say(f"measure it on held-out tasks: {command('eval', run.folder)}")
+
+
+def _check_asked(config: str | None, resume: Path | None, out: Path | None, *, anyway: bool) -> None:
+    """Raises ConfigError: what is asked of a training cannot be together."""
+    from coterie.errors import ConfigError
+
+    if config is None and resume is None:
+        raise ConfigError("say what to train: a TOML file, an environment such as plan_path, or --resume RUN")
+    if resume is not None and out is not None:
+        raise ConfigError("--resume goes on in its own folder; leave --out away")
+    if resume is not None and config is not None and not config.endswith(".toml"):
+        raise ConfigError(f"--resume goes on with the run's own config; leave {config!r} away")
+    if anyway and resume is None:
+        raise ConfigError("--anyway has no effect without --resume; leave it away")
 
 
 def _tested(run: Run) -> str:

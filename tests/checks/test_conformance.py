@@ -156,6 +156,23 @@ def test_what_keeps_sandboxes_warm_is_no_thread_of_plays():
     assert check(Boxed()).ok
 
 
+def test_moves_that_are_demonstrated_of_a_real_question_alone_are_played():
+    """A game reads from its prompt what may be done, and of an empty one it knows nothing."""
+
+    class Answers(Toy):
+        async def play(self, task, scene):
+            if (await scene.ask("a", "go")).text == "seven":
+                raise LookupError("seven is not there")
+            scene.succeed()
+
+        def demonstrate(self, role, task, prompt, rng):
+            if not prompt:
+                raise NotImplementedError("of nothing")
+            return "seven"
+
+    assert "raised LookupError: seven is not there" in str(check(Answers(), tasks=1))
+
+
 def test_an_environment_that_asks_nobody_and_splits_that_meet_late_are_caught():
     class Mute(Toy):
         async def play(self, task, scene):

@@ -36,7 +36,25 @@ def test_a_key_outside_every_table_is_told_where_keys_stand(tmp_path):
 
 def test_a_table_that_cannot_be_as_a_whole_blames_no_one_setting():
     said = refusal("sudoku", ["environment.size=9", "environment.givens=7"])
-    assert said.endswith("environment: givens = 7: a 9 x 9 puzzle has 22 to 80")
+    assert said == "--set environment.givens=7: environment: givens = 7: a 9 x 9 puzzle has 22 to 80"
+
+
+def test_what_a_table_lacks_as_a_whole_is_said_of_no_setting_that_is_not_named(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "say a"}\n')
+    (tmp_path / "mine.py").write_text("def right(completions, **others): return [1.0]\n")
+    said = refusal(f"prompts:{tmp_path}/rows.jsonl", [f"environment.rewards={tmp_path}/mine.py:right"])
+    assert said.startswith("there are no validation tasks, and a run needs some: give more rows")
+    frozen = ["policies.team.kind=frozen", "policies.team.model=starter"]
+    assert refusal("plan_path", frozen).startswith("--set policies.team.kind=frozen: every policy is frozen or remote")
+
+
+def test_a_starter_of_another_environment_is_told():
+    (said,) = load_config("plan_path", ["policies.team.model=starter-tally"]).remarks
+    assert said == (
+        "policies.team.model = 'starter-tally' was taught another environment, in other words; the one that knows "
+        "plan_path is 'starter'"
+    )
+    assert not load_config("plan_path", ["policies.team.model=starter"]).remarks
 
 
 @pytest.mark.parametrize(

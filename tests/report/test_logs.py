@@ -42,6 +42,12 @@ def lost():
     raise Unavailable("there", "it is gone")
 
 
+def by_another(path):
+    """A log as a trainer's library would have written it."""
+    path.write_text(path.read_text().replace('"coterie"', '"another"'))
+    return path
+
+
 @pytest.fixture(scope="module")
 def held():
     team = Team({"lead": "a", "worker": "b"})
@@ -89,13 +95,20 @@ def test_verifiers_traces_have_a_branch_for_every_prompt(held, tmp_path):
         ("system", None, False), ("user", 0, False), ("assistant", 1, True),
         ("user", None, False), ("assistant", 3, True),
     ]  # fmt: skip
-    rows = read(path).rows
+    with pytest.raises(
+        ConfigError, match=r"traces.jsonl holds episodes of `coterie eval`: nothing was trained on them"
+    ):
+        read(path)
+    rows = read(by_another(path)).rows
     assert [(row.role, row.reward) for row in rows] == [("lead", 1.5), ("worker", 1.0)] * 2
 
 
 def test_an_audit_reads_inspects_log_a_role_apart(held, tmp_path):
     path = tmp_path / "log.json"
     writer(path)(path, held)
+    with pytest.raises(ConfigError, match=r"log.json holds episodes of `coterie eval`: .*coterie audit RUN"):
+        read(path)
+    by_another(path)
     with pytest.raises(ConfigError, match=r"which of solved, reward of lead, reward of team is the reward"):
         read(path)
     with pytest.raises(ConfigError, match="no score 'solve'; did you mean 'solved'"):

@@ -274,16 +274,13 @@ def _hands(environment: Environment) -> list[Hand]:
         return Reply(role, rng.choice(HOSTILE), rng.choice(("stop", "length")))
 
     def demonstrator(role: str, task: Task, prompt: LoggedPrompt, rng: Random) -> Reply:
-        return Reply(role, environment.demonstrate(role, task, text_of(prompt), rng))
+        try:
+            return Reply(role, environment.demonstrate(role, task, text_of(prompt), rng))
+        except NotImplementedError:  # of this task, or of this question
+            return parrot(role, task, prompt, rng)
 
     others = [parrot, silent, hostile]
-    try:
-        environment.demonstrate(environment.roles[0], task_of(environment, "train", 0), "", Random(0))
-    except NotImplementedError:  # of these tasks, or of none
-        return others
-    except Exception:  # scripted on an empty prompt it may raise; real prompts are checked below
-        return [demonstrator, *others]
-    return [demonstrator, *others]
+    return others if type(environment).demonstrate is Environment.demonstrate else [demonstrator, *others]
 
 
 def questions(environment: Environment, hand: Hand, tasks: int, watch: Patience) -> Iterator[Asked]:

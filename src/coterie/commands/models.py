@@ -28,9 +28,8 @@ def sft(
     from coterie.report.terminal import let_output_break
 
     let_output_break()
-    say("looking at what is demonstrated")
-    with step_progress(terminal(), config.steps) as progress:
-        built = build(world, out, config, source=model, memory=memory, progress=progress)
+    with step_progress(terminal(), config.steps) as (looking, progress):
+        built = build(world, out, config, source=model, memory=memory, progress=progress, looking=looking)
     say(f"done: {out}, {built.size / 1e6:.2f} million parameters")
 
 

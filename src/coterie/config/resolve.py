@@ -34,7 +34,7 @@ from coterie.config.toml import Source, read
 from coterie.engines.remote import RemoteConfig
 from coterie.errors import ConfigError, EnvError, nearest
 from coterie.kernel.engine import Engine
-from coterie.kernel.environment import SPLITS, Environment, Settings, Split
+from coterie.kernel.environment import SPLITS, STARTERS, Environment, Settings, Split
 from coterie.kernel.mistakes import check_written, count_of, raised_at, said, task_of
 from coterie.kernel.team import Team
 from coterie.kernel.tracker import Tracker
@@ -147,7 +147,8 @@ def _sized(config: Config, source: Source) -> Config:
         elif count == 0:
             said = "; ".join(config.environment.remarks()) or "the environment needs more"
             said = f"give more rows, or TRAIN -> TEST; {said}" if getattr(config.environment, "data", "") else said
-            raise ConfigError(f"{source.place('environment')}there are no {split} tasks, and a run needs some: {said}")
+            none = f"there are no {split} tasks, and a run needs some: {said}"
+            raise ConfigError(f"{source.place('environment', none)}{none}")
         elif count is not None and count < tasks:
             where = source.place(f"train.{key}")
             raise ConfigError(f"{where}train.{key} = {tasks}, but there are {count} {split} tasks; lower it")
@@ -160,8 +161,14 @@ def _sized(config: Config, source: Source) -> Config:
 
 
 def _out_of_its_world(config: Config) -> Iterator[str]:
-    """Policies that begin as a starter that has not seen what this environment asks, by its settings."""
+    """Policies that begin as a starter that has not seen what this environment asks, or not by these settings."""
     world = config.environment
+    for name, policy in config.policies.items():
+        if world.starter and policy.model in STARTERS and policy.model != world.starter:
+            yield (
+                f"policies.{name}.model = '{policy.model}' was taught another environment, in other words; the one "
+                f"that knows {config.names['environment']} is '{world.starter}'"
+            )
     if type(world).recommended is Environment.recommended or world.recommended():
         return
     for name, policy in config.policies.items():
@@ -217,7 +224,7 @@ def resolve(source: Source) -> Config:
     memory = _memory(source, environment)
     if not team.trained and memory.mode == "off":
         raise ConfigError(
-            f"{source.place('policies')}every policy is frozen or remote, so there is nothing to train; with "
+            f"{source.place('policies', 'kind')}every policy is frozen or remote, so there is nothing to train; with "
             "memory.mode = 'on' memory alone would learn"
         )
     engine, content = _class(source, "engine", "engine", Engine, names, "transformers")
@@ -249,7 +256,7 @@ def resolve(source: Source) -> Config:
     try:
         Watch(config.engine.play_timeout_s).task(partial(task_of, environment), "train", 0)
     except (ConfigError, EnvError) as error:
-        raise ConfigError(f"{source.place('environment')}{error}") from error
+        raise ConfigError(f"{source.place('environment', str(error))}{error}") from error
     return config
 
 
@@ -404,15 +411,17 @@ def _validated(
             raise ConfigError(
                 f"{source.place(where)}unknown key '{where}'{hint or '; known: ' + ', '.join(kind.model_fields)}"
             ) from error
-        found = f" = {first['input']!r}" if key else ""  # of a whole table: no one setting is to blame
-        raise ConfigError(f"{source.place(where)}{where}{found}: {_plain(first)}") from error
+        found = f" = {first['input']!r}" if key else ""
+        raise ConfigError(
+            f"{source.place(where, None if key else _plain(first))}{where}{found}: {_plain(first)}"
+        ) from error
     except Exception as error:
         if kind.__module__.partition(".")[0] == "coterie":  # a bug of ours
             raise
-        where = raised_at(error, str(inspect.getfile(kind)))
+        where, raised = raised_at(error, str(inspect.getfile(kind))), said(error)
         raise ConfigError(
-            f"{source.place(path)}{path}: {kind.__name__} cannot be made: it raised {said(error)} ({where}); settings "
-            "are annotated fields, and need no __init__"
+            f"{source.place(path, raised)}{path}: {kind.__name__} cannot be made: it raised {raised} ({where}); "
+            "settings are annotated fields, and need no __init__"
         ) from error
     for key, reason in settings.inert().items():
         if key in settings.model_fields_set:

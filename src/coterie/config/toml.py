@@ -62,10 +62,19 @@ class Source:
         places = {f"{name}.{key}": where for name, key in added}
         return Source(merged, {**places, **self._places}, self.folder, self._defaults | added)
 
-    def place(self, path: str) -> str:
-        """`file:line: ` of a dotted key, else of a key in it, else of the table around it, or nothing."""
+    def place(self, path: str, told: str | None = None) -> str:
+        """`file:line: ` of a dotted key, else of a key in it, else of the table around it, or nothing.
+
+        Args:
+            told: what is said of a whole table: a key in it is to blame only if this names it.
+        """
+        words = None if told is None else set(re.findall(r"\w+", told))
         while path:
-            inside = (place for key, place in self._places.items() if f"{key}.".startswith(f"{path}."))
+            inside = (
+                place
+                for key, place in self._places.items()
+                if f"{key}.".startswith(f"{path}.") and (words is None or key.rpartition(".")[2] in words)
+            )
             if written := self._places.get(path) or next(inside, ""):
                 return f"{written}: "
             path = path.rpartition(".")[0]

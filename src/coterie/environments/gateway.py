@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import inspect
 import json
 import sys
 from collections import Counter
@@ -91,6 +92,10 @@ class Gateway(Environment):
                 )
         if getattr(module, "tasks", None) is None:
             raise ValueError(f"{self.agent}: beside {name} write tasks(split), a list of what it is given")
+        try:
+            inspect.signature(getattr(module, name)).bind(None, None)
+        except TypeError as error:
+            raise ValueError(f"{self.agent}: write {name}(task, team), with these arguments ({error})") from error
         return self
 
     @property

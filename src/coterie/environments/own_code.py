@@ -9,7 +9,7 @@ from types import ModuleType
 
 from coterie.errors import nearest
 from coterie.kernel.calls.inside import load, own_name
-from coterie.kernel.mistakes import said
+from coterie.kernel.mistakes import raised_at, said
 
 
 def whole(name: str) -> str:
@@ -53,5 +53,6 @@ def _loaded(file: str, content: bytes) -> ModuleType:
     try:
         load(name, file if file.endswith(".py") else None)
     except (Exception, SystemExit) as error:  # a user's file may raise anything
-        raise ValueError(f"{file} does not import: {said(error)}") from error
+        where = "" if isinstance(error, SyntaxError) else f" ({raised_at(error, file)})"  # it tells its line
+        raise ValueError(f"{file} does not import: {said(error)}{where}") from error
     return sys.modules[name]

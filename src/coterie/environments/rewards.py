@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from coterie.errors import Unavailable
-from coterie.kernel.calls.inside import load
+from coterie.kernel.calls.inside import load, raised_at
 from coterie.kernel.safe import one_line
 from coterie.kernel.scene import JSON
 
@@ -43,9 +43,9 @@ def judged(
         try:
             given = _called(function, prompt, completion, ids, columns, noted)
         except Exception as error:  # a user's function may raise anything, of what a model may have written
-            raise Unavailable(
-                "reward_error", f"{name} raised {type(error).__name__}: {one_line(str(error))}"
-            ) from error
+            told = f"{name} raised {type(error).__name__}: {one_line(str(error))}"
+            where = raised_at(error, module)
+            raise Unavailable("reward_error", f"{told} ({where})" if where else told) from error
         rewards.append(_number(given, name))
     return {"rewards": rewards, **noted}
 

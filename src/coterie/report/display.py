@@ -186,24 +186,41 @@ def time_left(lines: Sequence[Line], steps: int, every: int) -> float:
 
 
 @contextmanager
-def step_progress(console: Console, steps: int) -> Iterator[Callable[[int, float], None]]:
-    """Progress of a job of known length: a bar on a terminal, a line every tenth off it."""
+def step_progress(
+    console: Console, steps: int
+) -> Iterator[tuple[Callable[[int, int], None], Callable[[int, float], None]]]:
+    """Progress of a starter's making: a bar on a terminal, a line every tenth off it.
+
+    Yields:
+        what is called with (tasks looked at, of how many), and then with (step, loss) after each step.
+    """
+    look = "looking at what is demonstrated"
     if console.is_terminal:
-        with Progress(
-            *Progress.get_default_columns(), TextColumn("loss {task.fields[loss]:.3f}"), console=console
-        ) as bar:
-            task = bar.add_task("training", total=steps, loss=float("nan"))
-            yield lambda step, loss: bar.update(task, completed=step + 1, loss=loss)
+        with Progress(*Progress.get_default_columns(), TextColumn("{task.fields[loss]}"), console=console) as bar:
+            task = bar.add_task(look, loss="")
+            yield (
+                lambda done, tasks: bar.update(task, completed=done, total=tasks),
+                lambda step, loss: bar.update(
+                    task, description="training", completed=step + 1, total=steps, loss=f"loss {loss:.3f}"
+                ),
+            )
         return
     began = time.monotonic()
 
+    def shown(done: int, tasks: int) -> None:
+        if done % max(1, tasks // 10) == 0:
+            left = (time.monotonic() - began) / done * (tasks - done)
+            console.print(f"{look}: {done} of {tasks} tasks  {clock(left)} left")
+
     def show(step: int, loss: float) -> None:
+        nonlocal began
         done = step + 1
+        began = began if step else time.monotonic()
         if done % max(1, steps // 10) == 0 or done == steps:
-            left = (time.monotonic() - began) / done * (steps - done)
+            left = (time.monotonic() - began) / step * (steps - done) if step else math.nan
             console.print(f"step {done}/{steps}  loss {loss:.3f}  {clock(left)} left")
 
-    yield show
+    yield shown, show
 
 
 def clock(seconds: float) -> str:

@@ -37,6 +37,8 @@ LARGEST_REWARD = 1e100
 """Of what is a reward: squares of larger ones have no end."""
 MOST = 2_000_000
 """Records of a file."""
+WRITER = "coterie"
+"""Under which name a log of `coterie eval` says which version has written it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,7 @@ def read(path: Path, asked: Asked = Asked()) -> Rollouts:
     records = _records(path)
     if not records:
         raise ConfigError(f"{path} holds no records")
+    _check_trained(path, records[0], "info")
     for name, (fits, reader) in FORMATS.items():
         if fits(records[0]):
             try:
@@ -113,6 +116,16 @@ def read(path: Path, asked: Asked = Asked()) -> Rollouts:
         "verifiers' results (prompt, completion, reward) and traces (nodes, rewards), Inspect's logs as JSON, and run "
         "folders of coterie"
     )
+
+
+def _check_trained(path: Path, record: object, key: str) -> None:
+    """Raises ConfigError: an evaluation of our own wrote it. key: under which a record says so."""
+    told = record.get(key) if isinstance(record, dict) else None
+    if isinstance(told, dict) and WRITER in told:
+        raise ConfigError(
+            f"{path} holds episodes of `coterie eval`: nothing was trained on them, so they are in no group; audit the "
+            "run: coterie audit RUN"
+        )
 
 
 def _why(error: Exception) -> str:
@@ -185,6 +198,7 @@ def _log(path: Path) -> list[Record]:
     samples = whole.get("samples")
     if "eval" not in whole or not isinstance(samples, list) or not all(isinstance(sample, dict) for sample in samples):
         raise ConfigError(f"{path} has no eval and samples, as a log of Inspect's has")
+    _check_trained(path, whole["eval"], "packages")
     return [{"inspect_sample": True, **sample} for sample in samples]
 
 

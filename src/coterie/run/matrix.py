@@ -97,7 +97,10 @@ def matrix(
         raise ConfigError("a player is named twice; name each once")
     runs = {name: run for name in players if (run := _run(name))}
     if not runs:
-        raise ConfigError("name a run among the players: its environment is what they play")
+        raise ConfigError(
+            f"{', '.join(players)}: none is the folder of a run; name a run among the players: its environment is what "
+            "they play"
+        )
     base = next(iter(runs.values())).config
     game = base.environment.facing(chance=False)
     for name, run in runs.items():

@@ -41,6 +41,8 @@ CHAT_TEMPLATE = (
     "<|im_end|>{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant{{ '\\n' }}{% endif %}"
 )
 PAD, START, END = "<|pad|>", "<|im_start|>", "<|im_end|>"
+LOOKED_AT = 200
+"""Train tasks from whose demonstrations a new model's tokenizer is made."""
 
 
 def sft(
@@ -51,6 +53,7 @@ def sft(
     source: str | None = None,
     memory: MemoryConfig | None = None,
     progress: Callable[[int, float], None] | None = None,
+    looking: Callable[[int, int], None] = lambda *_: None,
 ) -> Model:
     """Trains a starter on demonstrations and saves it.
 
@@ -59,13 +62,14 @@ def sft(
         source: a model to go on from; None: a new one.
         memory: roles are shown notes from the demonstrations that succeeded before.
         progress: called with (step, loss) after each step.
+        looking: called with (tasks, of how many), while a new model's words are gathered from demonstrations.
 
     Raises:
         ConfigError: the folder exists, or the environment has no demonstrations.
     """
     if out.exists():
         raise ConfigError(f"{out} exists; choose another folder, or remove it")
-    model = load_model(source) if source else new_model(environment, config)
+    model = load_model(source) if source else new_model(environment, config, looking)
     render = Renderer(model.tokenizer, "starter")
     optimizer = OptimizerConfig.model_validate(
         {"lr": config.lr, "warmup_steps": min(50, config.steps // 4), "weight_decay": 0.01}
@@ -137,14 +141,15 @@ async def _played(environment: Environment, cursor: Cursor, rng: Random, recall:
     return shown
 
 
-def new_model(environment: Environment, config: SFTConfig) -> Model:
+def new_model(
+    environment: Environment, config: SFTConfig, looking: Callable[[int, int], None] = lambda *_: None
+) -> Model:
     """An untrained model of Qwen3 shape, with a tokenizer made from the environment's own texts."""
-    texts = [
-        text
-        for index in range(200)
-        for lesson in lessons(environment, config.seed, index)
-        for text in (f"user\n{lesson.prompt}\nassistant\nsystem\n", lesson.reply)
-    ]
+    texts: list[str] = []
+    for index in range(LOOKED_AT):
+        for lesson in lessons(environment, config.seed, index):
+            texts += (f"user\n{lesson.prompt}\nassistant\nsystem\n", lesson.reply)
+        looking(index + 1, LOOKED_AT)
     tokenizer = new_tokenizer(texts, config.vocabulary)
     torch.manual_seed(config.seed)
     net = Qwen3ForCausalLM(

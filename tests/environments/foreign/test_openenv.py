@@ -1,5 +1,8 @@
 """OpenEnv's environments, by duck typing: what is here is written as its own are, and needs nothing of it."""
 
+import json
+from random import Random
+
 import pytest
 
 from coterie import check, load_config
@@ -142,6 +145,58 @@ def test_what_is_no_players_is_neither_told_nor_taken(tmp_path):
     assert not game.move("[1]")
     assert game.result().wrong == 0
     assert own(tmp_path, "Over").begun(0).result() == Result({0: 2.0}, "its rewards were 2")
+
+
+KINDS = """
+from enum import Enum
+from typing import Literal, Optional
+
+from pydantic import BaseModel, Field
+
+
+class Color(Enum):
+    RED = "red"
+
+
+class Corner(BaseModel):
+    x: int = Field(gt=2, le=4)
+
+
+class Move(BaseModel):
+    color: Color
+    to: list[Corner] = Field(min_length=1)
+    share: float = Field(ge=0, lt=0.5)
+    pass_on: bool
+    word: Optional[str] = None
+    kind: Literal["a"] = "a"
+
+
+class Kinds:
+    def reset(self, seed=None, **more):
+        return Seen(hint="go")
+
+    def step(self, action: Move, **more):
+        if action.pass_on:
+            raise IndexError("nobody to pass on to")
+        return Seen(hint="", done=True, reward=1.0)
+"""
+
+
+def test_what_is_demonstrated_are_actions_of_every_kind_and_a_check_makes_them(tmp_path):
+    (tmp_path / "kinds.py").write_text(OWN + KINDS)
+    environment = OpenEnv(game=f"{tmp_path}/kinds.py:Kinds")
+    game = environment.begun(0)
+    told = [{"role": "user", "content": "\n\n".join(heard.text for heard in game.turn()[1])}]
+    rng = Random(0)
+    made = [json.loads(environment.demonstrate("player_0", None, told, rng)) for _ in range(50)]
+    for action in made:
+        game._action.model_validate(action)
+    assert {action["word"] for action in made} == {"word", None}
+    assert {corner["x"] for action in made for corner in action["to"]} == {3, 4}
+    assert "play ends, whatever roles say, and raises nothing: play of task train-0 raised IndexError" in str(
+        check(environment, tasks=1)
+    )
+    assert own(tmp_path, "Guess").demonstrate("player_0", None, "larger", rng) == "larger"
 
 
 @pytest.mark.slow

@@ -12,21 +12,28 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import re
 from collections.abc import Callable, Sequence
+from random import Random
 from typing import Any, ClassVar, Self, get_type_hints
 
 from pydantic import BaseModel, ValidationError, model_validator
 
-from coterie.environments.foreign.match import Heard, Result
+from coterie.environments.foreign.match import Heard, Result, Round
 from coterie.environments.foreign.own_game import Alone, Read
 from coterie.environments.foreign.sealed import Sealed
 from coterie.errors import ConfigError
 from coterie.kernel.mistakes import said
 from coterie.kernel.safe import one_line
+from coterie.kernel.scene import JSON, Prompt
 
 OWN = ("done", "reward", "metadata")
 """Fields of an observation, and of an action, that no player is told or says."""
+FORM = "Answer with a JSON object of these: "
+"""How the line begins on which a player is told what an action is."""
+DEFINED = "$defs"
+"""Under which a schema says what its kinds refer to."""
 
 
 class OpenEnv(Alone):
@@ -60,6 +67,15 @@ class OpenEnv(Alone):
         """An episode at its beginning."""
         return Game(self.own_game, seed)
 
+    def demonstrate(self, role: str, task: Round, prompt: Prompt, rng: Random) -> str:
+        """Any action of the form that a player is told, or a word of what it sees."""
+        text = prompt if isinstance(prompt, str) else str(prompt[-1]["content"])
+        form = re.search(rf"^{re.escape(FORM)}(.*)$", text, re.MULTILINE)
+        if not form:
+            return rng.choice(text.split() or [""])
+        told = json.loads(form[1])
+        return json.dumps({name: _any(kind, told, rng) for name, kind in told.items() if name != DEFINED})
+
 
 def action_of(made: Any) -> type[BaseModel]:
     """What an environment's actions are. Raises: TypeError: it cannot be played here, or does not say so."""
@@ -76,7 +92,33 @@ def action_of(made: Any) -> type[BaseModel]:
 def _said(schema: dict[str, Any]) -> str:
     """A schema's fields that are a player's, and what they refer to."""
     told: dict[str, Any] = {name: kind for name, kind in schema["properties"].items() if name not in OWN}
-    return json.dumps(told | ({"$defs": schema["$defs"]} if "$defs" in schema else {}))
+    return json.dumps(told | ({DEFINED: schema[DEFINED]} if DEFINED in schema else {}))
+
+
+def _any(kind: dict[str, Any], told: dict[str, Any], rng: Random) -> JSON:
+    """Something of a kind, as JSON Schema says one; what is not known here is a word. told: what kinds refer to."""
+    while "$ref" in kind or "anyOf" in kind or "oneOf" in kind:
+        name = kind.get("$ref", "").rpartition("/")[2]
+        kind = told[DEFINED][name] if name else rng.choice(kind.get("anyOf") or kind["oneOf"])
+    if "enum" in kind or "const" in kind:
+        return rng.choice(kind.get("enum") or [kind["const"]])
+    fields, inner, fewest = kind.get("properties", {}), kind.get("items", {}), kind.get("minItems", 0)
+    makers: dict[str, Callable[[], JSON]] = {
+        "integer": lambda: _number(kind, rng),
+        "number": lambda: _number(kind, rng),
+        "boolean": lambda: rng.random() < 0.5,
+        "null": lambda: None,
+        "array": lambda: [_any(inner, told, rng) for _ in range(fewest + rng.randrange(2))],
+        "object": lambda: {name: _any(field, told, rng) for name, field in fields.items()},
+    }
+    return makers.get(kind.get("type", ""), lambda: "word")()
+
+
+def _number(kind: dict[str, Any], rng: Random) -> int:
+    """A whole number within a kind's bounds, near its least."""
+    least = kind.get("minimum", kind.get("exclusiveMinimum", -1) + 1)
+    most = kind.get("maximum", kind.get("exclusiveMaximum", least + 11) - 1)
+    return rng.randint(math.ceil(least), max(math.ceil(least), math.floor(most)))
 
 
 class Game:
@@ -106,7 +148,7 @@ class Game:
         told = [Heard(f"That is no action: {self._why}")] if self._read.wrong else []
         if self._text is None:
             schema = self._action.model_json_schema()
-            told.append(Heard(f"Answer with a JSON object of these: {_said(schema)}"))
+            told.append(Heard(f"{FORM}{_said(schema)}"))
         return 0, [*told, Heard(self._shown(), board=True)], ()
 
     def _shown(self) -> str:

@@ -13,6 +13,7 @@ from coterie.kernel.environment import Task
 from coterie.kernel.episode import Answered, Asked, Called, Log, LoggedPrompt, Noted, Returned, Rewarded, TurnBegan
 from coterie.kernel.scene import Reply, role_of
 from coterie.report.logs import Held, messages, said
+from coterie.report.rollouts import WRITER
 
 ENDED = {"stop": "stop", "length": "max_tokens", "context": "model_length"}
 """Inspect's word for how a reply ended."""
@@ -43,7 +44,7 @@ def write(path: Path, held: Held) -> None:
             "model": "+".join(dict.fromkeys(held.roles.values())),
             "model_roles": {role: {"model": policy} for role, policy in held.roles.items()},
             "config": {"epochs": max(1, evaluation.sampled)},
-            "packages": {"coterie": __version__},
+            "packages": {WRITER: __version__},
             "metadata": {"run": held.run, "step": held.step, "split": evaluation.split},
         },
         "results": {

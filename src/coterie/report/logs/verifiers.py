@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from coterie import __version__
 from coterie.kernel.environment import Task
 from coterie.kernel.episode import Log, Noted
 from coterie.report.logs import Held, messages, said
+from coterie.report.rollouts import WRITER
 
 
 def write(path: Path, held: Held) -> None:
@@ -23,6 +25,7 @@ def _episode(held: Held, task: Task, log: Log | None) -> dict[str, Any]:
     """Source: verifiers 0.4.0, `v1/episode.py` and `v1/trace.py`."""
     played = {"type": "Task", "data": {"name": task.id}, "key": task.id}
     ended = log.outcome if log else None
+    found = {"solved": log.solved, "reason": ended.reason if ended else ""} if log else {}
     return {
         "id": log.id if log else task.id,
         "env": {"id": held.name},
@@ -30,7 +33,7 @@ def _episode(held: Held, task: Task, log: Log | None) -> dict[str, Any]:
         "ok": log is not None,
         "errors": [] if log else [{"type": "Unavailable", "message": "the episode was lost to a fault"}],
         "traces": [_trace(held, played, role, log) for role in held.roles] if log else [],
-        "info": {"solved": log.solved, "reason": ended.reason if ended else ""} if log else {},
+        "info": {WRITER: __version__, **found},
     }
 
 
