@@ -11,7 +11,7 @@ import pytest
 
 from coterie.bench import smoke
 from coterie.report.diagnose import history
-from coterie.report.gather import every_ablation
+from coterie.run.ablation import every_ablation
 from coterie.run.loaded import load
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +65,7 @@ def test_both_roles_earn_their_place_and_nothing_is_warned_of(figures):
     lines = team.run.metrics()
     assert history(lines, ("proposer", "planner")) == []
     assert any("mute/proposer/change" in line for line in lines)
-    _, changes = team.compare(every_ablation(team), tasks=500)
+    _, changes = team.compare(every_ablation(team.config.team), tasks=500)
     found = {one.ablation: one for one in changes}
     for role in ("proposer", "planner"):
         assert found[f"mute {role}"].change <= -0.2

@@ -9,8 +9,7 @@ import pytest
 from coterie import load, load_config, train
 from coterie.errors import ConfigError
 from coterie.models.load import save_model
-from coterie.report.gather import every_ablation
-from coterie.run.ablation import Ablation
+from coterie.run.ablation import Ablation, every_ablation
 from coterie.run.matrix import Cell, Matrix, matrix
 from tests.environments.foreign.test_match import Count, Counting
 from tests.test_cli import call
@@ -122,7 +121,10 @@ def test_a_person_has_the_seat_of_one_whom_chance_plays_where_it_is_tested(runs,
     assert len(asked) > 1
     with pytest.raises(ConfigError, match="--mute player_1: nobody asks 'player_1' there: chance makes its moves"):
         load(runs[0].folder).compare([Ablation("mute", ("player_1",))], "validation", tasks=1)
-    assert every_ablation(load(runs[0].folder)) == [Ablation("replace", ("player_0",), "base")]
+    team = load(runs[0].folder).config
+    assert every_ablation(team.team, team.environment.absent("validation")) == [
+        Ablation("replace", ("player_0",), "base")
+    ]
     found = matrix([str(alone.folder), start], games=4)
     assert len(found.cells) == 4, "a run whose team had one role plays any seat"
     with pytest.raises(ConfigError, match="unknown role 'player_2'; the roles are player_0, player_1"):

@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import math
 import os
 import re
 import shutil
@@ -22,13 +23,16 @@ from urllib.parse import quote, urlencode
 import pytest
 import uvicorn
 
-from coterie import load_config, train
+from coterie import load, load_config, train
 from coterie.errors import CheckpointError, ConfigError
 from coterie.models.load import save_model
 from coterie.protocol.listening import listen
 from coterie.report.diagnose import history
+from coterie.run.ablation import every_ablation
+from coterie.run.folder import Run
 from coterie.view.app import Viewer
 from coterie.view.bundle import write
+from coterie.view.measured import Measured
 from coterie.view.pages import Missing, Site, _said
 from coterie.view.shelf import Shelf
 from tests.report.test_report import HOSTILE, browser, runs  # noqa: F401  (a fixture)
@@ -37,6 +41,7 @@ from tests.toys import tiny
 KEY = "a key"
 COOKIE = "coterie-1"
 PASS = blake2b(KEY.encode(), person=b"viewer", digest_size=24).hexdigest()
+SHIFTED = re.compile(r'class="s(\d)" title="(\S+) → (\S+), \S (\S+)"')
 LINK = re.compile(r'<a\b[^>]*?\shref="([^"]*)"')
 
 
@@ -458,3 +463,61 @@ def test_ctrl_c_stops_it_and_pages_are_shown_while_an_episode_never_ends(tmp_pat
     finally:
         viewer.kill()
         viewer.communicate()
+
+
+def test_a_checkpoint_is_asked_what_it_says_of_replies_that_others_sampled(runs, window):  # noqa: F811
+    place = "/kind/rollouts/1/0/0/"
+    assert not SHIFTED.search(window.ask(place)[2])
+    status, headers, _ = window.ask(place, {"at": "0"})
+    assert (status, headers["location"]) == (303, f"{place}?at=0")
+    page = window.ask(headers["location"])[2]
+    told = SHIFTED.findall(page)
+    assert {kind for kind, *_ in told} == {"2"}, "they were sampled by these weights"
+    last = Run(runs[0]).checkpoints.steps()[-1]
+    assert last > 1
+    later = window.ask(window.ask(place, {"at": str(last)})[1]["location"])[2]
+    moved = SHIFTED.findall(later)
+    assert len(moved) == len(told)
+    for kind, before, after, ratio in moved:
+        value = float(ratio)
+        assert float(after) == pytest.approx(float(before) * value, rel=0.02)
+        assert int(kind) == sum(value >= least for least in (0.5, 1 / 1.1, 1.1, 2.0)), ratio
+    group = Run(runs[0]).episodes(1)[0].collected.groups[0]
+    with closing(load(runs[0], last)) as team:
+        said = [value for member in group.members for value in team.logprobs(member.samples[0])]
+    assert [float(after) for _, _, after, _ in moved] == pytest.approx([math.exp(value) for value in said], rel=6e-3)
+    assert not SHIFTED.search(window.ask(f"{place}?at=1")[2]), "that one was not asked"
+    for form, status in (({"at": "77"}, 409), ({"at": "x"}, 409), ({}, 409)):
+        assert window.ask(place, form)[0] == status
+    for where in ("/kind/rollouts/1/0/99/", "/kind/rollouts/99/0/0/", "/kind/rollouts/x/0/0/", "/none/rollouts/1/0/0/"):
+        assert window.ask(where, {"at": "0"})[0] == 404
+
+
+def test_what_each_role_is_worth_is_measured_when_somebody_asks(runs, window):  # noqa: F811
+    assert "Measure every role" in window.ask("/kind/roles/")[2]
+    for tasks in ("0", "10001", "x", ""):
+        assert window.ask("/kind/roles/", {"tasks": tasks})[0] == 409
+    status, headers, _ = window.ask("/kind/roles/", {"tasks": "3"})
+    assert (status, headers["location"]) == (303, "/kind/roles/#measured")
+    while "of 3 validation tasks" not in (page := window.ask("/kind/roles/")[2]):
+        assert "Measuring, " in page
+        time.sleep(0.1)
+    with closing(load(runs[0])) as team:
+        whole, changes = team.compare(every_ablation(team.config.team), "validation", tasks=3)
+    assert f"solves <b>{whole.success:.3f}</b>" in page
+    for change in changes:
+        assert f"<td>{change.ablation}</td><td>{change.success:.3f}</td><td>{100 * change.change:+.1f}</td>" in page
+
+
+def test_a_team_that_cannot_be_measured_says_why(copies):
+    folder = copies / "one"
+    (folder / "config.toml").write_text((folder / "config.toml").read_text().replace("[train]", "[trian]"))
+    measured = Measured()
+    measured.begin(folder, 2)
+    measured.measures[folder].done = False
+    with pytest.raises(ConfigError, match="a team is being measured already"):
+        measured.begin(copies / "other/one", 2)
+    measured.measures[folder].done = bool(measured.measures[folder].error)
+    while not measured.measures[folder].done:
+        time.sleep(0.05)
+    assert "unknown table 'trian'" in measured.measures[folder].error

@@ -15,11 +15,13 @@ from typing import Any, Literal
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from coterie.kernel.episode import Sample
 from coterie.learning.batch import Pack, Row
 from coterie.learning.distribution import log_distribution
 from coterie.learning.lean import LeanForward
 from coterie.learning.loss import Loss, Tokens
 from coterie.learning.masks import attention_masks, causal_mask, sees_all
+from coterie.learning.policy import Policy
 from coterie.models.attention import CAUSAL, KEYWORD, Split, grouped, installed, parts, splits
 from coterie.models.lean import Attend
 from coterie.models.load import Head, Model
@@ -184,6 +186,15 @@ def score(model: Model, layout: Layout, dtype: torch.dtype, lean: LeanForward | 
             )
     logprobs, entropy, steepness = scores.unbind()
     return Scores(logprobs, entropy.detach(), steepness.detach())
+
+
+def logprobs_of(policy: Policy, sample: Sample) -> list[float]:
+    """What a policy's weights say of each token of a reply, nats, at the temperature that it was drawn at."""
+    row = Row(sample.prompt_ids, sample.completion_ids, sample.logprobs, 0.0, 0.0, sample.temperature or 1.0, "")
+    packs = [Pack(0, (row,))]
+    with torch.no_grad():
+        found = score(policy.model, lay_out(packs, way_of(policy.model, packs)), policy.dtype)
+    return found.logprobs.tolist()
 
 
 def _lean_states(lean: LeanForward, model: Model, layout: Layout) -> tuple[torch.Tensor, Head]:

@@ -20,10 +20,10 @@ from coterie.report.looks import style, templates
 from coterie.report.story import story
 from coterie.report.text import log_text
 from coterie.report.trees import seen
-from coterie.run.ablation import BASE, Ablation, Change
+from coterie.run.ablation import Change, every_ablation
 from coterie.run.evaluate import Evaluation
 from coterie.run.folder import Run
-from coterie.run.loaded import Loaded, load
+from coterie.run.loaded import load
 from coterie.run.records import Played
 
 AUDITED = 3
@@ -166,25 +166,10 @@ def _measure(run: Run, tasks: int, progress: Callable[[str], None]) -> Measured:
     progress("playing the start")
     earlier = start.evaluate("validation", tasks=tasks)
     progress("playing the best checkpoint, muted, replaced and swapped")
-    evaluation, changes = now.compare(every_ablation(now), "validation", tasks=tasks)
+    evaluation, changes = now.compare(
+        every_ablation(now.config.team, now.config.environment.absent("validation")), "validation", tasks=tasks
+    )
     flipped = [index for index in range(tasks) if evaluation.solved[index] and not earlier.solved[index]]
     index = flipped[0] if flipped else 0
     shown = [log_text(team.play("validation", index)) for team in (start, now)]
     return Measured(evaluation, changes, index, *shown, changed=now.changed)
-
-
-def every_ablation(loaded: Loaded) -> list[Ablation]:
-    """Each role muted and replaced by its start, and each two with policies of their own swapped; of validation."""
-    team = loaded.config.team
-    roles = [role for role in team.roles if role not in loaded.config.environment.absent("validation")]
-    if len(roles) == 1:
-        return [Ablation("replace", (role,), BASE) for role in roles]
-    return [
-        *(Ablation("mute", (role,)) for role in roles),
-        *(Ablation("replace", (role,), BASE) for role in roles),
-        *(
-            Ablation("swap", pair)
-            for pair in itertools.combinations(roles, 2)
-            if team.roles[pair[0]] != team.roles[pair[1]]
-        ),
-    ]

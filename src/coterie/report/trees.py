@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from math import exp
+from dataclasses import dataclass, replace
+from math import exp, inf
 
 from markupsafe import Markup
 
@@ -18,6 +18,8 @@ Words = Mapping[str, Callable[[int], str]]
 """By policy, the text of a token."""
 LIKELY = 0.9, 0.5, 0.1, 0.01
 """Probabilities that part tokens into kinds, from 0, what was as good as sure, to 4, what was hardly to be expected."""
+SHIFTS = 1 / 2, 1 / 1.1, 1.1, 2.0
+"""Ratios that part tokens into kinds, from 0, much less likely by other weights, to 4, much more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,13 @@ class Token:
     text: str
     probability: float
     kind: int
+    ratio: float | None = None
+    """Of its probability by other weights to that by which it was sampled, where those were asked."""
+
+    @property
+    def shift(self) -> int:
+        """Which of five kinds its ratio is, from 0, much less likely now, over 2, as before, to 4, much more."""
+        return 2 if self.ratio is None else sum(self.ratio >= least for least in SHIFTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +104,22 @@ def seen(played: Played, words: Words | None = None, address: Callable[[int], st
     logs = played.collected.logs
     picture = Markup(tree_picture(columns, "a training tree", addresses))  # noqa: S704  (numbers, and addresses of ours)
     return TreeSeen(logs[0].task if logs else "?", any(log.solved for log in logs), picture, groups, logs)
+
+
+def shifted(group: GroupSeen, later: Sequence[Sequence[float]]) -> GroupSeen:
+    """The group with what other weights say of its tokens. later: each member's log-probabilities, nats."""
+    members = [
+        replace(
+            member,
+            tokens=[
+                replace(token, ratio=exp(value) / token.probability if token.probability else inf)
+                for token, value in zip(member.tokens, values, strict=True)
+            ],
+        )
+        for member, values in zip(group.members, later, strict=True)
+        if member.tokens
+    ]
+    return replace(group, members=members) if len(members) == len(group.members) else group
 
 
 def _credit(played: Played) -> Sequence[Sequence[float]]:

@@ -10,6 +10,7 @@ The change in success is paired: both teams play the same tasks.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -82,6 +83,26 @@ class Ablation:
         elif self.kind == "replace":
             roles[self.roles[0]] = replacement
         return Team(roles)
+
+
+def every_ablation(team: Team, absent: Collection[str] = ()) -> list[Ablation]:
+    """Each role muted and replaced by its start, and each two with policies of their own swapped.
+
+    Args:
+        absent: roles that nobody asks where it is measured.
+    """
+    roles = [role for role in team.roles if role not in absent]
+    if len(roles) == 1:
+        return [Ablation("replace", (role,), BASE) for role in roles]
+    return [
+        *(Ablation("mute", (role,)) for role in roles),
+        *(Ablation("replace", (role,), BASE) for role in roles),
+        *(
+            Ablation("swap", pair)
+            for pair in itertools.combinations(roles, 2)
+            if team.roles[pair[0]] != team.roles[pair[1]]
+        ),
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,12 @@ from coterie.config.settings import Config
 from coterie.errors import CheckpointError, ConfigError
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import Split
-from coterie.kernel.episode import Log
+from coterie.kernel.episode import Log, Sample
 from coterie.kernel.loops import Hosted, drive
 from coterie.kernel.mistakes import check_split, count_of
 from coterie.kernel.play import Play, Seats
 from coterie.kernel.team import Team
+from coterie.learning.forward import logprobs_of
 from coterie.memory.recall import Recall
 from coterie.memory.store import Mode
 from coterie.run.ablation import BASE, Ablation, Change
@@ -57,6 +58,24 @@ class Loaded:
         with suppress(CheckpointError):  # about.json is missing, so it is not known
             return "environment" in self.run.differences(exactness(self.config))
         return False
+
+    def close(self) -> None:
+        """Lets go of its models; it plays no more."""
+        self.models.close()
+
+    def logprobs(self, sample: Sample) -> list[float]:
+        """What the weights of this checkpoint say of a reply that was sampled, by its policy.
+
+        Returns:
+            the log-probability of each of its tokens, nats, at the temperature that it was drawn at.
+
+        Raises:
+            ConfigError: the policy has no weights here.
+        """
+        policy = self.models.policies.get(sample.policy)
+        if policy is None:
+            raise ConfigError(f"policy '{sample.policy}' is played by a server, which has its weights")
+        return logprobs_of(policy, sample)
 
     def remember(self, mode: Mode) -> None:
         """Plays from now on with the run's memory, without it, or with the placebo.

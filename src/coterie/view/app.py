@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from threading import Lock
 from typing import Any
@@ -22,7 +22,7 @@ from coterie.protocol.chat import Refused
 from coterie.protocol.http import body_of, check_host
 from coterie.report.conversation import conversation
 from coterie.report.looks import style
-from coterie.view.pages import Missing, Page, Site, script
+from coterie.view.pages import Missing, Page, Site, group_of, number_of, script
 from coterie.view.shelf import Book
 from coterie.view.table import Sitting, Tables, Wanted
 
@@ -106,21 +106,30 @@ class Viewer:
 
     def _done(self, address: str, said: Mapping[str, str]) -> Response:
         with self._playing:
-            match [part for part in address.split("/") if part]:
-                case [name, "play"] if book := self.site.shelf.book(name):
-                    return _to(self.tables.begin(_wanted(book, said)), name)
-                case [name, "play", sitting] if (book := self.site.shelf.book(name)) and (
-                    mine := self._of(book, sitting)
-                ):
-                    if "fork" in said:
-                        return _to(self.tables.fork(mine, _whole(said["fork"], "decision")), name)
-                    texts = {key.removeprefix("say "): text for key, text in said.items() if key.startswith("say ")}
-                    mine.answer(_whole(said.get("point", ""), "decision"), texts)
-                    return _to(mine, name)
-                case ["compare"]:
-                    return self._compare(said)
-                case _:
-                    return self._missing(address)
+            name, *rest = [part for part in address.split("/") if part] or [""]
+            if name == "compare" and not rest:
+                return self._compare(said)
+            book = self.site.shelf.book(name)
+            return (self._done_to(book, rest, said) if book else None) or self._missing(address)
+
+    def _done_to(self, book: Book, rest: Sequence[str], said: Mapping[str, str]) -> Response | None:
+        """Of a run; None: there is no such thing. rest: of the address."""
+        match rest:
+            case ["play"]:
+                return _to(self.tables.begin(_wanted(book, said)), book.name)
+            case ["play", sitting] if mine := self._of(book, sitting):
+                if "fork" in said:
+                    return _to(self.tables.fork(mine, _whole(said["fork"], "decision")), book.name)
+                texts = {key.removeprefix("say "): text for key, text in said.items() if key.startswith("say ")}
+                mine.answer(_whole(said.get("point", ""), "decision"), texts)
+                return _to(mine, book.name)
+            case ["roles"]:
+                self.site.measured.begin(book.folder, _whole(said.get("tasks", ""), "number of tasks"))
+                return RedirectResponse(f"/{book.name}/roles/#measured", 303, headers=HEADERS)
+            case ["rollouts", step, task, number]:
+                return self._asked(book, (step, task, number), said)
+            case _:
+                return None
 
     def _played(self, address: str, query: Mapping[str, str]) -> str | None:
         """The pages of what is played; None: it is none of them."""
@@ -134,6 +143,18 @@ class Viewer:
                 return self.site.show(address, self._compared(query))
             case _:
                 return None
+
+    def _asked(self, book: Book, place: tuple[str, str, str], said: Mapping[str, str]) -> Response | None:
+        """A checkpoint is asked what it says of a group's replies; None: there is no such group."""
+        at = _whole(said.get("at", ""), "step")
+        with self._reading:
+            try:
+                step, task, number = map(number_of, place)
+                group = group_of(book, step, task, number)
+            except Missing:
+                return None
+        self.site.measured.ask((book.folder, step, task, number, at), group)
+        return RedirectResponse(f"/{book.name}/rollouts/{step}/{task}/{number}/?at={at}", 303, headers=HEADERS)
 
     def _sitting(self, book: Book, mine: Sitting) -> Page:
         """An episode, beside the one that it was forked from."""

@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from coterie.errors import CheckpointError
+from coterie.kernel.group import Group
 from coterie.kernel.safe import one_line, plain
 from coterie.report.charts import COLORS
 from coterie.report.conversation import conversation
 from coterie.report.curves import chart, sections
 from coterie.report.looks import templates
 from coterie.report.story import story
-from coterie.report.trees import TreeSeen, seen
+from coterie.report.trees import TreeSeen, seen, shifted
 from coterie.run.folder import leaves
+from coterie.view.measured import Measured
 from coterie.view.shelf import Book, Shelf
 
 AT_ONCE = 100
@@ -68,6 +70,7 @@ class Site:
     def __init__(self, shelf: Shelf, *, static: bool = False) -> None:
         self.shelf = shelf
         self.static = static
+        self.measured = Measured()
         self._templates = templates("coterie.view")
         self._pages: dict[str, Callable[..., Page]] = {
             "": self._story, "curves": self._curves, "roles": self._roles, "warnings": _warnings, "memory": _memory,
@@ -112,7 +115,7 @@ class Site:
         made = self._pages.get(name)
         if book is None or made is None or (deeper and name != "rollouts"):
             raise Missing
-        return made(book, query, *map(_number, deeper))
+        return made(book, query, *map(number_of, deeper))
 
     def _overview(self) -> Page:
         books: list[Book] = []
@@ -152,7 +155,10 @@ class Site:
         }  # fmt: skip
         figures = [chart(f"mute/{role}/change", [book.lines], [role]) for role in book.roles]
         shown = [(title, some) for title, some in self._sections([book]) if title.startswith("Role ")]
-        content = {"probes": probes, "figures": [one for one in figures if one], "sections": shown}
+        content = {
+            "probes": probes, "figures": [one for one in figures if one], "sections": shown,
+            "measure": self.measured.measures.get(book.folder),
+        }  # fmt: skip
         return _of(book, "roles.html", "Roles", content)
 
     def _in_rollouts(self, book: Book, query: Mapping[str, str], *numbers: int) -> Page:
@@ -184,7 +190,15 @@ class Site:
     def _group(self, book: Book, query: Mapping[str, str], step: int, task: int, number: int) -> Page:
         tree: TreeSeen = seen(_at(_saved(book, step), task), book.words)
         group = _at(tree.groups, number)
-        content = {"group": group, **_beside(number, range(len(tree.groups)))}
+        at = int(query["at"]) if query.get("at", "").isdecimal() and len(query["at"]) < 10 else None
+        told = None if at is None else self.measured.later((book.folder, step, task, number, at))
+        group = shifted(group, told) if told else group
+        steps = [] if self.static or not group.members[0].tokens else book.run.checkpoints.steps()
+        content = {
+            "group": group, "at": at if told else None, "steps": steps,
+            "later": next((one for one in steps if one >= step), steps[-1] if steps else None),
+            **_beside(number, range(len(tree.groups))),
+        }  # fmt: skip
         title = f"Group {number + 1} of {len(tree.groups)}: {group.role} at {group.path}"
         return _of(book, "group.html", title, content, [*_trail(3, step), (f"Task {tree.task}", "../")])
 
@@ -236,7 +250,8 @@ def _trail(depth: int, step: int | None = None) -> list[tuple[str, str]]:
     return trail if step is None else [*trail, (f"Step {step}", "../" * (depth - 1))]
 
 
-def _number(part: str) -> int:
+def number_of(part: str) -> int:
+    """A part of an address as a number. Raises: Missing: it is none."""
     if not part.isdecimal() or len(part) > 9:
         raise Missing
     return int(part)
@@ -246,6 +261,11 @@ def _saved(book: Book, step: int) -> Sequence[Any]:
     if step not in book.run.saved_episodes():
         raise Missing
     return book.rollout(step)
+
+
+def group_of(book: Book, step: int, task: int, number: int) -> Group:
+    """A group of a saved rollout. Raises: Missing: there is none."""
+    return _at(_at(_saved(book, step), task).collected.groups, number)
 
 
 def _at(some: Sequence[Any], number: int) -> Any:
