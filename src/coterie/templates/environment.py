@@ -1,4 +1,4 @@
-"""NewEnvironment: a caller sees digits and says them in order; a clerk, who sees only that, writes them down."""
+"""NewEnvironment: a caller sees digits and says them sorted; a clerk sees only this reply and writes it down."""
 
 from random import Random
 
@@ -6,21 +6,21 @@ from coterie import Environment, Scene, Task, split_of
 
 
 class NewEnvironment(Environment):
-    """A caller sees digits and says them in order; a clerk writes them down."""
+    """A caller sees digits and says them sorted; a clerk writes them down."""
 
     roles = ("caller", "clerk")
     digits: int = 4
     """How many digits there are."""
 
     def task(self, split, index):
-        """The digits at a place of a split, drawn until they belong to it: splits never overlap."""
+        """The digits of one task, drawn until they belong to its split: splits never overlap."""
         rng = Random(f"{split} {index}")
         while split_of(seen := " ".join(str(rng.randrange(10)) for _ in range(self.digits))) != split:
             pass
         return Task(f"{split}-{index}", split, query=seen)
 
     async def play(self, task: Task, scene: Scene):
-        """One episode: what is asked, what it earns, how it ends."""
+        """One episode: its prompts, its rewards and its outcome."""
         wanted = " ".join(sorted(task.query.split()))
         said = await scene.ask("caller", f"sort {task.query}", max_tokens=12)
         scene.reward("caller", right_places(said.text, wanted))
@@ -30,12 +30,12 @@ class NewEnvironment(Environment):
         return scene.succeed() if written.text.strip() == wanted else scene.fail("not in order")
 
     def demonstrate(self, role, task, prompt, rng):
-        """What a small model imitates before it learns: a caller who sorts half of the time."""
+        """What a small model imitates before it is trained by rewards: a caller that sorts half of the time."""
         digits = str(prompt).split()[1:]
         return " ".join(sorted(digits) if role == "caller" and rng.random() < 0.5 else digits)
 
 
 def right_places(text: str, wanted: str) -> float:
-    """The share of places that are right: whatever a model writes is scored, nothing of it raises."""
+    """The share of correct positions. Every text gets a score, and none raises an exception."""
     said, sought = text.split(), wanted.split()
     return sum(a == b for a, b in zip(said, sought, strict=False)) / max(len(said), len(sought))
