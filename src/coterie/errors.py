@@ -26,7 +26,7 @@ from typing import Any
 
 
 class CoterieError(Exception):
-    """Something a person can mend; the message says where, what was found and what to do."""
+    """An error that the user can correct. The message says where it is, what was found and what to do."""
 
 
 class ConfigError(CoterieError, ValueError):
@@ -72,7 +72,7 @@ class LearnerLost(UpdateError):
 
 
 class Unavailable(Exception):
-    """Infrastructure is not there just now (an engine, a sandbox); never the model's fault.
+    """Infrastructure (an engine, a sandbox) is temporarily unavailable; never caused by a model's output.
 
     Args:
         stage: where it happened, a short name that metrics count under `rollout/dropped/<stage>`.
@@ -100,12 +100,13 @@ class ExternalEffect(Unavailable):
 
 
 class CallError(Exception):
-    """A function that `scene.call` ran has failed; the same in a replay.
+    """A function that `scene.call` ran has failed. A replay raises the same error.
 
     Args:
         kind: the exception's class name, "timeout", or "crash" where its process ended.
         message: its text.
-        place: the line that raised it, where one did: for people, no word of what a role is told.
+        place: the line that raised the error, if known. It is information for the user and is not part of the
+            message.
     """
 
     def __init__(self, kind: str, message: str, place: str = "") -> None:

@@ -13,6 +13,7 @@ def seed_of(*key: object) -> int:
     """A 64-bit seed for a key: equal keys give equal seeds, in every process and on every machine.
 
     Args:
-        key: strings, integers, floats, None and tuples of them; told apart by type and place.
+        key: strings, integers, floats, None and tuples of these; values of different types or at different positions
+        give different keys.
     """
     return int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=8).digest(), "big")

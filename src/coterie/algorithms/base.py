@@ -25,56 +25,57 @@ State = dict[str, Any]
 
 
 class Algorithm(Settings):
-    """A method: its fields are its settings, its methods are its paper."""
+    """Base class of training algorithms. Its fields are settings; its methods implement the algorithm."""
 
     loss: ClassVar[Mapping[str, Any]] = {"name": "clip"}
-    """Its paper's loss, as the table `[loss]` of a config: a name, and settings where they are not that loss's own."""
+    """The loss of the algorithm's paper, as a `[loss]` table of a config: a name, and settings that differ from that
+    loss's defaults."""
 
     @property
     def reach(self) -> Horizon:
-        """How far a local reward may come after its reply and still be counted."""
+        """The horizon within which a local reward after a reply still counts."""
         return "episode"
 
     def adds_up(self) -> bool:
-        """Whether a role is judged by all that roles earn together, which says nothing where they are rivals."""
+        """Whether a role's return includes the rewards of all roles, which is useless for roles that are rivals."""
         return False
 
     def check(self, environment: Environment, team: Team) -> None:
-        """Raises ConfigError where this method cannot train that team."""
+        """Raises ConfigError if this algorithm cannot train this team."""
 
     async def collect(self, play: Play, task: Task) -> Collected:
-        """Plays a task: groups to learn from, and the committed episodes."""
+        """Plays a task and returns the groups to train on and the committed episodes."""
         raise NotImplementedError
 
     def start(self) -> State:
-        """What is remembered before the first step."""
+        """Returns the algorithm's state before the first step."""
         return {}
 
     def credit(self, groups: Sequence[Group], state: State) -> tuple[list[tuple[float, ...]], State]:
-        """The advantages of a whole step at once, asked for once.
+        """Computes the advantages of all groups of a step. It is called once per step.
 
-        A sample that stands in several groups is trained once, with the sum of what it earned in each times that
-        group's weight.
+        A sample that is in several groups is trained once. Its advantage is the sum of its advantages in these
+        groups, each multiplied by the group's weight.
 
         Args:
-            groups: those that were selected.
-            state: what was returned a step ago; it is not changed.
+            groups: the selected groups.
+            state: the state that the previous step returned; it must not be changed.
 
         Returns:
-            for each group a number a member, and what is remembered from here on. Unless a method says otherwise,
-            each group's `advantages`, and nothing.
+            for each group one number per member, and the new state. By default, these are the `advantages` of each
+            group and the unchanged state.
         """
         return [self.advantages(group) for group in groups], state
 
     def advantages(self, group: Group) -> tuple[float, ...]:
-        """A number a member, of a method that credits each group by itself."""
+        """Returns one advantage per member, for algorithms that treat each group separately."""
         raise GroupError(f"{type(self).__name__} writes neither advantages nor credit; write one of them")
 
     def select(self, groups: Sequence[Group], rng: Random) -> Sequence[Group]:
-        """The groups of a step that are trained, perhaps with other weights; all, unless a method chooses.
+        """Returns the groups of a step to train on, possibly with other weights; by default all groups.
 
         Args:
-            rng: the step's own.
+            rng: the random number generator of the step.
         """
         return groups
 

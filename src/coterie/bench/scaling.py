@@ -263,22 +263,25 @@ def page(checked: Sequence[tuple[float, float, float]]) -> list[str]:
     lines = [
         "# How far it scales",
         "",
-        "Written by `coterie bench scaling`: a simulation. Nothing here was run on more than two cores.",
+        "Written by `coterie bench scaling`. All numbers for more than two CPU cores come from a simulation.",
         "",
-        "A step's rollout is a row of waves, each of which waits for the engines of its role's pool; the run's process "
-        "sends rollouts ahead, waits for the step's own, has it learned, and gives the engines the new weights when "
-        "what they answer just now is over. What each stage takes is put in; who waits for whom comes out.",
+        "In the simulation, a step's rollout is a sequence of waves, and each wave waits for the engines of its role's "
+        "pool. The run's process starts later rollouts ahead of time, waits for the rollout of the current step, and "
+        "trains on it. It then sends the new weights to the engines, which load them after their current wave. The "
+        "duration of each stage is an input of the simulation; the waiting times are its output.",
         "",
-        "## Held to what was measured",
+        "## Comparison with measurements",
         "",
-        "The stages of [the runs that took turns](results/overlap.md), put into the simulation with rollouts ahead, "
-        "against what those took; seconds of a step, means over their seeds. What waves take is scaled by how many "
-        "tokens a run sampled: a team that learned worse plays longer. What an update takes is put in as that run "
-        "measured it. So what is held to here is who waits for whom, and for how long. *Foretold* takes the update "
-        "too from the runs that took turns, by the tokens that were trained: that is too fast, since a token takes "
-        "longer where the other core is busy and the run's process shares the learner's own.",
+        "The stage durations of [the runs that took turns](results/overlap.md), where rollout and training alternate, "
+        "are used to simulate runs with rollouts ahead. The table compares the simulated with the measured seconds per "
+        "step, as means over seeds. The duration of waves is scaled by the number of tokens that the measured run "
+        "sampled, because a team that learned less plays longer. The duration of an update is taken from the measured "
+        "run itself. The comparison therefore tests only the waiting times. In the last column the update time is "
+        "predicted too: it is taken from the runs that took turns and scaled by the number of trained tokens. This "
+        "prediction is too low, because a token takes longer when the other core is busy and the run's process shares "
+        "the learner's core.",
         "",
-        "| | simulated | measured | difference | difference, foretold |",
+        "| | simulated, s per step | measured, s per step | difference | difference with predicted update |",
         "|---|---|---|---|---|",
     ]
     for way, (simulated, foretold, took) in zip(measured.WAYS, checked, strict=True):
@@ -289,40 +292,44 @@ def page(checked: Sequence[tuple[float, float, float]]) -> list[str]:
     whole, adapters = Team(2), Team(2, adapters=True)
     lines += [
         "",
-        "## On GPUs, on paper",
+        "## Prediction for GPUs",
         "",
-        "H100s by their makers' figures, of which 40 % are reached in products of matrices, as `coterie plan` has it; "
-        f"policies of 1.7 billion parameters; questions of {whole.prompt} tokens, {whole.samples} replies of "
-        f"{whole.reply} to each, {whole.turns} turns in which the roles speak one after another; "
-        f"{NVLINK / 1e9:.0f} GB/s within a machine and {NETWORK / 1e9:.0f} between; weights packed at "
-        f"{COPY / 1e9:.0f} GB/s; {1e3 * GRAPH * LAYER_S:.1f} ms a layer for a token at least; "
-        f"{SAMPLE_S * 1e6:.0f} microseconds of the run's process a sample (on two cores it took "
-        f"{driven() * 1e6:.0f}); {DOLLARS} dollars a GPU's hour. The share of GPUs that sample is the best of five; "
-        "rollouts run one step ahead.",
+        "Assumptions: H100 GPUs with their published specifications, of which matrix multiplications reach 40 %, as in "
+        f"`coterie plan`; policies of 1.7 billion parameters; prompts of {whole.prompt} tokens, with {whole.samples} "
+        f"replies of {whole.reply} tokens to each; {whole.turns} turns in which the roles speak one after another; "
+        f"{NVLINK / 1e9:.0f} GB/s within a machine and {NETWORK / 1e9:.0f} GB/s between machines; weights packed at "
+        f"{COPY / 1e9:.0f} GB/s; at least {1e3 * GRAPH * LAYER_S:.1f} ms per layer and decoded token; "
+        f"{SAMPLE_S * 1e6:.0f} microseconds of the run's process per sample (on two cores it took "
+        f"{driven() * 1e6:.0f}); {DOLLARS} dollars per GPU hour. The share of GPUs that sample is the best of five "
+        "values. Rollouts run one step ahead.",
         "",
-        "**A step of 256 tasks, on more and more GPUs**, two roles:",
+        "**A step of 256 tasks with two roles, on an increasing number of GPUs:**",
         "",
         *_fixed(whole, adapters),
         "",
-        "**Four tasks a GPU, a policy a role**: thousand replies a second, and a GPU's part of it against 8 GPUs "
-        "(where 8 and 16 policies share them, and wait for each other):",
+        "**Four tasks per GPU, one policy per role.** Each cell gives thousands of replies per second and, in "
+        "parentheses, the throughput per GPU relative to 8 GPUs (where 8 or 16 policies share the GPUs and wait for "
+        "each other):",
         "",
         *_grown(),
         "",
-        "## Where it stops, and why",
+        "## What limits scaling",
         "",
         *_why(),
         "",
-        "- **A fixed step** cannot be shorter than its longest story: tokens of a reply come one after another, turns "
-        "and roles as well, however many GPUs there are. The more of them, the more is that and the way of weights.",
-        f"- **New weights** go one policy after another, and each {PASSES} times through a process: a rank packs "
-        "them, the run's own unpacks and packs them, an engine unpacks them. Sent from GPU to GPU they would come as "
-        "fast as a network carries them; adapters are small enough already.",
-        "- **The run's process** credits, routes and writes down every sample alone. With 4,096 tasks a step it is a "
-        "fifth of the time: beyond, several processes would have to share a step.",
-        "- **Roles** learn side by side, a pool each, and what they cost is the way of their weights: with sixteen "
-        "whole policies most of a step, with adapters on one base next to nothing. And a pool waits while another role "
-        "speaks, so that with a policy a role the engines of most roles would be idle, if rollouts did not run ahead.",
+        "- **A step of fixed size** cannot be shorter than its longest episode. The tokens of a reply, the turns and "
+        "the roles come one after another, whatever the number of GPUs. With more GPUs, this time and the transfer of "
+        "weights make up a larger share of the step.",
+        f"- **New weights** are transferred one policy after another, and each is copied {PASSES} times: a rank packs "
+        "them, the run's process unpacks and packs them, and an engine unpacks them. Direct transfer between GPUs "
+        "would run at network speed. Adapters are small enough as they are.",
+        "- **The run's process** alone computes the credit of every sample, routes it and writes it to disk. With "
+        "4,096 tasks per step this takes a fifth of the time. For larger steps, several processes would have to share "
+        "this work.",
+        "- **Roles** are trained in parallel, each in its own pool. Their cost is the transfer of their weights: most "
+        "of a step with sixteen full policies, and almost nothing with adapters on one base. A pool also waits while "
+        "another role speaks. With one policy per role, the engines of most roles would be idle if rollouts did not "
+        "run ahead.",
         "",
     ]
     return lines
@@ -330,8 +337,8 @@ def page(checked: Sequence[tuple[float, float, float]]) -> list[str]:
 
 def _fixed(whole: Team, adapters: Team) -> list[str]:
     lines = [
-        "| GPUs | a policy a role: seconds a step | dollars for 1,000 steps | adapters on one base: seconds a step | "
-        "dollars |",
+        "| GPUs | one policy per role: seconds per step | dollars for 1,000 steps | adapters on one base: seconds per "
+        "step | dollars for 1,000 steps |",
         "|---|---|---|---|---|",
     ]
     for gpus in (1, 8, 16, 64, 256, 1024):
@@ -361,7 +368,7 @@ def _grown() -> list[str]:
 
 def _why() -> list[str]:
     """What bounds a step at both ends, by leaving each part out."""
-    lines = ["What a step of 256 tasks, and of four tasks a GPU, would take of what it takes, without each part:", ""]
+    lines = ["The time of a step if one part took no time, as a share of its present time:", ""]
     lines += ["| | 256 tasks on 1,024 GPUs | 4,096 tasks on 1,024 GPUs |", "|---|---|---|"]
     without: dict[str, Callable[[Stages], Stages]] = {
         "rollouts": lambda one: replace(one, waves=[(pool, 0.0) for pool, _ in one.waves]),
@@ -375,5 +382,5 @@ def _why() -> list[str]:
         stages = stages_of(Team(2), 1024, tasks, share)
         for name, change in without.items():
             cells[name].append(f"{Simulated(change(stages), 1).step_s / seconds:.0%}")
-    lines += [f"| no {name} | {' | '.join(each)} |" for name, each in cells.items()]
+    lines += [f"| without {name} | {' | '.join(each)} |" for name, each in cells.items()]
     return lines

@@ -114,19 +114,19 @@ def check(
     play_timeout_s: float = PLAY_TIMEOUT_S,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Plays and replays an environment, and reports which claims hold.
+    """Plays and replays an environment, and reports which properties it has.
 
     Args:
-        tasks: of each split that are played.
-        horizon: no local reward may come after it.
-        decentralised: no role may ever be shown a word of another's.
-        call_timeout_s: that a call may take.
-        play_timeout_s: that `play` may run without coming back; where it takes longer, no further claim is looked
-            at.
-        progress: is told each claim before it is looked at.
+        tasks: number of tasks that are played in each split.
+        horizon: the horizon after which no local reward may come.
+        decentralised: whether to test that no role is ever shown text of another role.
+        call_timeout_s: seconds that a call may take.
+        play_timeout_s: seconds that `play` may run without returning to the scene; after a time-out no further
+            property is checked.
+        progress: called with each property before it is checked.
 
     Raises:
-        ConfigError: a class was given, not what it makes.
+        ConfigError: a class was given instead of an instance.
     """
     if isinstance(environment, type):
         raise ConfigError(f"{environment.__name__} is a class; check what it makes: check({environment.__name__}())")

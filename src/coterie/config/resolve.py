@@ -95,7 +95,7 @@ def load_config(source: str | Path | Mapping[str, Any], overrides: Sequence[str]
 
     Args:
         source: a TOML file, the name of an environment (all defaults), `file.py:Class`, or tables.
-        overrides: `train.steps=200`, values as in TOML; a bare word is a string.
+        overrides: strings such as `train.steps=200`, with values as in TOML; a value without quotes may be a string.
 
     Raises:
         ConfigError: one line that says where, what and what to do.

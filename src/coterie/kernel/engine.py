@@ -27,11 +27,11 @@ FrontName = Literal["waves", "eager"]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One prompt and how often it is answered.
+    """One prompt and the seeds of its samples.
 
-    key: orders a wave, so that its composition never depends on timing. seeds: one a sample.
-    temperature: 0 takes the most likely token. top_p: nucleus, 1 for the whole distribution.
-    max_tokens: of one completion. stop: strings that end it.
+    key: determines the order within a wave, so that the order does not depend on timing. seeds: one seed per sample.
+    temperature: 0 selects the most likely token. top_p: the nucleus; 1 is the whole distribution. max_tokens: maximum
+    number of tokens of one completion. stop: strings that end a completion.
     """
 
     key: tuple[str, int, str, str]
@@ -65,17 +65,18 @@ class EngineConfig(Settings):
 
 
 class Engine:
-    """Answers requests for the policies of a team. Subclasses write `generate`, and what else they need.
+    """Answers requests for the policies of a team. Subclasses implement `generate` and other methods as needed.
 
-    policies: by name, `coterie.learning.policy.Policy`. config: what `[engine]` says. versions: of the weights that
-    each policy answers with. closing: somebody waits for the end; a long `generate` may stop with Unavailable.
+    policies: the policies by name, each a `coterie.learning.policy.Policy`. config: the settings of `[engine]`.
+    versions: for each policy, the version of the weights that it answers with. closing: True when the engine is being
+    shut down; a long `generate` may then raise Unavailable.
 
-    It runs on an event loop of its own, in a thread of its own, as long as the run: between `start` and `close` it may
-    have tasks in the background.
+    The engine runs during the whole run in its own thread with its own event loop. It may have background tasks
+    between `start` and `close`.
     """
 
     apart: ClassVar[bool] = False
-    """Whether it samples with weights of its own, not those of the policies it is given."""
+    """Whether the engine has its own copy of the weights and does not use those of the given policies."""
     options: ClassVar[type[EngineConfig]] = EngineConfig
     """The settings of `[engine]`: a subclass of EngineConfig, where it has more."""
 
@@ -88,12 +89,12 @@ class Engine:
 
     @property
     def title(self) -> str:
-        """What it is called in messages."""
+        """The name of the engine in messages."""
         return type(self).__name__
 
     @property
     def tried_again(self) -> Counter[str]:
-        """What it has tried again by itself since it was made, by a short name for each fault."""
+        """Number of automatic retries since the engine was created, by a short name of each fault."""
         return Counter()
 
     def render(self, policy: str, role: str, prompt: LoggedPrompt) -> tuple[int, ...]:
@@ -101,7 +102,7 @@ class Engine:
         return self.policies[policy].render(prompt, role)
 
     def context(self, policy: str) -> int:
-        """Tokens that prompt and reply may have together."""
+        """Maximum number of tokens of prompt and reply together."""
         return self.policies[policy].context
 
     def tokens(self, request: Request, samples: Sequence[Sample]) -> tuple[int, int]:
@@ -109,31 +110,32 @@ class Engine:
         return len(request.prompt_ids), sum(len(sample.completion_ids) for sample in samples)
 
     async def start(self) -> None:
-        """Brings up what is not up: before the first question, and again after every fault.
+        """Starts everything that is not running. It is called before the first request and again after every fault.
 
-        An engine that had crashed comes back with the weights and versions of the latest `sync`.
+        After a crash, the engine must have the weights and versions of the latest `sync`.
         """
 
     async def generate(self, requests: Sequence[Request]) -> Sequence[tuple[Sample, ...] | Unavailable]:
-        """One wave, all for one policy: for each request a sample for each of its seeds.
+        """Answers one wave of requests, all for the same policy. It returns one sample for each seed of each request.
 
-        In place of a request's samples it may give an Unavailable: the branch that asked is dropped, and no other.
+        Instead of the samples of a request it may return an Unavailable; then only the branch of this request is
+        dropped.
 
-        Equal requests get equal samples as long as the weights are the same. It may be asked again before it has
-        answered.
+        Equal requests must get equal samples as long as the weights are the same. The method may be called again
+        before an earlier call has returned.
 
         Raises:
-            Unavailable: it cannot answer just now; it is started and asked again, twice, and then the branches that
-                asked are dropped. Anything else is a bug, which ends the run.
+            Unavailable: the engine cannot answer now. It is then started and asked again, at most twice; after that,
+                the branches of these requests are dropped. Any other exception is a bug and ends the run.
         """
         raise NotImplementedError
 
     async def sync(self, policy: str, version: int) -> None:
-        """Takes over a policy's weights as they are now, under a new version number."""
+        """Loads the current weights of a policy and gives them a new version number."""
         self.versions[policy] = version
 
     async def rest(self) -> None:
-        """Nothing will be asked until the next `sync`: memory may be given back."""
+        """Called when there will be no requests until the next `sync`; the engine may free memory."""
 
     async def close(self) -> None:
-        """Lets go of what `start` brought up; closing twice does no harm."""
+        """Releases everything that `start` created. It may be called twice."""

@@ -36,16 +36,16 @@ STARTERS = {
 
 
 class Settings(BaseModel):
-    """A frozen record of settings: unknown keys are errors, docstrings under fields are their help."""
+    """A frozen record of settings. Unknown keys are errors. The docstring below a field is its help text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     def inert(self) -> dict[str, str]:
-        """Fields that have no effect next to the others, each with why: setting one is an error."""
+        """Returns fields without effect under the other settings, each with a reason; setting one is an error."""
         return {}
 
     def content(self) -> str:
-        """What the same numbers rest on beside settings and the files that they name: text that differs with it."""
+        """Returns a text that identifies what results depend on besides settings and the files they name."""
         return ""
 
     @model_validator(mode="after")
@@ -61,8 +61,9 @@ class Settings(BaseModel):
 class Task:
     """One problem. Environments subclass it with their own data, frozen and hashable.
 
-    id: names it in logs. split: train, validation or test. query: what memory looks up. answer: the gold
-    answer, which memory must never hold. kind: what evaluation and memory tell apart, such as a skill.
+    id: its name in logs. split: train, validation or test. query: the text with which memory looks up notes. answer:
+    the gold answer, which memory must never contain. kind: the category by which evaluation and memory group tasks,
+    such as a skill.
     """
 
     id: str
@@ -75,8 +76,8 @@ class Task:
 def split_of(content: object) -> Split:
     """The split a task's content belongs to: 80 % train, 10 % validation, 10 % test.
 
-    A generator draws until the content falls in the split that was asked for, so splits are
-    disjoint by content and train is unlimited.
+    A task generator draws contents until one falls in the requested split. Splits are then disjoint by content, and
+    the train split is unlimited.
 
     Args:
         content: anything whose `repr` tells two contents apart, the same in every process.
@@ -86,95 +87,95 @@ def split_of(content: object) -> Split:
 
 
 class Environment(Settings):
-    """A team's world. Subclass it, name the roles, write `task` and `play`."""
+    """Base class of environments. A subclass sets `roles` and implements `task` and `play`."""
 
     roles: ClassVar[Sequence[str]]
-    """Who speaks; a property where settings decide."""
+    """Names of the roles; a property if they depend on settings."""
     team_reward_range: ClassVar[tuple[float, float] | None] = None
     """Bounds of one `team_reward`, checked by `coterie check` where given."""
     argument: ClassVar[str] = ""
     """The setting that `NAME:ARGUMENT` sets, where it is named so: `gateway:my_agent.py:run`."""
     side_by_side: ClassVar[int] = 1000
-    """Episodes that are evaluated at once, at most."""
+    """Maximum number of episodes that are evaluated at the same time."""
     starter: ClassVar[str] = ""
     """The model that its policies start from unless told otherwise; none: a config has to name one."""
 
     def task(self, split: Split, index: int) -> Task:
-        """The task at a place of a split; pure, so that a run can be resumed exactly."""
+        """Returns a task by its index. It must be a pure function, so that a run can be resumed exactly."""
         raise NotImplementedError
 
     def count(self, split: Split) -> int | None:
-        """How many tasks a split holds; None: unlimited."""
+        """Returns the number of tasks in a split; None: unlimited."""
         return None
 
     def recommended(self) -> Mapping[str, Mapping[str, Any]]:
-        """Settings with which its starter learns well, table by table, as a config would write them.
+        """Returns settings with which its starter learns well, as tables of a config.
 
-        Where it has no starter they are of any model. They stand where a config says nothing else, see
-        `config.recommended`; `--dry-run` shows what holds.
+        Without a starter, they are for any model. They apply unless a config says otherwise, see
+        `config.recommended`; `--dry-run` shows the resulting settings.
         """
         return {}
 
     def ready(self) -> None:
-        """Raises ConfigError where this machine lacks what playing needs; asked before anything is played."""
+        """Raises ConfigError if this machine cannot play the environment; called before anything is played."""
 
     def remarks(self) -> tuple[str, ...]:
-        """What a person should know before a run, such as data that is passed over; a line each."""
+        """Returns one-line remarks for the user before a run, for example about data that is left out."""
         return ()
 
     def tested_on(self, data: str) -> tuple[Self, tuple[str, ...]]:
-        """The same world with other data, all of it to be tested on, and what a person should know of it; optional.
+        """Returns the same environment with other data, all of it as test data, and remarks for the user; optional.
 
         Raises:
-            ConfigError: it plays none, or it cannot be read.
+            ConfigError: the environment cannot use other data, or the data cannot be read.
         """
         raise ConfigError(f"{type(self).__name__} plays no data of others")
 
     def wanted(self) -> str:
-        """A kind of policy that one of the team must be for `against` to be what it says; none: any team will do."""
+        """Returns the kind of policy that the setting `against` requires in the team; "": no requirement."""
         return ""
 
     def absent(self, split: Split) -> Sequence[str]:
-        """Roles that nobody asks in a split, such as players whose moves chance makes there."""
+        """Returns the roles that are never asked in a split, such as players whose moves are random there."""
         return ()
 
     @property
     def rivals(self) -> bool:
-        """Whether what one role earns in training another one loses."""
+        """Whether the rewards of roles are opposed in training: what one role earns, another loses."""
         return False
 
     def facing(self, *, chance: bool) -> Self:
-        """The same game where it is evaluated with a player at every seat, or with chance at all but the first's.
+        """Returns the same game for evaluation, with roles for all players, or random moves for all but the first.
 
         Raises:
-            ConfigError: its roles do not play against each other, or nobody knows what chance may do.
+            ConfigError: the roles do not play against each other, or the legal moves are not known.
         """
         raise ConfigError(f"{type(self).__name__} is no game of players against each other")
 
     def isolation(self) -> str:
-        """What keeps model-written code apart, where `play` runs any; else nothing."""
+        """Returns the name of the sandbox for model-written code, if `play` runs such code; otherwise ""."""
         return ""
 
     async def play(self, task: Any, scene: Scene) -> None:
-        """One episode. Depends on settings, task, `scene.rng` and what the scene returned."""
+        """Plays one episode. It may depend only on settings, the task, `scene.rng` and what the scene returns."""
         raise NotImplementedError
 
     def asked(self, text: str) -> Task:
-        """A problem that a person asks in words, for a team that is served as one model; optional.
+        """Returns a task for a user's question, for a team that is served as one model; optional.
 
-        Its gold answer is not known, and its id does not matter.
+        The task has no known gold answer, and its id does not matter.
 
         Raises:
-            ValueError: this cannot be asked, in one line that says what can.
+            ValueError: this question is not possible; the one-line message says which questions are.
         """
         raise NotImplementedError(f"{type(self).__name__} has no asked()")
 
     def answer(self, task: Any, log: Log) -> str:
-        """What the team says to a person who asked: the last reply, unless an environment knows better."""
+        """Returns the team's answer to the user: by default the last reply of the episode."""
         return next((reply.text for _, reply in reversed([*log.replies()])), "")
 
     def note(self, role: str, reply: Reply) -> str:
-        """What memory may keep of a reply: what the role did, in words of the environment's own; "" for nothing.
+        """Returns the note that memory may keep: the environment's own description of a reply; "" for none.
 
         Whatever it returns is shown in prompts of other tasks, so it must hold no text of a model, a user or a
         tool: names that are known, not what was written.
@@ -182,13 +183,13 @@ class Environment(Settings):
         return ""
 
     def demonstrate(self, role: str, task: Any, prompt: Prompt, rng: Random) -> str:
-        """A reply worth imitating; optional, for `coterie sft` and `coterie check`."""
+        """Returns a demonstration, a reply to imitate; optional, for `coterie sft` and `coterie check`."""
         raise NotImplementedError(f"{type(self).__name__} has no demonstrate()")
 
     def lessons(self, task: Any, rng: Random) -> Iterator[Lesson]:
-        """What `coterie sft` learns from a train task; optional, else it plays with `demonstrate`.
+        """Yields demonstrations of a train task for `coterie sft`; optional. By default, `demonstrate` makes them.
 
-        Write it to show states that the demonstrator's own play would not reach.
+        Implement it to include states that play with `demonstrate` would not reach.
         """
         raise NotImplementedError(f"{type(self).__name__} has no lessons()")
 

@@ -18,17 +18,18 @@ from coterie.kernel.scene import JSON, Effect, Reply, role_of
 
 Horizon = Literal["point", "turn", "episode"]
 SampleFinish = Literal["stop", "string", "length", "context"]
-"""A stop token, a stop string, the limit, or a prompt that did not fit: then nothing was sampled."""
+"""Why sampling ended: a stop token, a stop string, the token limit, or a prompt that did not fit (nothing was
+sampled)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One reply as it was sampled: what training needs, taken nowhere else.
+    """One sampled reply, with all values that training needs from the engine.
 
-    role, policy, version: who spoke, with which weights. prompt_ids, completion_ids: tokens sent
-    and sampled, the stop token included. logprobs: natural logarithms, one a completion token, of
-    the distribution sampled. finish: how it ended. text: without the stop string. seed: draws it
-    again. temperature: what the logits were divided by, 0 for the most likely token.
+    role, policy, version: the role, its policy and the version of the weights. prompt_ids, completion_ids: the token
+    ids of the prompt and of the reply, including the stop token. logprobs: natural log-probabilities under the
+    sampled distribution, one per completion token. finish: how the reply ended. text: the text without the stop
+    string. seed: reproduces the sample. temperature: the divisor of the logits; 0 for greedy decoding.
     """
 
     role: str
@@ -47,7 +48,7 @@ class Sample:
             raise ValueError(f"{len(self.completion_ids)} tokens but {len(self.logprobs)} log-probabilities")
 
     def reply(self) -> Reply:
-        """What the environment sees of it."""
+        """Returns the reply as the environment sees it."""
         ids = self.completion_ids[:-1] if self.finish == "stop" else self.completion_ids
         return Reply(self.role, self.text, "stop" if self.finish == "string" else self.finish, ids, self.policy)
 

@@ -26,12 +26,12 @@ JSON = Any
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What one role said.
+    """The reply of one role.
 
-    role: who. text: its words, without the stop string. finish: "stop" (it ended by itself),
-    "length" (it was cut) or "context" (its prompt was too long for its model: it was not asked, and said
-    nothing). ids: the sampled tokens without the stop token, so that its own
-    words come back to it as it sampled them. policy: whose ids they are.
+    role: the role that replied. text: the text of the reply, without the stop string. finish: "stop" (the reply ended
+    by itself), "length" (it was cut at the token limit) or "context" (the prompt was too long for the model, so the
+    role was not asked and the text is empty). ids: the sampled token ids without the stop token; later prompts
+    contain a role's own replies as these ids. policy: the policy whose tokenizer made the ids.
     """
 
     role: str
@@ -78,7 +78,7 @@ class Stage(Protocol):
 
 
 class Scene:
-    """The one thing `play` talks to."""
+    """The interface through which `play` asks roles, makes calls and gives rewards."""
 
     __slots__ = ("_in_turn", "_made", "_seed", "_stage", "_waiting", "chance")
 
@@ -93,7 +93,7 @@ class Scene:
 
     @property
     def rng(self) -> Random:
-        """The only source of chance; a sampler may reseed it between decisions."""
+        """The only random number generator that `play` may use; a sampler may reseed it between decisions."""
         if self.chance is None:
             self.chance = Chance(self._seed)
         return self.chance
@@ -101,12 +101,12 @@ class Scene:
     def ask(
         self, role: str, prompt: Prompt, *, max_tokens: int | None = None, stop: str | Sequence[str] = ()
     ) -> Coroutine[Any, Any, Reply]:
-        """One role speaks; `await` it for the reply.
+        """Asks one role. Use `await` to get the reply.
 
         Args:
             prompt: a string (one user message) or chat messages.
-            max_tokens: a limit on the reply's tokens; None: the engine's.
-            stop: strings that end the reply, left out of its text.
+            max_tokens: maximum number of tokens of the reply; None: the limit in the engine's config.
+            stop: strings that end the reply; they are not part of its text.
         """
         return self._noted(self._one(self._made, role, prompt, max_tokens, stop))
 
@@ -127,33 +127,34 @@ class Scene:
         max_tokens: int | None = None,
         stop: str | Sequence[str] = (),
     ) -> Coroutine[Any, Any, Mapping[str, Reply] | list[Reply]]:
-        """Roles speak at once; none sees another's reply. `await` it for the replies.
+        """Asks several roles at the same time; none sees another's reply. Use `await` to get the replies.
 
         Args:
-            prompts: one a role, `{role: prompt}`; or a list of `(role, prompt)`, in which a role may stand several
-                times: the sub-agents of an orchestrator. The list may be empty, and as long as the episode decides.
+            prompts: one prompt for each role, `{role: prompt}`; or a list of `(role, prompt)`, in which a role may
+                occur several times, like the sub-agents of an orchestrator. The list may have any length, also 0.
 
         Returns:
-            replies by role; of a list, in its order.
+            the replies by role; for a list of prompts, a list of replies in the same order.
         """
         if isinstance(prompts, Mapping):
             return self._noted(self._all(self._made, prompts, max_tokens, stop))
         return self._noted(self._list(self._made, _listed(prompts), max_tokens, stop))
 
     def call(self, function: Callable[..., JSON], *args: JSON, effect: Effect = "none") -> Coroutine[Any, Any, JSON]:
-        """Runs something outside: a sandbox, a retrieval, a service. `await` it for the result.
+        """Calls an external function, such as a sandbox, a retrieval or a service. Use `await` to get the result.
 
-        In training and evaluation it runs in a worker process, which imports its module and is used again: what it
-        keeps in its module stays in that worker and is seen neither here nor by other workers, and is gone when a
-        call crashes or takes too long. What it prints goes to standard error.
+        In training and evaluation the function runs in a worker process, which imports the function's module and
+        serves many calls. Module-level state stays in that worker: this process and other workers do not see it, and
+        it is lost when a call crashes or takes too long. Printed output goes to standard error.
 
         Args:
             function: module-level; its result depends on its arguments alone.
             args: JSON.
-            effect: "external" when it changes the world; points after it are never branched.
+            effect: "external" if the call has an external side effect; decision points after such a call are never
+                branched.
 
         Returns:
-            the function's result as JSON, the same live and replayed.
+            the function's result as JSON; a replay returns the same result.
 
         Raises:
             CallError: it raised (the exception's name), took too long ("timeout") or ended its process ("crash");
@@ -162,21 +163,22 @@ class Scene:
         return self._noted(self._outside(self._made, function, args, effect))
 
     def state(self, **first: Any) -> SimpleNamespace:
-        """What passes from one turn to the next, so that a branch is played from its turn on, not from the beginning.
+        """Declares the state that passes between turns, so that a branch need not be played from the beginning.
 
-        Long episodes need it: a branch at decision 60 then costs what one at decision 2 costs.
+        This is important for long episodes: a branch at decision 60 then costs as much as a branch at decision 2.
 
         Args:
-            first: its values before the first turn. They are copied at every turn, so they may be changed in place.
+            first: the values before the first turn. They are copied at every turn, so they may be changed in place.
 
         Returns:
-            them, as attributes to read and set: `state = scene.state(board=…)`, then `state.board = …`. All that
-            `play` keeps over turns must be there, but for `scene.rng`, and all it says be said in `scene.turns`.
+            an object with these values as attributes: `state = scene.state(board=…)`, then `state.board = …`.
+            Everything that `play` keeps between turns must be stored in it, except `scene.rng`. Everything that
+            `play` asks, calls or reports must be inside `scene.turns`.
         """
         return self._stage.state(first)
 
     def turns(self, limit: int) -> Iterator[int]:
-        """0, 1, … limit - 1, each marked in the log; does not nest. With `state`, a branch goes on at its own turn."""
+        """Yields 0, 1, … limit - 1 and logs each turn; must not nest. With `state`, a branch starts at its turn."""
         if not isinstance(limit, int) or limit < 0:
             raise ValueError(f"scene.turns({limit!r:.80}): give the number of turns, a whole one")
         if self._in_turn:
@@ -193,33 +195,33 @@ class Scene:
             self._in_turn = False
 
     def reward(self, role: str | Reply, value: float, name: str = "local") -> None:
-        """A local reward, bound to that role's latest sample.
+        """Gives a local reward to the latest reply of a role.
 
         Args:
-            role: whose; or the reply itself, where the role has just said several at once.
+            role: the role; or the reply itself, if the role has just given several replies at the same time.
         """
         self._stage.reward(role, value, name)
 
     def team_reward(self, value: float, name: str = "team") -> None:
-        """A reward of the whole team, bound to no sample."""
+        """Gives a reward to the whole team; it does not belong to a single reply."""
         self._stage.reward(None, value, name)
 
     def succeed(self) -> None:
-        """The task is solved; nothing may be asked afterwards."""
+        """Ends the episode as solved. No role may be asked afterwards."""
         self._stage.outcome(True, "solved")
 
     def fail(self, reason: str) -> None:
-        """The task is not solved, and why; nothing may be asked afterwards."""
+        """Ends the episode as not solved, with a reason. No role may be asked afterwards."""
         self._stage.outcome(False, reason)
 
     def metric(self, name: str, value: float) -> None:
-        """A number worth a curve."""
+        """Records a number as a metric of the episode."""
         self._stage.metric(name, value)
 
     def never_awaited(self) -> str:
-        """Where the first question or call stands that nobody has awaited, as `file.py:12`, or nothing.
+        """Returns the place of the first `ask` or `call` that was not awaited, as `file.py:12`, or "".
 
-        It will not be awaited any more: Python's own warning about it is put off.
+        Its coroutine is closed, so Python does not warn about it.
         """
         places = [f"{code.co_filename}:{line}" for _, code, line in self._waiting.values()]
         for coroutine, _, _ in self._waiting.values():

@@ -17,9 +17,9 @@ Line = Mapping[str, float]
 
 
 class Tracker:
-    """Takes a run's metrics, line by line. Subclasses write `log`, and what else they need.
+    """Receives the metrics of a run, line by line. Subclasses implement `log` and override other methods if needed.
 
-    config: what its table says.
+    config: the settings in the tracker's table.
     """
 
     options: ClassVar[type[Settings]] = Settings
@@ -30,15 +30,15 @@ class Tracker:
         self.config = self.options() if config is None else config
 
     def ready(self) -> None:
-        """Raises ConfigError where this machine lacks what it needs; asked before anything is loaded."""
+        """Raises ConfigError if the tracker cannot work on this machine; called before anything is loaded."""
 
     def begin(self, folder: Path, tables: Mapping[str, Any], lines: Sequence[Line]) -> None:
-        """A run begins, or goes on.
+        """Called when a run begins or is resumed.
 
         Args:
-            folder: the run's.
-            tables: its whole config.
-            lines: what was logged before, where it goes on.
+            folder: the run folder.
+            tables: the full config of the run.
+            lines: the metrics of the earlier steps, if the run is resumed.
         """
 
     def log(self, line: Line) -> None:
@@ -46,4 +46,4 @@ class Tracker:
         raise NotImplementedError
 
     def end(self) -> None:
-        """The run is over, or was stopped."""
+        """Called when the run has ended or was stopped."""

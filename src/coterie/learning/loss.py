@@ -63,7 +63,7 @@ class Tokens:
 
 
 class Loss(Settings):
-    """What every loss has: a mean, a KL term, what long replies are charged, and a correction of the sampler."""
+    """Base class of losses. It provides the mean, a KL term, a penalty for long replies, and importance weights."""
 
     kl: float = Field(default=0.0, ge=0)
     """Weight of KL to the starting weights; 0 keeps no reference."""
@@ -91,27 +91,27 @@ class Loss(Settings):
     """The smallest that a mask lets through."""
 
     corrects: ClassVar[bool] = True
-    """Whether it stays right where the weights are newer than those that sampled."""
+    """Whether the loss remains valid if the weights are newer than those that sampled."""
     bounds: ClassVar[tuple[str, ...]] = ()
-    """Settings that matter only where they are newer."""
+    """Settings that have an effect only in that case."""
 
     def tokens(self, batch: Tokens) -> Tensor:
         """The policy term of each token, (N,)."""
         raise NotImplementedError
 
     def shares(self, batch: Tokens) -> dict[str, Tensor]:
-        """What is worth a curve beside the loss, by name: (N,) each, of which the mean over tokens is shown."""
+        """Returns additional quantities to log, by name. Each has shape (N,); its mean over tokens becomes a metric."""
         return {}
 
     def advantage(self, advantage: float, length: int) -> float:
-        """What a reply is trained with: its advantage, less what its length is charged.
+        """Returns the advantage of a reply minus its length penalty.
 
-        The charge rises linearly from `overlong_from` tokens on, and is `overlong_penalty` from `overlong_buffer`
-        tokens later.
+        The penalty rises linearly from `overlong_from` tokens on. It reaches its maximum, `overlong_penalty`, after
+        `overlong_buffer` more tokens.
 
         Source:
-            DAPO's soft punishment, arXiv:2503.14476 eq. 13, which takes it from the reward before replies are
-            compared; here it is taken after, so that it does not depend on how long the others are.
+            DAPO's soft punishment, arXiv:2503.14476 eq. 13, which subtracts it from the reward before replies are
+            compared. Here it is subtracted afterwards, so it does not depend on the length of the other replies.
         """
         if self.overlong_from is None:
             return advantage
@@ -119,7 +119,7 @@ class Loss(Settings):
         return advantage - self.overlong_penalty * over
 
     def inert(self) -> dict[str, str]:
-        """What long replies are charged where none is too long, and the bounds of a correction that is not made."""
+        """Returns settings of the length penalty and the correction that have no effect because these are off."""
         inert: dict[str, str] = {}
         if self.overlong_from is None:
             inert = dict.fromkeys(("overlong_buffer", "overlong_penalty"), "overlong_from = none charges no length")
@@ -130,15 +130,15 @@ class Loss(Settings):
         return inert
 
     def importance(self, batch: Tokens) -> Tensor:
-        """pi_start / pi_engine of each token, (N,), or of its whole reply: neither has a gradient."""
+        """Returns pi_start / pi_engine for each token or for its whole reply, shape (N,), without gradient."""
         apart = batch.old - batch.rollout
         return (batch.row_sums(apart) if self.correction.startswith("sequence") else apart).exp()
 
     def weights(self, importance: Tensor) -> Tensor:
-        """What each token's policy term is multiplied by, (N,): its importance, truncated or masked.
+        """Returns the weight of each token's policy term, shape (N,): its importance ratio, truncated or masked.
 
-        A token's importance sees the engine's rounding and its older weights to first order; a reply's is exact, and
-        its variance grows with the reply's length.
+        Token ratios correct for the engine's rounding and older weights to first order. The ratio of a whole reply is
+        exact, but its variance grows with the length of the reply.
 
         Source:
             Truncated importance sampling, Ionides, JCGS 17 (2008). The four forms are those of TRL 1.16

@@ -28,7 +28,7 @@ BASE = "base"
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
-    """One change to a team. source: of a replacement, `base` or a run folder."""
+    """One change to a team. source: for kind "replace", where the new policy comes from: `base` or a run folder."""
 
     kind: Kind
     roles: tuple[str, ...]
@@ -36,10 +36,10 @@ class Ablation:
 
     @classmethod
     def parse(cls, kind: Kind, text: str) -> Ablation:
-        """What a person wrote.
+        """Parses the value of a command-line option.
 
         Raises:
-            ConfigError: it is not of the form the kind takes.
+            ConfigError: the text does not have the form that this kind requires.
         """
         if kind not in get_args(Kind):
             raise ConfigError(
@@ -57,10 +57,10 @@ class Ablation:
         return f"{self.kind} {','.join(self.roles)}" + (f"={self.source}" if self.source else "")
 
     def check(self, team: Team, absent: Collection[str] = ()) -> None:
-        """Raises ConfigError: a role the team has not, or a change that changes nothing.
+        """Raises ConfigError if the team does not have a role, or if the ablation changes nothing.
 
         Args:
-            absent: roles that nobody asks where it is measured.
+            absent: roles that are never asked in the evaluated split.
         """
         for role in self.roles:
             if role not in team.roles:
@@ -71,11 +71,11 @@ class Ablation:
             raise ConfigError(f"--{self}: one policy plays both roles, so there is nothing to swap")
 
     def seats(self) -> Seats:
-        """Who is played by no policy: a muted role says nothing."""
+        """Functions that play roles instead of a policy: a muted role always says nothing."""
         return dict.fromkeys(self.roles, lambda _: "") if self.kind == "mute" else {}
 
     def team(self, team: Team, replacement: str = "") -> Team:
-        """The team with its roles given to other policies. replacement: the policy put in."""
+        """The team after the change of policies. replacement: the name of the new policy."""
         roles = dict(team.roles)
         if self.kind == "swap":
             first, second = self.roles

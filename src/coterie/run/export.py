@@ -26,14 +26,14 @@ TAGS = ["coterie", "multi-agent", "reinforcement-learning"]
 
 
 def export(run: Run | str | Path, out: str | Path, *, step: int | None = None, merge: bool = False) -> Path:
-    """Writes the policies of a run's team as ordinary model folders, and `team.toml`, which trains or plays them.
+    """Writes the policies of a run's team as ordinary model folders, and a config `team.toml` to train or play them.
 
-    What a hub or a server has is named, not copied.
+    Models on a hub or a server are named in the config and not copied.
 
     Args:
         out: a folder that does not exist.
-        step: which checkpoint; None: the best by validation.
-        merge: adapters become whole models.
+        step: the step of the checkpoint; None: the best checkpoint by validation.
+        merge: whether adapters are merged into full models.
 
     Returns:
         the folder.

@@ -288,7 +288,7 @@ def headline(run: Run, progress: Callable[[str, int, int], None] = lambda *_: No
 
 
 def load(run: Run | str | Path, step: int | None = None) -> Loaded:
-    """A run's team, at its best checkpoint by validation, or at a given step."""
+    """Loads a run's team from its best checkpoint by validation, or from the checkpoint of a given step."""
     if isinstance(run, Loaded):
         raise ConfigError(f"{run!r} is loaded; call its own evaluate or play")
     return Loaded(run if isinstance(run, Run) else Run.open(Path(run)), step)
@@ -304,5 +304,5 @@ def evaluate(
     votes: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """What a run's team achieves on held-out tasks, greedy, sampled, or by the majority of several replies."""
+    """Evaluates a run's team on held-out tasks: greedy, sampled, or by a majority vote over several replies."""
     return load(run, step).evaluate(split, tasks=tasks, sampled=sampled, votes=votes, progress=progress)

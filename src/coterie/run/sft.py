@@ -59,10 +59,11 @@ def sft(
 
     Args:
         out: a folder that does not exist.
-        source: a model to go on from; None: a new one.
-        memory: roles are shown notes from the demonstrations that succeeded before.
+        source: a model to continue training; None: a new model is created.
+        memory: the memory settings, if roles are shown notes from earlier demonstrations that succeeded.
         progress: called with (step, loss) after each step.
-        looking: called with (tasks, of how many), while a new model's words are gathered from demonstrations.
+        looking: called with (tasks done, tasks in total) while the vocabulary of a new model is collected from
+            demonstrations.
 
     Raises:
         ConfigError: the folder exists, or the environment has no demonstrations.

@@ -66,13 +66,13 @@ def train(
     """Trains a team; returns its run folder.
 
     Args:
-        config: settings, or what `load_config` takes; None: the config of the run that goes on.
-        out: a folder that does not exist; None: under runs/.
-        resume: a run folder to go on with, in place of out; its config must be this one, but for the number of
-            steps.
-        anyway: go on though it cannot be exact, and write so into the run.
-        trackers: what is told of its metrics, beside metrics.jsonl and those of its config; None: in a notebook the
-            display, elsewhere nothing.
+        config: a loaded config, or any source that `load_config` accepts; None: the config of the run to resume.
+        out: the new run folder, which must not exist yet; None: a new folder under runs/.
+        resume: the folder of a run to continue, instead of out; its config must equal `config`, except for the number
+            of steps.
+        anyway: resume even if the result cannot be exact, and record this in the run.
+        trackers: trackers that get the metrics, in addition to metrics.jsonl and the trackers of the config; None:
+            the display in a notebook, and no further trackers elsewhere.
 
     Raises:
         CoterieError: one line that says what to do.

@@ -48,15 +48,15 @@ class Updated:
 
 
 def update(run: Run | str | Path, step: int, out: Path | None = None) -> Updated:
-    """Makes one update of a run again: weights of the step before, experience of the saved rollout.
+    """Repeats one update of a run, from the weights of the previous step and the saved rollout of this step.
 
     Args:
         out: a folder to write weights and optimizers to, as in a checkpoint; None: they are dropped.
 
     Raises:
-        CheckpointError: the step's episodes or the checkpoint before it were not kept, or what they rest on is no
-            longer here.
-        UpdateError: it is not finite.
+        CheckpointError: the step's episodes or the previous checkpoint were not kept, or the environment files,
+            models or versions that they depend on have changed.
+        UpdateError: the update gives numbers that are not finite.
     """
     run = run if isinstance(run, Run) else Run.open(Path(run))
     if out is not None:
