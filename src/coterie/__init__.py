@@ -1,7 +1,7 @@
 """Coterie trains teams of language-model agents with reinforcement learning.
 
-The public names are those in `__all__`; everything else may move. They are imported when first
-used, so that reading an environment or asking for help needs no torch.
+The public API is the names in `__all__`; everything else may change. They are imported on first use, so
+that importing an environment or printing help does not import torch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The command line: each verb parses, calls one function of the library and prints.
+"""The command line: each command parses its arguments, calls one function of the library and prints the result.
 
-Nothing heavy is imported before it is needed: `coterie --help` must answer at once.
+Heavy modules are imported only when they are needed, so that `coterie --help` answers at once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 
 @app.callback(invoke_without_command=True)
 def options(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     """Trains teams of language-model agents. Begin with: coterie train plan_path"""
     if version:
@@ -41,23 +41,23 @@ def train(
         str | None, typer.Argument(metavar="CONFIG", help="A TOML file, an environment's name, or FILE.py:Class.")
     ] = None,
     sets: Sets = None,
-    out: Annotated[Path | None, typer.Option(help="The run folder to make; default: under runs/.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="A run folder to go on with.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder to create. Default: under runs/.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="The run folder to resume.")] = None,
     anyway: Annotated[
-        bool, typer.Option("--anyway", help="With --resume: go on though it cannot be exact; the run says so.")
+        bool, typer.Option("--anyway", help="With --resume: continue even if it cannot be exact. The run records this.")
     ] = False,
     test: Annotated[
-        bool, typer.Option("--test/--no-test", help="Play the held-out test tasks at the end, start and best.")
+        bool, typer.Option("--test/--no-test", help="At the end, test the first and the best checkpoint.")
     ] = True,
     tracker: Annotated[
         list[str] | None,
-        typer.Option(help="Tell this tracker too: tensorboard, wandb, mlflow, trackio; may be repeated."),
+        typer.Option(help="Also log to this tracker: tensorboard, wandb, mlflow or trackio. May be repeated."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the resolved config, try one tiny step, and keep nothing.")
+        bool, typer.Option("--dry-run", help="Print the resolved config, run one tiny step, and save nothing.")
     ] = False,
 ) -> None:
-    """Train a team: coterie train plan_path --set train.steps=200"""
+    """Train a team. Example: coterie train plan_path --set train.steps=200"""
     from coterie.config.resolve import load_config
 
     _check_asked(config, resume, out, anyway=anyway)
@@ -133,34 +133,34 @@ def _tested(run: Run) -> str:
 def evaluate(
     run: RunFolder,
     split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
-    step: Annotated[int | None, typer.Option(help="Which checkpoint; default: the best by validation.")] = None,
-    tasks: Annotated[int | None, typer.Option(min=1, help="How many tasks; default: eval.tasks.")] = None,
-    sampled: Annotated[int, typer.Option(min=0, help="Episodes a task at eval.temperature; 0: one, greedy.")] = 0,
+    step: Annotated[int | None, typer.Option(help="Step of the checkpoint. Default: the best by validation.")] = None,
+    tasks: Annotated[int | None, typer.Option(min=1, help="Number of tasks. Default: eval.tasks.")] = None,
+    sampled: Annotated[int, typer.Option(min=0, help="Episodes per task at eval.temperature; 0: one greedy.")] = 0,
     mute: Annotated[
-        list[str] | None, typer.Option(metavar="ROLE", help="And with a role that says nothing; may be repeated.")
+        list[str] | None, typer.Option(metavar="ROLE", help="Also measure with this role silent. May be repeated.")
     ] = None,
     swap: Annotated[
-        list[str] | None, typer.Option(metavar="ROLE,ROLE", help="And with two roles' policies exchanged.")
+        list[str] | None, typer.Option(metavar="ROLE,ROLE", help="Also measure with two roles' policies exchanged.")
     ] = None,
     replace: Annotated[
         list[str] | None,
-        typer.Option(metavar="ROLE=base|RUN", help="And with a role played by its start, or by another run's policy."),
+        typer.Option(metavar="ROLE=base|RUN", help="Also measure with a role's initial policy or another run's."),
     ] = None,
     memory: Annotated[
-        str | None, typer.Option(metavar="MODE", help="With the run's memory on, off, or as a placebo.")
+        str | None, typer.Option(metavar="MODE", help="Memory: on, off or placebo. Default: as in the run.")
     ] = None,
     votes: Annotated[
-        int, typer.Option(min=1, help="Replies drawn at every question; what most of them say is the answer.")
+        int, typer.Option(min=1, help="Replies sampled per prompt; the majority reply is used. 1: no vote.")
     ] = 1,
     data: Annotated[
-        str | None, typer.Option(help="Test problems of other data: a file, hub:owner/name, a benchmark's name.")
+        str | None, typer.Option(help="Test on other data: a file, hub:owner/name, or the name of a benchmark.")
     ] = None,
     log: Annotated[
-        Path | None, typer.Option(help="Also write the episodes: .json for Inspect, .jsonl for verifiers.")
+        Path | None, typer.Option(help="Also write the episodes to this file: .json for Inspect, .jsonl for verifiers.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a run's team on held-out tasks, without a tree: coterie eval RUN --mute proposer"""
+    """Measure a team on held-out tasks, without branching. Example: coterie eval RUN --mute proposer"""
     from coterie.errors import ConfigError
     from coterie.kernel.mistakes import check_split
     from coterie.run.folder import Run
@@ -209,17 +209,17 @@ def evaluate(
 @app.command()
 def play(
     run: RunFolder,
-    step: Annotated[int | None, typer.Option(help="With --tree: a saved rollout; else which checkpoint plays.")] = None,
-    task: Annotated[int, typer.Option(min=0, help="Which task: its place in the rollout or in the split.")] = 0,
+    step: Annotated[int | None, typer.Option(help="Step of the checkpoint; with --tree, of a saved rollout.")] = None,
+    task: Annotated[int, typer.Option(min=0, help="Index of the task in the rollout (--tree) or split.")] = 0,
     tree: Annotated[
-        bool, typer.Option("--tree", help="Show a training tree: prompts, replies, values, advantages.")
+        bool, typer.Option("--tree", help="Show a saved training tree: prompts, replies, values, advantages.")
     ] = False,
     split: Annotated[str, typer.Option(help="train, validation or test.")] = "validation",
-    temperature: Annotated[float, typer.Option(min=0, help="0 is greedy.")] = 0.0,
-    seat: Annotated[str | None, typer.Option("--as", metavar="ROLE", help="Take a role yourself.")] = None,
-    bug: Annotated[bool, typer.Option("--bug", help="Play the episode that stopped the run again.")] = False,
+    temperature: Annotated[float, typer.Option(min=0, help="Sampling temperature; 0 is greedy.")] = 0.0,
+    seat: Annotated[str | None, typer.Option("--as", metavar="ROLE", help="Play this role yourself.")] = None,
+    bug: Annotated[bool, typer.Option("--bug", help="Replay the episode whose exception stopped the run.")] = False,
 ) -> None:
-    """Watch one episode, or a training tree: coterie play RUN --step 40 --tree"""
+    """Show one episode or a training tree. Example: coterie play RUN --step 40 --tree"""
     from coterie.errors import ConfigError
     from coterie.kernel.mistakes import check_split
     from coterie.report.text import log_text, tree_text
@@ -264,11 +264,11 @@ def play(
 @app.command()
 def update(
     run: RunFolder,
-    step: Annotated[int, typer.Option(min=1, help="Which step; its episodes and the checkpoint before it are needed.")],
-    out: Annotated[Path | None, typer.Option(help="Write the weights here; default: compare and drop them.")] = None,
+    step: Annotated[int, typer.Option(min=1, help="The step. Its episodes and the checkpoint before it must exist.")],
+    out: Annotated[Path | None, typer.Option(help="Save the weights here. Default: only compare them.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make one update again from saved episodes, without sampling: coterie update RUN --step 1"""
+    """Recompute one update from saved episodes, without sampling. Example: coterie update RUN --step 1"""
     from coterie.run.folder import Run
 
     opened = Run.open(run)
@@ -282,13 +282,13 @@ def update(
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; curves are overlaid.")],
-    out: Annotated[Path | None, typer.Option(help="The page to write; default: report.html in the first run.")] = None,
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders. Their curves share one chart.")],
+    out: Annotated[Path | None, typer.Option(help="The HTML file. Default: report.html in the first run.")] = None,
     tasks: Annotated[
-        int, typer.Option(min=0, help="Validation tasks to play, to compare roles, start and end, such as 200.")
+        int, typer.Option(min=0, help="Validation tasks to play, to compare roles and the start with the end.")
     ] = 0,
 ) -> None:
-    """Show runs as one page: curves, warnings, groups, roles: coterie report RUN"""
+    """Write runs as one HTML page of curves, warnings, groups and roles. Example: coterie report RUN"""
     from coterie.errors import ConfigError
     from coterie.run.files import write_whole
     from coterie.run.folder import Run
@@ -310,10 +310,10 @@ def report(
 @app.command(name="memory")
 def show_memory(
     run: RunFolder,
-    step: Annotated[int | None, typer.Option(help="Which checkpoint's; default: the latest.")] = None,
-    role: Annotated[str | None, typer.Option(help="Of this role alone.")] = None,
+    step: Annotated[int | None, typer.Option(help="Step of the checkpoint. Default: the latest.")] = None,
+    role: Annotated[str | None, typer.Option(help="Show only the notes of this role.")] = None,
 ) -> None:
-    """Show what roles remember, where it comes from and what it was worth: coterie memory RUN"""
+    """Show the notes of each role, their origin and their worth. Example: coterie memory RUN"""
     from coterie.errors import ConfigError
     from coterie.kernel.mistakes import task_of
     from coterie.report.text import memory_text

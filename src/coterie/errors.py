@@ -1,4 +1,4 @@
-"""What can go wrong, and whose it is.
+"""The exceptions of Coterie, and who can fix the cause.
 
     CoterieError
     ├── ConfigError       (ValueError)       a setting a person wrote
@@ -8,10 +8,10 @@
     ├── GroupError        (ValueError)       samples that may not be compared
     ├── CheckpointError   (OSError)          a run folder or checkpoint cannot be used
     └── UpdateError       (ArithmeticError)  an update went wrong
-        └── LearnerLost                      what learns has ended, and with it what it had learned
+        └── LearnerLost                      the learner's process ended; weights since the checkpoint are lost
 
-    Unavailable                              infrastructure: retried, then its branch is dropped by name
-    CallError                                what `scene.call` ran has failed: `play` decides
+    Unavailable                              infrastructure fault: retried, then the branch is dropped and counted
+    CallError                                a function of `scene.call` failed; `play` can handle it
 
 The command line turns a CoterieError into one line and exit code 2; anything else is a bug
 and keeps its traceback.
@@ -75,7 +75,8 @@ class Unavailable(Exception):
     """Infrastructure (an engine, a sandbox) is temporarily unavailable; never caused by a model's output.
 
     Args:
-        stage: where it happened, a short name that metrics count under `rollout/dropped/<stage>`.
+        stage: a short name of the place. Metrics count dropped branches under `rollout/dropped/<stage>`.
+        message: the text of the error.
     """
 
     def __init__(self, stage: str, message: str) -> None:
@@ -103,8 +104,8 @@ class CallError(Exception):
     """A function that `scene.call` ran has failed. A replay raises the same error.
 
     Args:
-        kind: the exception's class name, "timeout", or "crash" where its process ended.
-        message: its text.
+        kind: the class name of the exception, "timeout", or "crash" if the process ended.
+        message: the text of the exception.
         place: the line that raised the error, if known. It is information for the user and is not part of the
             message.
     """
@@ -116,7 +117,7 @@ class CallError(Exception):
         self.place = place
 
     def __reduce__(self) -> tuple[type[CallError], tuple[str, str, str]]:
-        """By its parts: what `play` keeps is copied."""
+        """Pickles the error by its parts, because the state of `play` is copied."""
         return CallError, (self.kind, self.message, self.place)
 
 

@@ -1,8 +1,8 @@
-"""The tables: what a name in a config or on the command line stands for.
+"""The registry: it maps names in a config or on the command line to classes.
 
-A new environment, algorithm, loss, engine or tracker is a file and a line here. One of a user's own is named by where
-it lives, `my_env.py:MyEnv` or `package.module:MyEnv`, or by what an installed package calls it: an entry point
-of the group `coterie.environments`, `coterie.algorithms`, `coterie.losses`, `coterie.engines` or `coterie.trackers`.
+To add an environment, algorithm, loss, engine or tracker, write a file and add a line here. A class of your own is
+named by its location, `my_env.py:MyEnv` or `package.module:MyEnv`, or by an entry point of an installed package in the
+group `coterie.environments`, `coterie.algorithms`, `coterie.losses`, `coterie.engines` or `coterie.trackers`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Algorithms: one paper a file, a recipe of sampler, credit and loss."""
+"""Algorithms: one file per paper. Each combines a sampler, a credit rule and a loss."""

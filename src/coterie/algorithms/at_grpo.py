@@ -15,9 +15,9 @@ from coterie.sampling.tree import Commit, Joint, tree
 class ATGRPO(GroupBaseline):
     """Groups per task, agent and turn, sampled as a tree along one committed episode.
 
-    At every point K replies to one prompt are drawn and valued, r = alpha * team + local; their
-    advantages are the group's alone; the story goes on with the best (the paper's rule) or with any.
-    Every branch is trained. With one role and one turn it is GRPO.
+    At every decision point K replies to one prompt are drawn and valued, r = alpha * team + local.
+    Advantages are computed within this group. The episode continues with the best reply (the paper's
+    rule) or with a random one. All K replies are trained. With one role and one turn it is GRPO.
 
     The paper's: the group key, r with alpha = 1, greedy commit, a clipped loss without KL.
     Ours: `horizon`, which says how far r reaches (the paper scores "that turn's" reward);
@@ -25,11 +25,12 @@ class ATGRPO(GroupBaseline):
     """
 
     horizon: Literal["turn", "point"] = "turn"
-    """A candidate's reward reaches to the end of its turn, or to the next decision."""
+    """Rewards that count for a candidate reply. turn: until the end of its turn; point: until the next decision."""
     commit: Commit = "greedy"
-    """The story goes on with the best valid candidate, or with a random one."""
+    """The episode continues with the best valid candidate (greedy) or with a random one."""
     joint: Joint = "aligned"
-    """Where roles speak at once: k-th replies together, or one role's against the partners' first."""
+    """How simultaneous replies are combined. aligned: the k-th replies of all roles form one joint answer; per_role:
+    the replies of one role are combined with the first replies of the others."""
 
     @property
     def reach(self) -> Horizon:

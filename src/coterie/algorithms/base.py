@@ -1,7 +1,7 @@
-"""What an algorithm is: a recipe of sampler, credit and loss; no trainer, no torch.
+"""The base class of algorithms. An algorithm combines a sampler, a credit rule and a loss; it needs no torch.
 
-`run/train.py` asks an algorithm four things and never which one it is. A new one is a file beside
-this one and a line in `registry.py`.
+`run/train.py` uses four methods of an algorithm and does not depend on which algorithm it is. To add
+one, write a file in this folder and add a line to `registry.py`.
 """
 
 from __future__ import annotations
@@ -81,14 +81,14 @@ class Algorithm(Settings):
 
 
 class GroupBaseline(Algorithm):
-    """What the group-relative methods share: how many replies, and how returns become credit."""
+    """Settings that all group-relative methods share."""
 
     num_generations: int = Field(default=8, ge=2)
-    """Replies, or episodes, that are compared with each other."""
+    """Group size: the number of replies or episodes that are compared with each other."""
     team_weight: float = Field(default=1.0, ge=0)
-    """Weight of team rewards beside local ones."""
+    """Weight of team rewards relative to local rewards."""
     advantage: Credit = "standardize"
-    """How a group's returns become advantages."""
+    """Function that turns the returns of a group into advantages."""
 
     def advantages(self, group: Group) -> tuple[float, ...]:
         """The chosen function of the group's returns, a number a member."""
@@ -96,10 +96,10 @@ class GroupBaseline(Algorithm):
 
 
 class RoleBaseline(GroupBaseline):
-    """What the methods share that judge episodes by all rewards, or each role by its own."""
+    """Settings of the methods that judge episodes by all rewards or each role by its own rewards."""
 
     own: bool = False
-    """Of local rewards a role's return has its own alone, for roles that play against each other; else it has all."""
+    """true: a role's return counts only its own local rewards, for competing roles. false: those of all roles."""
 
     def adds_up(self) -> bool:
         """Unless a role's return is its own."""

@@ -20,7 +20,7 @@ class C3(NodeWise):
     """
 
     continuations: int = Field(default=2, ge=1)
-    """Times that each alternative is played to the end."""
+    """Number of times that each alternative is played to the end."""
     advantage: Credit = "leave_one_out"
     """How a group's returns become advantages."""
 

@@ -1,7 +1,7 @@
-"""Credit: a group's returns become advantages, one a member. Pure functions of floats.
+"""Credit functions: they turn the returns of a group into one advantage per member. They are pure functions of floats.
 
-In every one of them but `none`, shifting all returns changes nothing and equal returns give
-exactly zero: rounding noise over a tiny spread would look like a signal.
+All of them except `none` are invariant to a shift of all returns, and equal returns give exactly zero
+advantages. Otherwise rounding noise, divided by a tiny spread, would look like a signal.
 """
 
 from __future__ import annotations

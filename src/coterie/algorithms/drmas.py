@@ -19,7 +19,7 @@ class DrMAS(RoleBaseline):
     """
 
     count: Count = "reply"
-    """reply: an episode counts once for each reply of the role, as in its code; episode: once."""
+    """reply: an episode counts once per reply of the role, as in the paper's code. episode: it counts once."""
 
     async def collect(self, play: Play, task: Task) -> Collected:
         """`num_generations` episodes of one task, grouped by role."""

@@ -1,4 +1,4 @@
-"""What methods share whose baseline comes from elsewhere than a task's other episodes."""
+"""Base class of methods whose baseline does not come from other episodes of the same task."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Episodic(Algorithm):
     """Whole episodes, one a task unless more are wanted; a role's return is the team's rewards and its local ones."""
 
     num_generations: int = Field(default=1, ge=1)
-    """Episodes of a task."""
+    """Number of episodes per task."""
     team_weight: float = Field(default=1.0, ge=0)
-    """Weight of team rewards beside local ones."""
+    """Weight of team rewards relative to local rewards."""
 
     async def collect(self, play: Play, task: Task) -> Collected:
         """`num_generations` episodes of one task, a group a role."""

@@ -24,9 +24,9 @@ class GiGPO(RoleBaseline):
     """
 
     step_weight: float = Field(default=1.0, gt=0)
-    """What a step's advantage counts beside its episode's."""
+    """Weight of the step-level advantage relative to the episode-level advantage."""
     discount: float = Field(default=0.95, ge=0, le=1)
-    """What a reward is worth a decision of the role earlier."""
+    """Discount factor per decision of the role."""
 
     async def collect(self, play: Play, task: Task) -> Collected:
         """`num_generations` episodes of one task, and groups of the same prompts in them."""

@@ -1,7 +1,7 @@
-"""JoyAgents-R1: node-wise groups, of which the most telling are trained (arXiv:2506.19846).
+"""JoyAgents-R1: node-wise groups, of which the most informative are trained (arXiv:2506.19846).
 
-No training code of the paper is public. What its text and reviews state is marked as the paper's below;
-everything else is ours. Its memory is a section of the config, `[memory]`, for any algorithm.
+The paper's training code is not public. What its text and reviews state is marked as the paper's below;
+everything else is ours. Its memory is available for any algorithm, in the config table `[memory]`.
 """
 
 from __future__ import annotations
@@ -36,19 +36,20 @@ class JoyAgents(NodeWise):
     """
 
     advantage: Credit = "leave_one_out"
-    """How a group's returns become advantages."""
+    """Function that turns the returns of a group into advantages."""
     selection: Rule = "all_live"
-    """Which groups are trained; see `selection.select` for the rules."""
+    """Rule that selects the groups to train on; `selection.select` explains the rules."""
     top_k: int | None = Field(default=None, ge=1)
-    """Groups chosen of each lot; none: half of the live ones, and at least one a policy."""
+    """Maximum number of groups to select from each set that `among` names. none: half of its live groups (groups whose
+    returns differ), and at least one per policy."""
     among: Among = "batch"
-    """What groups are ranked among: a base episode's (query), a policy's, or all of the step (batch)."""
+    """Set in which groups are ranked: those of one base episode (query), of one policy, or of the step (batch)."""
     floor: int = Field(default=1, ge=0)
-    """Best live groups of each policy that are chosen first."""
+    """Number of best live groups per policy that are always selected."""
     noise: Literal["measured", "last_exact"] = "measured"
-    """measured: by continuations; last_exact: scoring has no chance, so groups without a later decision have none.
-
-    With one continuation the others' signal is unknown: they are chosen by `floor` alone.
+    """measured: noise is estimated from several continuations. last_exact: rewards are deterministic, so groups without
+    a later decision have no noise. With one continuation the signal of the other groups is unknown, and only `floor`
+    can select them.
     """
 
     loss: ClassVar[Mapping[str, Any]] = {"name": "clip", "epsilon_high": 0.28, "denominator": "tasks"}
@@ -103,15 +104,16 @@ class JoyAgentsPaper(JoyAgents):
     """
 
     advantage: Credit = "standardize"
-    """How a group's returns become advantages."""
+    """Function that turns the returns of a group into advantages."""
     selection: Rule = "raw_var"
-    """Which groups are trained; see `selection.select` for the rules."""
+    """Rule that selects the groups to train on; `selection.select` explains the rules."""
     top_k: int | None = Field(default=5, ge=1)
-    """Groups chosen of each lot; none: half of the live ones, and at least one a policy."""
+    """Maximum number of groups to select from each set that `among` names. none: half of its live groups (groups whose
+    returns differ), and at least one per policy."""
     among: Among = "query"
-    """What groups are ranked among: a base episode's (query), a policy's, or all of the step (batch)."""
+    """Set in which groups are ranked: those of one base episode (query), of one policy, or of the step (batch)."""
     floor: int = Field(default=0, ge=0)
-    """Best live groups of each policy that are chosen first."""
+    """Number of best live groups per policy that are always selected."""
 
     loss: ClassVar[Mapping[str, Any]] = {"name": "clip", "kl": 0.001, "denominator": "sequences"}
     """A mean over sequences of their tokens' mean."""

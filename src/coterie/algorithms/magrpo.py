@@ -35,26 +35,27 @@ class MAGRPO(Algorithm):
     """
 
     num_generations: int = Field(default=4, ge=2)
-    """Replies of each role at each node."""
+    """Number of replies per role at each node."""
     joint: JointActions = "aligned"
-    """aligned: the k-th replies of all roles together; cross: every combination of their replies."""
+    """Joint actions of a node. aligned: the k-th replies of all roles form one; cross: every combination of replies."""
     max_joint_actions: int = Field(default=64, ge=2)
-    """The most joint actions of a node that cross may make: num_generations to the power of the roles.
+    """Maximum number of joint actions per node with cross, which makes num_generations ** (number of roles).
 
-    Where a team grows beyond it within an episode, joint actions of that node are aligned.
+    If a team grows during an episode and exceeds the maximum, the joint actions of that node are aligned.
     """
     max_nodes: int = Field(default=256, ge=1)
-    """The most nodes of a task that `expansion = "all"` may make: the tree grows by its joint actions every point."""
+    """Maximum number of nodes per task with `expansion = "all"`. Their number is multiplied at every decision point."""
     expansion: Expansion = "all"
-    """all: every joint action becomes a node; greedy: one spine along the best, biased but cheap."""
+    """all: every joint action becomes a node. greedy: only the best one is continued, which is biased but cheap."""
     baseline: Baseline = "mean"
-    """none: MAREINFORCE; mean: MAGRPO; leave_one_out: MARLOO; greedy: ReMax, the greedy joint action's return."""
+    """Baseline that is subtracted from returns. none: MAREINFORCE; mean: MAGRPO; leave_one_out: MARLOO; greedy: ReMax,
+    the return of the greedy joint action."""
     scale: Literal["none", "deviation"] = "none"
-    """deviation: advantages are divided by the returns' deviation; never centred again."""
+    """deviation: advantages are divided by the standard deviation of the returns, without being centred again."""
     discount: float = Field(default=1.0, ge=0, le=1)
-    """Weight of what comes one point later."""
+    """Discount factor per decision point."""
     team_weight: float = Field(default=1.0, ge=0)
-    """Weight of team rewards beside local ones, which belong to the joint reward too."""
+    """Weight of team rewards relative to local rewards. The joint reward is the sum of both."""
 
     loss: ClassVar[Mapping[str, Any]] = {"name": "policy_gradient", "denominator": "tasks"}
     """As published: neither ratio nor clip, and a reply's tokens are summed."""

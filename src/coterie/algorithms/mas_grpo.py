@@ -1,4 +1,4 @@
-"""MAS-GRPO: the naive baseline. Whole-team episodes of a task are compared with each other."""
+"""MAS-GRPO, the naive baseline: it compares whole-team episodes of the same task."""
 
 from __future__ import annotations
 

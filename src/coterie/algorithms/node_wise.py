@@ -1,4 +1,4 @@
-"""What the node-wise methods share: a base episode, alternatives at its nodes, and credit among them."""
+"""Base class of the node-wise methods: they play a base episode and compare alternative replies at its nodes."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ class NodeWise(GroupBaseline):
     """Groups made at nodes of base episodes by `sampling/node_mc.py`."""
 
     num_generations: int = Field(default=4, ge=2)
-    """Alternatives at a node, the base's own among them where `reuse_base`."""
+    """Number of alternative replies at a node. With `reuse_base`, the base episode's own reply is one of them."""
     bases: int = Field(default=1, ge=1)
-    """Base episodes of a task."""
+    """Number of base episodes per task."""
     nodes: Nodes = "all"
-    """all: every decision of a base; uniform: so many of the episode; per_agent: so many of each role."""
+    """Which decisions of a base episode are nodes. all: every one; uniform: `num_nodes` of the episode; per_agent:
+    `num_nodes` of each role."""
     num_nodes: int = Field(default=2, ge=1)
-    """How many decisions are nodes, where not all are."""
+    """Number of nodes, if `nodes` is uniform or per_agent."""
     continuations: int = Field(default=1, ge=1)
-    """Times that each alternative is played to the end."""
+    """Number of times that each alternative is played to the end."""
     reuse_base: bool = True
-    """The base's reply is an alternative and its episode a continuation: one more draw, already paid."""
+    """Use the base episode's reply as one of the alternatives, and the episode itself as one of its continuations."""
 
     def inert(self) -> dict[str, str]:
         """A number of nodes has no effect where all are taken."""

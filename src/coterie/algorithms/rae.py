@@ -22,7 +22,7 @@ class RAE(Episodic):
     """
 
     decay: float = Field(default=0.95, ge=0, lt=1)
-    """How much of a role's baseline stays when an episode is folded in."""
+    """Decay of the moving average that is a role's baseline."""
 
     def credit(self, groups: Sequence[Group], state: State) -> tuple[list[tuple[float, ...]], State]:
         """R - b, episode by episode; state: b by role."""

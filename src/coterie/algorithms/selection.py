@@ -1,16 +1,16 @@
 """Selection: which of a step's groups are trained. Pure functions of groups.
 
-What a group's returns vary by is two things: what its decision controls, and what chance does after
-it. With m_j the value of alternative j and n_j continuations each, mean return R_j and variance s_j^2,
+The returns of a group vary for two reasons: the group's decision, and the chance after it. Let m_j be the
+true value of alternative j, n_j its number of continuations, R_j their mean return and s_j^2 their variance:
 
     U      = 1/(A-1) sum_j (R_j - mean)^2            its expectation is signal + noise
     noise  = 1/A sum_j s_j^2 / n_j
     signal = U - noise                               unbiased for 1/(A-1) sum_j (m_j - mean)^2
 
 (random-effects analysis of variance, with unequal n_j and s_j). "raw_var" ranks by the variance of all
-returns, as JoyAgents-R1 does (arXiv:2506.19846, "largest reward fluctuation"), which has one a reply; with
-rewards of 0 and 1 that is a function of the success rate alone. "signal" ranks by the last. Signals below zero
-are as common as a small one should make them, and are never cut off before they are averaged.
+returns, as JoyAgents-R1 does (arXiv:2506.19846, "largest reward fluctuation"), with one return per reply. For
+rewards of 0 and 1 this variance depends only on the success rate. "signal" ranks by the signal above. An estimate
+of a small signal is often below zero; such estimates are never set to zero before they are averaged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Benchmarks: every figure in the docs comes from here.
+"""Benchmarks: they produce every figure in the docs.
 
-Each is a module with `run(say) -> figures`: `say` takes lines of progress, figures are a flat dict.
-Compared things run in one process, interleaved; times are medians, and what is reported is their ratio.
+Each benchmark is a module with `run(say) -> figures`. `say` takes lines of progress; figures are a flat dict.
+Alternatives are compared in one process, in turns. Times are medians, and the ratio of the medians is reported.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ BUSY_PERCENT = 15
 
 
 def alone() -> None:
-    """Raises ConfigError where something else is at work here, beside which nothing is worth timing."""
+    """Raises ConfigError if other processes use this machine, because timings would then be wrong."""
     if (taken := psutil.cpu_percent(interval=1.0)) > BUSY_PERCENT:
         raise ConfigError(f"other processes take {taken:.0f} % of this machine; times are measured on an idle one")
 

@@ -1,4 +1,4 @@
-"""Agents that exist, as they are: a script, a LangGraph graph, the Agents SDK; two policies and three seeds each.
+"""Training of unmodified agents: a script, a LangGraph graph and the Agents SDK, with two policies and three seeds.
 
 Writes docs/results/agents.md. Needs what `make bench-agents` installs.
 """
@@ -23,9 +23,9 @@ TABLE = Table(
     {
         name: Row(title, CONFIG, overrides=(f"environment.agent=examples/agents/{name}.py:run",))
         for name, title in (
-            ("script", "a script, OpenAI's client"),
+            ("script", "a script with OpenAI's client"),
             ("graph", "a graph of LangGraph"),
-            ("sdk", "two agents of the Agents SDK, by responses"),
+            ("sdk", "two agents of the Agents SDK, Responses API"),
         )
     },
 )
@@ -41,13 +41,14 @@ def run(say: Say) -> dict[str, Any]:
 def page() -> list[str]:
     """The results page, from the figures of all finished runs."""
     return [
-        "# Results: agents that exist",
+        "# Results: agents of other frameworks",
         "",
-        "Written by `make bench-agents`: the three agents of `examples/agents`, unmodified,",
-        "trained through the [gateway](../agents.md) with their config (`examples/agents/config.toml`). A lead",
-        "says for how many counters a row shall be cut, and as many counters count at once; a policy each, of 0.18",
-        "million parameters, from the starter of `tally`. Success on held-out test tasks, greedy, before and after 40",
-        "steps of 8 tasks and 8 runs each.",
+        "Written by `make bench-agents`. The three agents of `examples/agents` are trained, unmodified, through the",
+        "[gateway](../agents.md) with their config (`examples/agents/config.toml`). A lead decides into how many",
+        "pieces a row is cut, and one counter per piece counts, all at the same time. Lead and counter have one policy",
+        "each, of 0.18 million parameters, and start from the starter of `tally`. The table gives the success of",
+        "greedy play on held-out test tasks, before and after 40 steps of 8 tasks with 8 runs each. All three agents",
+        "ask the same questions.",
         "",
         *TABLE.lines(),
         "",
@@ -55,9 +56,9 @@ def page() -> list[str]:
         "",
         *TABLE.curves((0, 10, 20, 30, 40)),
         "",
-        "What was lost, and what a step takes, mean over seeds and steps:",
+        "Dropped runs (total), repeated requests and time (means over seeds and steps):",
         "",
-        "| | runs dropped, in all | requests repeated, a run | seconds a step |",
+        "| | dropped runs, total | repeated requests per run | seconds per step |",
         "|---|---|---|---|",
         *(_costs(name) for name in TABLE.rows),
         "",

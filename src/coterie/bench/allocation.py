@@ -1,10 +1,10 @@
-"""How many replies buy how good a gradient: ways of spending them on the queries of `assistants`.
+"""Gradient quality per reply: ways to allocate a budget of replies to the queries of `assistants`.
 
-Two halves of a batch are played and their gradients compared, policy by policy: the cosine of two independent
-estimates says how much of one is signal. Every way is given about the same replies a half, so that its cosine
-is what the replies bought. A process plays one pair of halves of every way, one way after the other, so that
-seconds are compared side by side: from the starter, and two of the ways from a team that `coterie bench joyagents`
-has trained. Writes docs/results/allocation.md.
+Two halves of a batch are played, and their gradients are compared for each policy. The cosine of two independent
+estimates measures the share of signal in one estimate. Every allocation gets about the same number of replies per
+half, so that the cosines can be compared. One process plays one pair of halves of every allocation in turn, so that
+times can be compared too. All allocations start from the starter; two of them also start from a team that `coterie
+bench joyagents` has trained. Writes docs/results/allocation.md.
 """
 
 from __future__ import annotations
@@ -140,24 +140,27 @@ def _half(models: TeamModels, tasks: range, step: int) -> tuple[dict[str, torch.
 def page() -> list[str]:
     """The results page, from what has been measured."""
     return [
-        "# Results: what replies buy",
+        "# Results: gradient quality per sampled reply",
         "",
-        "Written by `coterie bench allocation`. `assistants` from its starter, a policy a role. A half is as many "
-        f"queries as ask about {REPLIES} replies; its gradient is compared with that of another half, of other "
-        f"queries. Cosine of the two, mean over {PAIRS} pairs with a 95 % t-interval; 1 would be all signal. "
-        "`signal to noise` is c / (1 - c), the mean over policies, for 1,000 replies and for ten seconds of one core, "
-        "the ways side by side. `apart` is what the default has more for 1,000 replies, with a 95 % interval by the "
-        "jackknife over pairs: where it holds 0, the two are not told apart. Leave-one-out credit and sums over tokens "
-        "in every way of `joyagents` but one, equal replies of a node valued once; `mas_grpo` and `drmas` as they "
-        "come, with standardized credit.",
+        "Written by `coterie bench allocation`. The team is that of `assistants` at its starter, with one policy per "
+        "role. A row is one way to spend replies. For each row, two halves of a batch are played on different "
+        f"queries, each with as many queries as need about {REPLIES} replies (column `queries`). The columns of the "
+        f"policies give the cosine c between the gradients of the two halves: mean over {PAIRS} pairs with a 95 % "
+        "t-interval. 1 would mean that a gradient has no noise. Signal to noise is c / (1 - c), averaged over "
+        "policies; it is given per 1,000 replies and per ten seconds of one core, with all ways measured side by side. "
+        f"The column *default minus this* compares with the default, `{DEFAULT}`, per 1,000 replies, with a 95 % "
+        "jackknife interval over pairs; an interval that contains 0 means no measurable difference. All rows of "
+        "`joyagents` but the standardized one use leave-one-out credit and sums over tokens; equal replies of a node "
+        "are valued once. `mas_grpo` and `drmas` use their default, standardized credit.",
         "",
         *_table("starter"),
         "",
-        "## Once the team has learned",
+        "## With a trained team",
         "",
-        f"The same, from the team of seed 0 that `coterie bench joyagents` trained, at step {LAST}. What is "
-        "left to learn is rare, and so is what a batch of this size says of it: neither way has much signal, nor more "
-        "than the other. Steps that late need more queries, whatever samples them.",
+        "The same measurement with the seed-0 team that `coterie bench joyagents` trained, at step "
+        f"{LAST}. The remaining errors are rare, so a batch of this size carries little signal about them: neither way "
+        "has much signal, and neither has more than the other. Steps this late need more queries, whichever way "
+        "samples them.",
         "",
         *_table("trained"),
         "",
@@ -167,7 +170,8 @@ def page() -> list[str]:
 def _table(start: str) -> list[str]:
     policies = list(_cosines(start, STARTS[start][0]))
     lines = [
-        f"| | queries | {' | '.join(policies)} | mean | for 1,000 replies | apart | for 10 seconds |",
+        f"| | queries | {' | '.join(policies)} | mean cosine | signal to noise per 1,000 replies | "
+        "default minus this | signal to noise per 10 seconds |",
         "|---|---|" + "---|" * (len(policies) + 4),
     ]
     for name in STARTS[start]:

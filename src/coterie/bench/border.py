@@ -1,6 +1,7 @@
-"""A fuzz of the sandbox's border: programs that end, and write, in whatever way, played through evaluation.
+"""A fuzz test of the sandbox's output parser: evaluation runs programs that end and write in many unusual ways.
 
-However a program ends is that program's outcome: no exception of the host, no episode dropped, none solved.
+Every ending must be recorded as the program's own failure. It must not raise an exception in the host, drop an
+episode or solve one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What another process on one of two cores costs: with one thread, with all, and with as many as are measured to help.
+"""The slowdown by another process on one of two cores: with one thread, all threads, and an adaptive number.
 
-Units of an update and a wave of 0.85 million parameters, three seconds each way, in turns.
+It times parts of an update and a wave of a model with 0.85 million parameters, in turns, for three seconds each.
 """
 
 from __future__ import annotations

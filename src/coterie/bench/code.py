@@ -25,9 +25,9 @@ TABLE = Table(
     {
         "code": Row("code: coder and tester, at_grpo", CODE, seeds=FIVE),
         "pair": Row("code_pair: aux and main, magrpo", PAIR, seeds=FIVE),
-        "pair_turns": Row("… two turns, feedback levels, 4 replies a node", PAIR, overrides=(
+        "pair_turns": Row("… two turns, feedback `levels`, 4 replies per node", PAIR, overrides=(
             "environment.max_turns=2", "algorithm.num_generations=4")),
-        "pair_cross": Row("… cross joint actions of 4 replies, leave-one-out", PAIR, overrides=(
+        "pair_cross": Row("… all joint actions (`cross`) of 4 replies, leave-one-out", PAIR, overrides=(
             "algorithm.joint=cross", "algorithm.num_generations=4", "algorithm.baseline=leave_one_out")),
         "solo": Row("… one agent alone, grpo", SOLO, seeds=FIVE),
         "solo_turns": Row("… one agent alone, two turns with feedback, grpo", SOLO, None,
@@ -37,11 +37,12 @@ TABLE = Table(
 CONTEST = Contest(
     TABLE,
     Path("docs/results/code_contest.svg"),
-    "The same start, the same validation. Votes: the agent's most frequent of five sampled replies.",
+    "The single agent has the same starter and the same validation problems. With 5 votes, it plays the most frequent "
+    "of five sampled replies.",
     "No. One agent that writes the whole function does at least as well, with fewer tokens, and none of its seeds "
-    "gets stuck: these problems are small enough for one head, and two who write unseen by each other must also agree "
-    "on what the helper does. A team is for parts that are written apart anyway: by other models, by other owners, or "
-    "at the same time.",
+    "gets stuck. These problems are small enough for one agent, and two roles that do not see each other's text must "
+    "also agree on what the helper does. A team is useful where parts are written separately anyway: by different "
+    "models, by different owners, or at the same time.",
     (
         Entrant("team: aux and main", "pair"),
         Entrant("one agent, one turn", "solo"),
@@ -64,16 +65,17 @@ def page(say: Say) -> list[str]:
     return [
         "# Results: code and code_pair",
         "",
-        "Written by `coterie bench code`. Embedded problems, from the shipped starter-code (0.92 million parameters), "
-        "greedy play on the 498 held-out chains, which training never sees; the checkpoint is chosen by 200 "
-        "validation problems. Intervals are 95 % over seeds (Student's t); one thread a run. Naive "
-        "concatenation, two untrained roles side by side, is the `start` of the code_pair rows: its budget at play is "
-        "the trained team's.",
+        "Written by `coterie bench code`. Teams start from the shipped starter-code (0.92 million parameters) and "
+        "train on the embedded problems. Success is that of greedy play on the 498 held-out problems (chains of "
+        "steps), which training never sees; the checkpoint is chosen on 200 validation problems. Intervals are 95 % "
+        "intervals over seeds (Student's t). Each run has one thread. The baseline of naive concatenation, two "
+        "untrained roles side by side, is the column `start` of the code_pair rows; at evaluation it has the same "
+        "budget as the trained team.",
         "",
         *TABLE.lines(),
         "",
         *CONTEST.section(say),
-        "Share of the gap to a perfect program that is closed, and minutes of training (several at once):",
+        "Share of the gap to a success of 1 that training closes, and minutes of training (several runs at once):",
         "",
         "| | gap closed | minutes |",
         "|---|---|---|",
@@ -85,16 +87,18 @@ def page(say: Say) -> list[str]:
         "",
         "## pass@k, accuracy@k, cooperation@k",
         "",
-        f"{SAMPLED} sampled episodes of each of 100 test problems, seed 0, unbiased estimates. Accuracy is the best "
-        "share of hidden tests passed among k, cooperation the best cooperation level.",
+        f"Unbiased estimates from {SAMPLED} sampled episodes of each of 100 test problems, seed 0. accuracy@k is the "
+        "largest share of hidden tests passed among k episodes, cooperation@k the largest cooperation level among "
+        "them.",
         "",
         *_at_k(say),
         "",
         "## How aux and main cooperate over training",
         "",
-        "Shares of training episodes, mean over seeds, code_pair in one turn: in which main needs what aux answers, in "
-        "which it only hands that on, in which all hidden tests are passed, and how main uses aux, confirmed by "
-        "disabling aux. Whom the reward pays, and how often it errs: [cooperation](cooperation.md).",
+        "Shares of the training episodes of code_pair in one turn, mean over seeds. *needed*: main needs the answers "
+        "of aux. *handed on*: main only passes them on. *solved*: all hidden tests pass. The last four columns say "
+        "how main uses aux ([environments](../environments.md#code_pair)), confirmed by disabling aux. "
+        "[cooperation](cooperation.md) says which pairs the reward pays and how often it errs.",
         "",
         *_schemes(),
         "",
@@ -102,7 +106,7 @@ def page(say: Say) -> list[str]:
         "",
         "## Programs",
         "",
-        "The first two test problems that the start fails and the trained team of seed 0 solves.",
+        "The first two test problems that the untrained starter fails and the trained team of seed 0 solves.",
         "",
         *_examples(),
         "",
@@ -158,8 +162,8 @@ def _unneeded() -> str:
     return (
         f"In step {STEPS[-1]}, {len(queries)} of {solved} solved episodes did not need aux. Their tasks: "
         + "; ".join(f"`{query}`" for query in sorted(set(queries)))
-        + ". There, what aux does is undone or made no difference by what main has to do after it, so that a main "
-        "without aux passes most tests too."
+        + ". In these tasks, main's later steps undo the effect of aux or make it irrelevant, so that main "
+        "passes most tests without aux too."
     )
 
 

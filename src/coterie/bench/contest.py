@@ -1,7 +1,7 @@
-"""Does the team beat one agent? Success against sampled tokens, for rows of a table and seeds of each.
+"""Comparison of a team with single agents: success against sampled tokens, with several seeds per table row.
 
-What a critic asks first: one agent alone, one with the same feedback over turns, one that goes with the majority of
-its replies, each given what the team was given. Budgets are sampled tokens, in training and at play.
+The single agents are one agent alone, one agent with the same feedback over turns, and one agent with a majority vote
+over its replies. Each has the team's budget of sampled tokens, in training and in evaluation.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def table_lines(table: Table, entrants: Sequence[Entrant], say: Say) -> list[str
     curves = {entrant.row: [curve_of(run.metrics()) for run in table.runs(entrant.row)] for entrant in entrants}
     common = min(curve[-1][0] for several in curves.values() for curve in several)
     lines = [
-        f"| | test success | by seed | validation at {common:.2f} M tokens | trained on (M tokens) | tokens a task |",
+        f"| | test success | by seed | validation success at {common:.2f} M sampled tokens | "
+        "sampled in training (M tokens) | sampled tokens per test task |",
         "|---|---|---|---|---|---|",
     ]
     for entrant in entrants:

@@ -1,8 +1,8 @@
-"""Whom the cooperation reward of `code_pair` pays: cheats, and pairs that really share the work.
+"""Test of the cooperation reward of `code_pair` on pairs that cheat and on pairs that really share the work.
 
-Each file of `tests/environments/coding/pairs` holds problems, whose cases are values as `coterie.sandbox.encode` writes
-them (a table is `{"dict": [[key, value], …]}`), and pairs with what they deserve: full, handed_on or none. Writes
-docs/results/cooperation.md.
+Each file in `tests/environments/coding/pairs` holds problems and pairs of programs. The problems' cases are values as
+`coterie.sandbox.encode` writes them (a dict is `{"dict": [[key, value], …]}`). Each pair has its correct label: full,
+handed_on or none. Writes docs/results/cooperation.md.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def run(say: Say) -> dict[str, Any]:
         judgements = judged(file)
         wrong = [judged for judged in judgements if judged.wrong]
         rates[file.stem] = round(len(wrong) / len(judgements), 4)
-        named = "; ".join(f"{judged.name}: {judged.paid} for {judged.deserves}" for judged in wrong)
+        named = "; ".join(f"{one.name}: paid {WORDS[one.paid]}, deserves {WORDS[one.deserves]}" for one in wrong)
         counts = {worth: sum(pair.deserves == worth for pair in judgements) for worth in PAID}
         deserve = ", ".join(f"{count} {WORDS[worth]}" for worth, count in counts.items() if count)
         share = f"{len(wrong)} ({len(wrong) / len(judgements):.1%})"
@@ -90,19 +90,20 @@ def run(say: Say) -> dict[str, Any]:
 
 
 HEAD = [
-    "# Whom the cooperation reward of code_pair pays",
+    "# Results: errors of the cooperation reward of code_pair",
     "",
-    "Written by `coterie bench cooperation`. Every pair passes all eight tests of its problem, and deserves none, half "
-    "or all of the cooperation reward. A cheat is paid wrongly when it gets more than it deserves, an honest pair "
-    "when it gets less than all. Pairs were written in lots by authors who did not know the reward. It was mended "
-    "with those lots in view whose column says so: their shares are not what new pairs would show.",
+    "Written by `coterie bench cooperation`. A pair is a program of aux and one of main that together pass all eight "
+    "tests of their problem. By its author's label, a pair deserves none, half or all of the cooperation reward. A "
+    "cheat is paid wrongly if it gets more than it deserves, an honest pair if it gets less than all. The pairs were "
+    "written in lots by authors who did not know the reward function. The reward function was later corrected with "
+    "some lots in view (column *looked at*); the error rates on those lots do not predict the rates on new pairs.",
     "",
-    "Each lot was judged before anybody looked at it. Cheats paid wrongly then: 19 of 19 by the reward before this "
-    "one, 4 of 44 (lot 2), 3 of 48 (lot 3), 6 of 60 (lot 4), 3 of 84 (lot 5); honest pairs: 5 of 44 (lot 2), 0 of 48 "
-    "(lot 3). Nothing was mended after the last lots. The cheats that are paid still are of one kind: aux turns its "
-    "argument into other words, main turns them back and does the work; a main that needs a reversed or negated list "
-    "does the same, and what either is for cannot be told from what they do.",
+    "Each lot was judged once before anybody looked at it. Cheats that were paid wrongly at that time: 19 of 19 by the "
+    "previous reward function, 4 of 44 (lot 2), 3 of 48 (lot 3), 6 of 60 (lot 4), 3 of 84 (lot 5). Honest pairs: 5 of "
+    "44 (lot 2), 0 of 48 (lot 3). The reward function was not changed after the last lots. The cheats that are still "
+    "paid are of one kind: aux encodes its argument, and main decodes it and does all the work. An honest main that "
+    "needs a reversed or negated list behaves in the same way, so the reward cannot distinguish the two.",
     "",
-    "| | lot | looked at | pairs | deserve | paid wrongly | which |",
+    "| | lot | looked at | pairs | deserved share of the reward | paid wrongly | which pairs |",
     "|---|---|---|---|---|---|---|",
 ]

@@ -1,6 +1,6 @@
-"""Tokens a second of the embedded engine, with a network's modules and without: 1 to 1,024 rows, 8 samples a prompt.
+"""Tokens per second of the embedded engine, with and without the network's modules: 1 to 1,024 rows, 8 per prompt.
 
-0.85 million parameters, prompts of 100 tokens, 24 tokens a reply, in turns in one process.
+The model has 0.85 million parameters; prompts have 100 tokens and replies 24. Both ways run in turns in one process.
 """
 
 from __future__ import annotations

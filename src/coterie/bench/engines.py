@@ -1,7 +1,7 @@
-"""Whether a team learns alike whatever samples for it: the embedded engine, vLLM, and two pools of a cluster.
+"""Comparison of learning with different engines: the embedded engine, vLLM, and two pools of a cluster.
 
-Writes docs/results/engines.md. vLLM wants another transformers: where it is not installed its rows are as they were
-trained before, in an environment that has it; both share the folder of runs.
+Writes docs/results/engines.md. vLLM needs another version of transformers, so its runs are trained in a separate Python
+environment. If vLLM is not installed, its rows come from those earlier runs in the shared folder of runs.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ def trained(way: str, seed: int) -> tuple[float, float, float] | None:
 def page(there: dict[str, list[tuple[float, float, float]]]) -> list[str]:
     """The results page."""
     lines = [
-        "# Results: one team, three ways to sample for it",
+        "# Results: the same team trained with three sampling engines",
         "",
-        "Written by `coterie bench engines`. `plan_path` as in configs/plan_path.toml, a policy of 0.85 million "
-        f"parameters a role, {STEPS} steps of 24 tasks, {len(SEEDS)} seeds, two cores. Success on 1,000 validation "
-        "tasks, mean over seeds and 95 % interval over them (Student's t); nats by which engine and learner differed "
-        "at one token, at most.",
+        "Written by `coterie bench engines`. `plan_path` as in configs/plan_path.toml, with one policy of 0.85 million "
+        f"parameters per role, is trained for {STEPS} steps of 24 tasks with {len(SEEDS)} seeds on two cores. Success "
+        "is measured on 1,000 validation tasks: mean over seeds with a 95 % interval over seeds (Student's t). The "
+        "last column is the largest difference between the engine's and the learner's log-probability of one token.",
         "",
-        "| | before | after | nats apart, at most |",
+        "| | success before | success after | largest difference (nats) |",
         "|---|---|---|---|",
     ]
     for way, (title, *_) in WAYS.items():

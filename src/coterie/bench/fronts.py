@@ -1,4 +1,4 @@
-"""What the eager front changes: equal logs with an engine that knows no rounding, and how often a token differs.
+"""The effect of `front = "eager"`: equal logs without rounding errors, and how often a token differs with them.
 
 Writes docs/results/fronts.md.
 """
@@ -58,27 +58,29 @@ def page(comparisons: dict[str, dict[str, Any]]) -> list[str]:
     """The results page."""
 
     def row(title: str, figures: dict[str, Any]) -> str:
-        logs = "equal, event for event" if figures["logs_equal"] else "log-probabilities rounded otherwise"
+        logs = "equal, event for event" if figures["logs_equal"] else "log-probabilities differ by rounding"
         replies = f"{figures['replies_that_differ']} of {figures['replies']:,} ({figures['tokens']:,} tokens)"
         return f"| {title} | {logs} | {replies} | {figures['waves_to_eager_time']} |"
 
     return [
         "# Results: fronts",
         "",
-        f"Written by `coterie bench fronts`: {ROUNDS} rollouts of {TASKS} tasks of plan_path, trees of 8 replies, with "
-        "both fronts by turns, in one run.",
+        "A front decides when a question leaves for the engine: `waves` sends all waiting questions together, `eager` "
+        f"sends each at once. Written by `coterie bench fronts`, which plays {ROUNDS} rollouts of {TASKS} tasks of "
+        "plan_path, trees of 8 replies, with the two fronts alternately in one run.",
         "",
-        "| engine | logs of `eager` beside those of `waves` | replies that differ, of equal prompts and seeds | "
+        "| engine | logs of `eager` compared with `waves` | different replies to equal prompts with equal seeds | "
         "time of `waves` / time of `eager` |",
         "|---|---|---|---|",
-        row(f"scripted, {1000 * LATENCY_S:g} ms a question, exponential", comparisons["scripted"]),
+        row(f"scripted, exponential delay of {1000 * LATENCY_S:g} ms in the mean", comparisons["scripted"]),
         row("embedded, the shipped starter, float32", comparisons["float32"]),
         row("embedded, the shipped starter, bfloat16", comparisons["bfloat16"]),
         "",
-        "A sample's chance is its own, so what is asked when does not matter to it. What does is rounding: a matrix "
-        "product of other rows has another last bit, and a token whose cumulated probability lies there is another. "
-        "`waves` computes the same rows together in every run, so a resume is exact; `eager` does not. The embedded "
-        "engine batches nothing by itself, so there `eager` only costs: it is for servers.",
+        "Each sample has a seed of its own, so the order of questions does not change it. Rounding can: a matrix "
+        "product over a different set of rows may differ in its last bit, and if a draw lies that close to the border "
+        "between two tokens, the other token is sampled. `waves` computes the same rows together in every run, so a "
+        "resume is exact; `eager` does not. The embedded engine does not batch questions by itself, so `eager` only "
+        "makes it slower; `eager` is for servers.",
         "",
     ]
 

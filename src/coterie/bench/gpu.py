@@ -1,7 +1,7 @@
-"""Coterie on a CUDA device: what is planned and taken, tokens a second, the update, a step of a config, learning.
+"""Measurements on a CUDA device: planned and used memory, tokens per second, the update, a step of a config, learning.
 
-Networks have the shapes of Qwen3's and random weights, but for what learns, which begins with the demo's starter.
-Writes docs/results/gpu.md; each part is measured once, in runs/bench-gpu, and again where its file is removed.
+Networks have the shapes of Qwen3 models and random weights. Only the learning run starts from the demo's starter.
+Writes docs/results/gpu.md. Each part is measured once and saved in runs/bench-gpu; remove its file to repeat it.
 """
 
 from __future__ import annotations
@@ -43,16 +43,17 @@ PAGE = Path("docs/results/gpu.md")
 LEFT = [
     "## What is not known",
     "",
-    "`make test-gpu` ran once on that machine: 10 of 16 passed, resume and one update made again to the bit among",
-    "them, in float32 without modules and in bfloat16 by graphs. Six failed: networks of 27 million parameters took",
-    "0.38 GiB more than planned in float32 and 0.75 in bfloat16, and a test of long packs had not asked for steady",
-    "kernels. Both are mended, and have not run on a GPU again. The memory that is predicted above is that run's",
-    "prediction with what was added to the plan since, 0.74 GiB; what the driver takes, 0.7 GiB, is assumed on both",
-    "sides. Two things of the graphs are newer than the measurement: what is set aside grows by 256 tokens, and had",
-    "room for the longest reply before; and one stream is used for all recordings.",
+    "`make test-gpu` ran once on this machine: 10 of its 16 tests passed. Among them are the bit-exact resume and the",
+    "bit-exact repetition of one update, in float32 without modules and in bfloat16 with graphs. Six tests failed:",
+    "networks of 27 million parameters took 0.38 GiB more than planned in float32 and 0.75 in bfloat16, and a test of",
+    "long packs had not requested deterministic kernels. Both faults are fixed, but the tests have not run on a GPU",
+    "since. The predicted memory above is the prediction of that run plus 0.74 GiB, which the plan has counted since.",
+    "Both columns assume that the driver takes 0.7 GiB. Two changes to the graphs are newer than the measurement. The",
+    "reserved cache now grows by 256 tokens; before, it had room for the longest reply. All recordings now use one",
+    "stream.",
     "",
-    "Not run on a GPU yet: replies of hundreds of tokens by graphs, vLLM, Ray, several GPUs, trainings of adapters,",
-    "networks beyond 1.7 billion parameters.",
+    "Not run on a GPU yet: replies of hundreds of tokens with graphs, vLLM, Ray, several GPUs, training of adapters,",
+    "networks of more than 1.7 billion parameters.",
 ]
 """What nobody has measured; by hand."""
 FOLDER = Path("runs/bench-gpu")
@@ -255,9 +256,10 @@ def page() -> list[str]:
 def _tell_machine(figures: Mapping[str, Any]) -> list[str]:
     return [
         "Written by `coterie bench gpu`. " + "{name}, {GiB} GiB; Python {python}, torch {torch}, transformers "
-        "{transformers}. Measured there: {float32:.0f} TFLOP/s in float32, {bfloat16:.0f} in bfloat16, "
+        "{transformers}. Measured speed: {float32:.0f} TFLOP/s in float32, {bfloat16:.0f} in bfloat16, "
         "{bandwidth:.2f} TB/s.".format(**figures),
-        "Networks have the shapes of Qwen3's and random weights, but for what learns. Medians; ways in turns.",
+        "Networks have the shapes of Qwen3 models and random weights, except in the learning runs. Times are medians;",
+        "the compared variants are measured alternately.",
     ]  # fmt: skip
 
 
@@ -265,9 +267,9 @@ def _tell_planned(figures: Mapping[str, Sequence[float]]) -> list[str]:
     return [
         "## Memory",
         "",
-        "The peak of one task of plan_path and two updates, a policy a role, in bfloat16, GiB.",
+        "Peak memory (GiB) of playing one task of plan_path and of two updates, with one policy per role, in bfloat16.",
         "",
-        "| network, kind | predicted | taken | ratio |",
+        "| network, kind | predicted | measured | predicted / measured |",
         "|---|---|---|---|",
         *(f"| {name} | {one:.1f} | {other:.1f} | {one / other:.2f} |" for name, (one, other) in figures.items()),
     ]
@@ -277,11 +279,12 @@ def _tell_decoded(figures: Mapping[str, Mapping[str, float]]) -> list[str]:
     return [
         "## Sampling",
         "",
-        f"Tokens a second of the embedded engine in bfloat16: prompts of {PROMPT} tokens, {SAMPLES} replies of {REPLY}",
-        "to each, prompts' reading included; by the network's modules, and by a recorded graph of them. The tokenizer",
-        "is the starter's, so that a token is chosen among 448, of 151,936 whose logits are computed.",
+        f"Tokens per second of the embedded engine in bfloat16, for prompts of {PROMPT} tokens with {SAMPLES} replies",
+        f"of {REPLY} tokens each; prefill is included. *modules* runs the network's PyTorch modules, *graph* runs a",
+        "recorded CUDA graph of them. The tokenizer is the starter's: logits are computed for 151,936 tokens, and the",
+        "sampled token is one of 448.",
         "",
-        "| network, rows | modules | graph | times as many |",
+        "| network, rows | modules | graph | speed-up |",
         "|---|---|---|---|",
         *(
             f"| {name} | {each['modules']:,.0f} | {each['graphs']:,.0f} | {each['graphs'] / each['modules']:.1f} |"
@@ -292,13 +295,13 @@ def _tell_decoded(figures: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 def _tell_updated(figures: Mapping[str, Mapping[str, float]]) -> list[str]:
     return [
-        "## Learning",
+        "## Updates",
         "",
-        f"The update of a group of {GROUP} replies of {TRAINED} tokens, {UPDATED} whole, float32 weights and bfloat16",
-        f"arithmetic: the pack beside the better of rows of 1 and {GROUP}, and the share of the device's best that its",
-        "useful products reach.",
+        f"The update of a group of {GROUP} replies of {TRAINED} tokens, for all weights of the {UPDATED} network, with",
+        "float32 weights and bfloat16 arithmetic. A pack is compared with the faster of micro-batches of 1 and",
+        f"{GROUP} rows. The third column is the rate of useful matrix products, as a share of the device's best rate.",
         "",
-        "| tokens of the prompt | times as fast as rows | share of the best | trained tokens a second |",
+        "| prompt tokens | speed relative to rows | share of the device's best | trained tokens per second |",
         "|---|---|---|---|",
         *(
             f"| {prompt} | {each['times']:.2f} | {each['share']:.0%} | {each['trained']:,.0f} |"
@@ -309,20 +312,22 @@ def _tell_updated(figures: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 def _tell_stepped(figures: Mapping[str, float]) -> list[str]:
     return [
-        "## A config",
+        "## A step of a GPU config",
         "",
-        f"`{CONFIG}` with two networks of Qwen3-1.7B's shape, whole, and {', '.join(f'`{one}`' for one in SMALLER)}.",
-        f"The last step sampled for {figures['time/rollout']:.1f} of its {figures['time/step']:.1f} seconds:",
-        f"{figures['replies']:,.0f} replies, {figures['sampled_tokens']:,.0f} tokens after",
-        f"{figures['prompt_tokens']:,.0f} of prompts. Random replies earn alike, so nothing is trained in it.",
+        f"`{CONFIG}`, with two networks of Qwen3-1.7B's shape, all weights trained, and the settings",
+        f"{', '.join(f'`{one}`' for one in SMALLER)}.",
+        f"In the last step, sampling took {figures['time/rollout']:.1f} of {figures['time/step']:.1f} seconds:",
+        f"{figures['replies']:,.0f} replies with {figures['sampled_tokens']:,.0f} tokens, to prompts with",
+        f"{figures['prompt_tokens']:,.0f} tokens. All random replies get the same reward, so this step trains nothing.",
     ]
 
 
 def _tell_learned(figures: Mapping[str, Sequence[str]]) -> list[str]:
     return [
-        "## Learning, from the starter",
+        "## Training from the starter",
         "",
-        "plan_path as in [engines](engines.md): 40 steps of 24 tasks, three seeds, success on 1,000 test tasks.",
+        "plan_path is trained as in [engines](engines.md): 40 steps of 24 tasks, three seeds. Success is measured on",
+        "1,000 test tasks.",
         "",
         *figures["table"],
     ]

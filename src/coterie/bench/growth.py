@@ -1,8 +1,8 @@
 """How the time of a step grows with a team's roles, turns, replies and tasks, and with prompts and networks.
 
-Writes docs/results/growth.md. One figure grows at a time, the others stay as `Size` has them: AT-GRPO on an environment
-in which each role speaks each turn, after a prompt of its own, and every reply is trained. Work is counted in
-operations: a forward of what is sampled, a forward and a backward of what is trained, with attention's pairs.
+Writes docs/results/growth.md. One quantity grows at a time, and the others keep their values in `Size`. The method is
+AT-GRPO on an environment in which each role speaks in each turn and every reply is trained. Work is counted in
+operations: a forward pass for sampled tokens, a forward and a backward pass for trained tokens, including attention.
 """
 
 from __future__ import annotations
@@ -156,13 +156,15 @@ def page(told: dict[str, list[tuple[Size, float]]]) -> list[str]:
     lines = [
         "# Results: how a step's time grows",
         "",
-        f"Written by `coterie bench growth`: AT-GRPO with {base.roles} roles that share a network of {base.network} "
-        f"parameters, {base.turns} turns, {base.replies} replies a prompt of {base.prompt} tokens, {base.reply} tokens "
-        f"a reply, {base.tasks} tasks a step, every reply trained; one figure grows at a time. Medians of {STEPS} "
-        f"steps, {len(os.sched_getaffinity(0))} cores. Work: operations of products and attention. Time for work is 1 "
-        "where both grow alike, and below where time grows less.",
+        f"Written by `coterie bench growth`. The base case is AT-GRPO with {base.roles} roles that share a network of "
+        f"{base.network} parameters, {base.turns} turns, {base.replies} replies to each prompt of {base.prompt} "
+        f"tokens, {base.reply} tokens per reply and {base.tasks} tasks per step; every reply is trained. One quantity "
+        f"grows at a time. Times are medians of {STEPS} steps on {len(os.sched_getaffinity(0))} cores. Work is the "
+        "number of operations of matrix products and attention. The last column divides the growth of time by the "
+        "growth of work: it is 1 where both grow equally, and below 1 where time grows less.",
         "",
-        "| | | seconds a step | times the first | work, times the first | time for work |",
+        "| quantity | value | seconds per step | time relative to the first row | work relative to the first row | "
+        "time growth / work growth |",
         "|---|---|---|---|---|---|",
     ]
     for figure, measured in told.items():

@@ -1,4 +1,4 @@
-"""Intervals of a mean: over seeds, which are what a claim is repeated with."""
+"""Confidence intervals of a mean over seeds."""
 
 from __future__ import annotations
 

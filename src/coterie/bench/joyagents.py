@@ -34,22 +34,24 @@ ROWS = {
     "solo": Row("one agent with every tool, grpo", SOLO, seeds=FIVE),
 }
 WHY = [
-    "At about as many replies, alternatives of single decisions and whole episodes are not told apart: the intervals "
-    "overlap. joyagents takes a gradient of a tenth of the replies that it pays for, since most of them continue an "
-    "alternative, and whole episodes of half; what it trains says more each "
-    "([what replies buy](allocation.md)). c3 had a sixth fewer replies, and one of its two seeds failed: that is no "
-    "comparison yet. Votes cost the one agent a little: its greedy play is the better.",
+    "With about the same number of replies, methods that compare alternatives of single decisions and methods that "
+    "compare whole episodes cannot be distinguished: the intervals overlap. joyagents trains on a tenth of the "
+    "replies that it samples, because most replies only continue an alternative; methods with whole episodes train "
+    "on half. A trained reply of joyagents carries more signal ([gradient quality](allocation.md)). c3 had a sixth "
+    "fewer replies, and one of its two seeds failed, so it is not a fair comparison yet. Voting makes the single "
+    "agent slightly worse than greedy play.",
 ]
 TABLE = Table(Path("runs/bench-joyagents"), "coterie.bench.joyagents", ROWS)
 CONTEST = Contest(
     TABLE,
     Path("docs/results/joyagents_contest.svg"),
-    "The agent is the master alone, with the tools of all, from a starter made in the same way; its calls to tools "
-    "are its turns. Votes: the most frequent of five sampled replies at every call.",
-    "No. One agent that holds every tool learns faster and ends higher, with half the tokens at play: it passes "
-    "nothing on, so that there are fewer decisions to get wrong. It starts higher too, for the same reason. A team "
-    "is for where one agent may not hold every tool, or cannot: other models, other permissions, prompts that do "
-    "not fit together, or parts that are somebody else's.",
+    "The single agent is the master alone, with the tools of all roles, from a starter that was made in the same way. "
+    "Each of its tool calls is one turn. With 5 votes, it takes the most frequent of five sampled replies at every "
+    "call.",
+    "No. One agent with every tool learns faster and ends higher, with half the tokens at evaluation. It delegates "
+    "nothing, so there are fewer decisions that can go wrong. For the same reason it starts higher too. A team is "
+    "useful where one agent may not or cannot have every tool: with different models, different permissions, prompts "
+    "that do not fit together, or parts that belong to somebody else.",
     (
         Entrant("team of five, joyagents", "joyagents"),
         Entrant("team of five, mas_grpo", "mas_grpo"),
@@ -70,15 +72,15 @@ def page(say: Say) -> list[str]:
     return [
         "# Results: assistants",
         "",
-        "Written by `coterie bench joyagents`. Embedded queries, from the shipped starter-assistants (0.92 million "
-        "parameters), a policy a role, greedy play on 1,000 held-out queries, which training never sees; the "
-        "checkpoint is chosen by 300 validation queries. Intervals are 95 % over seeds "
-        "(Student's t); one thread a run, several at once. "
-        "The scripted expert solves every query.",
+        "Written by `coterie bench joyagents`. Teams start from the shipped starter-assistants (0.92 million "
+        "parameters), with one policy per role, and train on the embedded queries. Success is that of greedy play on "
+        "1,000 held-out queries, which training never sees; the checkpoint is chosen on 300 validation queries. "
+        "Intervals are 95 % intervals over seeds (Student's t). A run has one thread; several runs ran at once. The "
+        "scripted expert solves every query.",
         "",
-        "`replies` are what training asked of the engine, all roles together, in thousands; the rows are given about "
-        "as many, but for the lone agent; `trained` those that a gradient was taken of. Every row "
-        "has the seeds that `by seed` shows, from 0.",
+        "`replies` counts the replies sampled in training, of all roles, in thousands. All rows but the single agent "
+        "got about the same number. `trained` counts the replies, in thousands, that contributed to a gradient. Seeds "
+        "are numbered from 0; `by seed` has one value for each.",
         "",
         *_results(),
         "",
@@ -89,9 +91,10 @@ def page(say: Say) -> list[str]:
         "",
         *TABLE.curves(STEPS),
         "",
-        "## By skill, and calls a query",
+        "## Success by skill, and calls per query",
         "",
-        "Greedy, the same queries, mean over seeds: share solved, then calls of the whole team.",
+        "Greedy play on the same 1,000 queries, means over seeds. The first six columns give the share solved, the "
+        "last six the calls of the whole team per query. `together` are queries that need several skills.",
         "",
         *_kinds(say),
         "",
@@ -100,7 +103,8 @@ def page(say: Say) -> list[str]:
 
 def _results() -> list[str]:
     lines = [
-        "| | start | success | 95 % over seeds | by seed | gap closed | queries | replies | trained | minutes |",
+        "| | start | success | 95 % interval over seeds | by seed | share of the gap to 1 closed | queries | replies | "
+        "trained | minutes |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, row in TABLE.rows.items():

@@ -1,4 +1,4 @@
-"""An adapter a role over one base, beside a whole model a role: plan_path at one budget.
+"""Comparison on plan_path at an equal budget: one adapter per role on a shared base, or one whole model per role.
 
 Writes docs/results/lora.md.
 """
@@ -21,9 +21,9 @@ TABLE = Table(
     Path("runs/bench-lora"),
     "coterie.bench.lora",
     {
-        "full": Row("a whole model a role", CONFIG, overrides=BUDGET, seeds=FIVE),
-        "lora": Row("an adapter of rank 32 a role, over one base", CONFIG, overrides=(*BUDGET, *ADAPTERS), seeds=FIVE),
-        "small": Row("… of rank 4", CONFIG, overrides=(*BUDGET, *ADAPTERS, *SMALL)),
+        "full": Row("one whole model per role", CONFIG, overrides=BUDGET, seeds=FIVE),
+        "lora": Row("one adapter of rank 32 per role, one base", CONFIG, overrides=(*BUDGET, *ADAPTERS), seeds=FIVE),
+        "small": Row("… the same with rank 4", CONFIG, overrides=(*BUDGET, *ADAPTERS, *SMALL)),
     },
 )  # fmt: skip
 
@@ -38,15 +38,16 @@ def page() -> list[str]:
     return [
         "# Results: adapters",
         "",
-        "Written by `coterie bench lora`. plan_path, 6 x 6 grids, split view, at_grpo as in the demo, from the shipped "
-        "starter (0.9 million parameters). Success is greedy play on the same 1,000 test tasks, which training never "
-        "sees; the checkpoint is chosen by 400 validation tasks. Intervals are 95 % over seeds (Student's t). Every "
-        "row plays 24 tasks a step for 40 steps; sampled and trained tokens are millions a run. A run has one thread.",
+        "Written by `coterie bench lora`. plan_path on 6 x 6 grids with split view is trained with at_grpo as in the "
+        "demo, from the shipped starter (0.9 million parameters). Success is that of greedy play on the same 1,000 "
+        "test tasks, which training never sees; the checkpoint is chosen on 400 validation tasks. Intervals are 95 % "
+        "intervals over seeds (Student's t). Every row plays 24 tasks per step for 40 steps; sampled and trained "
+        "tokens are in millions per run. A run has one thread.",
         "",
         *TABLE.lines(),
         "",
-        "The adapters' rate is 3e-3, three times the demo's, which the whole models have and which was chosen for a "
-        "run seven times as long; at 1e-2 a team of adapters fell to nothing.",
+        "The adapters' learning rate is 3e-3, three times the demo's. The whole models have the demo's rate, which was "
+        "chosen for a run seven times as long. At 1e-2, the success of a team of adapters fell to zero.",
         "",
         "## Validation success by step",
         "",

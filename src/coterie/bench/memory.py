@@ -1,4 +1,4 @@
-"""Peak memory of the demo: three of its steps, its validation, a checkpoint and the final test, in a process."""
+"""Peak memory of the demo: a process runs three steps, a validation, a checkpoint and the final test."""
 
 from __future__ import annotations
 

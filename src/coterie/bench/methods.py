@@ -1,4 +1,4 @@
-"""rae, reinforce_pp and gigpo beside mas_grpo on plan_path, at one budget.
+"""Comparison of rae, reinforce_pp and gigpo with mas_grpo on plan_path, at an equal budget.
 
 Writes docs/results/methods.md.
 """
@@ -22,11 +22,11 @@ TABLE = Table(
     Path("runs/bench-methods"),
     "coterie.bench.methods",
     {
-        "mas_grpo": Row("mas_grpo: episodes of a task compared", CONFIG, {"name": "mas_grpo"}, GROUPS),
-        "gigpo": Row("gigpo: and replies to the same prompt", CONFIG, {"name": "gigpo"}, GROUPS),
-        "reinforce_pp": Row("reinforce_pp: each role over the step", CONFIG, {"name": "reinforce_pp"}, ALONE),
-        "rae": Row("rae: each role's running mean", CONFIG, {"name": "rae"}, ALONE),
-        "rae_slow": Row("rae at a third of the rate", CONFIG, {"name": "rae"}, (*ALONE, "optimizer.lr=1e-4")),
+        "mas_grpo": Row("mas_grpo: compares episodes of a task", CONFIG, {"name": "mas_grpo"}, GROUPS),
+        "gigpo": Row("gigpo: also compares replies to the same prompt", CONFIG, {"name": "gigpo"}, GROUPS),
+        "reinforce_pp": Row("reinforce_pp: baseline per role, over the step", CONFIG, {"name": "reinforce_pp"}, ALONE),
+        "rae": Row("rae: running-mean baseline per role", CONFIG, {"name": "rae"}, ALONE),
+        "rae_slow": Row("rae, a third of the learning rate", CONFIG, {"name": "rae"}, (*ALONE, "optimizer.lr=1e-4")),
     },
 )
 
@@ -39,19 +39,20 @@ def run(say: Say) -> dict[str, Any]:
 def page() -> list[str]:
     """The results page, from the figures of all finished runs."""
     return [
-        "# Results: neighbours of the three methods",
+        "# Results: gigpo, reinforce_pp and rae beside mas_grpo",
         "",
-        "Written by `coterie bench methods`. plan_path, 6 x 6 grids, split view, from the shipped starter (0.9 million "
-        "parameters), a policy a role. Success is greedy play on the same 1,000 test tasks, which training never sees; "
-        "the checkpoint is chosen by 400 validation tasks. Intervals are 95 % over seeds (Student's t). Every row "
-        "plays 192 episodes a step for 40 steps; sampled and trained tokens are millions a run. A run has one thread.",
+        "Written by `coterie bench methods`. plan_path on 6 x 6 grids with split view is trained from the shipped "
+        "starter (0.9 million parameters), with one policy per role. Success is that of greedy play on the same 1,000 "
+        "test tasks, which training never sees; the checkpoint is chosen on 400 validation tasks. Intervals are 95 % "
+        "intervals over seeds (Student's t). Every row plays 192 episodes per step for 40 steps; sampled and trained "
+        "tokens are in millions per run. A run has one thread.",
         "",
         *TABLE.lines(),
         "",
-        "These are short runs: they show that each method learns, and what a step's 192 episodes are worth to it. "
-        "They do not say which is best. A running mean does not know how hard a task is: what remains in rae's "
-        "advantage is mostly that, and at the common rate one of its three seeds got worse; at a third of it all "
-        "three learn.",
+        "These runs are short. They show that each method learns, and how much it learns from 192 episodes per step. "
+        "They do not show which method is best. rae's running mean does not know how hard a task is, so its advantages "
+        "mostly contain the difficulty of tasks. At the common learning rate one of its three seeds got worse; at a "
+        "third of that rate all three learn.",
         "",
         "## Validation success by step",
         "",

@@ -1,4 +1,4 @@
-"""Two runs on one machine, one of them hostile: what the other's programs answer, and how long they take."""
+"""Two runs on one machine, one of which is hostile: the answers and times of the other run's programs."""
 
 from __future__ import annotations
 

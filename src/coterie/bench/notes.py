@@ -1,4 +1,4 @@
-"""Selection rules with and without notes: short trainings of `assistants`, five rules by three kinds of memory.
+"""Selection rules with and without notes: short trainings of `assistants` with five rules and three memory modes.
 
 Writes docs/results/notes.md.
 """
@@ -53,15 +53,17 @@ def page(say: Say) -> list[str]:
     return [
         "# Results: selection rules, and notes",
         "",
-        "Written by `coterie bench notes`. `assistants` from its starter, joyagents, 12 steps of 16 queries, 4 "
-        "alternatives played twice; greedy play on 1,000 held-out queries. Success, mean over seeds, in brackets by "
-        "seed; `placebo` shows each query another's note. The last row: the rules' mean of each seed, and its 95 % "
-        "interval over seeds (Student's t).",
+        "Written by `coterie bench notes`. `assistants` is trained from its starter with joyagents for 12 steps of 16 "
+        "queries; 4 alternatives are each played twice. A row is a selection rule, a column a setting of the "
+        "[memory](../memory.md). A cell gives the success of greedy play on 1,000 held-out queries: the mean over "
+        "seeds, and in brackets each seed. With `placebo`, each query is shown the note of another query. The last "
+        "row averages over the rules for each seed, then gives the mean and its 95 % interval over seeds (Student's "
+        "t).",
         "",
         *_cells(),
         "",
-        "The teams of all_live that were trained with notes, played without, with them, and with each note another's: "
-        "the same.",
+        "The teams that were trained with `all_live` and notes, evaluated without notes, with notes and with the "
+        "placebo (mean and 95 % interval over seeds):",
         "",
         *_played(say),
         "",

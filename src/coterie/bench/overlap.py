@@ -1,7 +1,7 @@
-"""What playing ahead gains in time and costs in success, with engine and learner on cores of their own.
+"""The effect of playing rollouts ahead on time and on success, with engine and learner on separate cores.
 
-Writes docs/results/overlap.md. Two cores are enough: the engine and the worker have one, the learner and the run the
-other. Seeds and ways are interleaved.
+Writes docs/results/overlap.md. Two cores are enough: one for the engine and the worker, one for the learner and the
+run. Seeds and variants are interleaved.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ SETTINGS = (
 OFF = "loss.correction=none"
 WAYS = {
     "0": ("taking turns",),
-    "1": ("1 ahead", "runtime.max_staleness=1"),
-    "1 off": ("1 ahead, uncorrected", "runtime.max_staleness=1", OFF),
-    "2": ("2 ahead", "runtime.max_staleness=2"),
-    "2 off": ("2 ahead, uncorrected", "runtime.max_staleness=2", OFF),
-    "4": ("4 ahead", "runtime.max_staleness=4"),
-    "4 off": ("4 ahead, uncorrected", "runtime.max_staleness=4", OFF),
+    "1": ("1 step ahead", "runtime.max_staleness=1"),
+    "1 off": ("1 step ahead, no correction", "runtime.max_staleness=1", OFF),
+    "2": ("2 steps ahead", "runtime.max_staleness=2"),
+    "2 off": ("2 steps ahead, no correction", "runtime.max_staleness=2", OFF),
+    "4": ("4 steps ahead", "runtime.max_staleness=4"),
+    "4 off": ("4 steps ahead, no correction", "runtime.max_staleness=4", OFF),
 }
 """By name: what it is called, and what differs."""
 CORES = {"Replica": 0, "Worker": 0, "Rank": 1}
@@ -135,18 +135,19 @@ def page() -> list[str]:
     turns = told["0"]
     rollout, update = (median(one[phase] for one in turns) for phase in ("rollout", "update"))
     lines = [
-        "# Results: rollouts that run ahead",
+        "# Results: rollouts that run ahead of updates",
         "",
-        f"Written by `coterie bench overlap`. `plan_path` with one policy (0.85 million parameters), {STEPS} steps of "
-        f"32 tasks, {len(SEEDS)} seeds ({len(FAR)} for two steps ahead and "
-        f"more), `runtime.name = \"ray\"` on two cores: the engine and the worker that plays "
-        "environments have one, the learner and the run the other. Taking turns, a step's rollout takes "
-        f"{rollout:.2f} s and its update {update:.2f} s (medians), so each core is idle for about half of it. Success "
-        "is that of 1,000 validation tasks after the last step; it begins at "
-        f"{fmean(one['start'] for one in turns):.3f}. Means over seeds, and 95 % intervals over them (Student's t).",
+        "Written by `coterie bench overlap`. `plan_path` is trained with one policy (0.85 million parameters) for "
+        f"{STEPS} steps of 32 tasks, with {len(SEEDS)} seeds ({len(FAR)} for two and more steps ahead) and "
+        f"`runtime.name = \"ray\"` on two cores. One core has the engine and the worker that plays environments, the "
+        "other the learner and the run's process. Without running ahead (*taking turns*), the rollout of a step takes "
+        f"{rollout:.2f} s and its update {update:.2f} s (medians), so each core is idle for about half of the step. "
+        "Success is measured on 1,000 validation tasks after the last step; at the start it is "
+        f"{fmean(one['start'] for one in turns):.3f}. Values are means over seeds with 95 % intervals (Student's t).",
         "",
-        "| | steps a second, times taking turns | success | less that of taking turns, by seed | updates behind, "
-        "mean | nats apart, mean | share of tokens cut |",
+        "| | steps per second, relative to taking turns | success | success minus that of taking turns, same seed | "
+        "updates behind, mean | difference of engine and learner, mean (nats) | "
+        "share of tokens cut by the correction |",
         "|---|---|---|---|---|---|---|",
     ]  # fmt: skip
     for way, (title, *_) in WAYS.items():
@@ -164,16 +165,16 @@ def page() -> list[str]:
     return [
         *lines,
         "",
-        "Two cores of which each did nothing for half of a step do something all the time with one step ahead, and "
-        "there is nothing more to gain with two: rollout and update take about as long. Where one takes ten times the "
-        "other, a tenth is all that can be gained. A row is as fast as its team is good: one that finds its way later "
-        "plays and trains longer replies and more turns.",
+        "When taking turns, each of the two cores is idle for half of a step. With one step ahead both are always "
+        "busy. Two steps ahead gain nothing more, because rollout and update take about the same time. If one of them "
+        "takes ten times as long as the other, running ahead can gain at most a tenth. The speed of a row also "
+        "depends on how well its team plays: a worse team plays and trains longer replies and more turns.",
         "",
-        "What is trained with one update a step is at its own weights, so with `loss.correction` the ratio that `clip` "
-        "clips is 1, and nothing holds a step back but the weights of the correction. Without it the ratio is taken "
-        "against the weights that sampled, and clipped: here that is better however far rollouts run ahead, and at "
-        "four steps ahead the corrected runs come apart. The correction is for an engine whose numbers differ from "
-        "the learner's, and for several updates a step; where the engine is exact and there is one, set "
-        '`loss.correction = "none"`.',
+        "With `loss.correction`, the ratio that `clip` clips compares the current weights with those at the start of "
+        "the update. With one update per step this ratio is always 1, so only the weights of the correction limit a "
+        "step. Without the correction, the ratio compares with the weights that sampled, and it is clipped. Here this "
+        "is better at every distance ahead, and at four steps ahead the corrected runs diverge. The correction is "
+        "meant for an engine whose numbers differ from the learner's, and for several updates per step. If the engine "
+        'is exact and there is one update per step, set `loss.correction = "none"`.',
         "",
     ]

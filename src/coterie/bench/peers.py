@@ -1,8 +1,8 @@
-"""Trained replies a second against CoMLRL and TRL: their own training loops and ours, on equal work.
+"""Trained replies per second of Coterie, CoMLRL and TRL: each library's own training loop on equal work.
 
-Writes docs/results/peers.md. Needs the extra `oracles`. Each training is a process of its own, peer and Coterie in
-turns; all have the same weights, prompts of as many tokens, replies that end with the same chance, tasks a step,
-optimizer steps, AdamW, float32 and two threads. Only whole steps after the first ones are timed.
+Writes docs/results/peers.md. Needs the extra `oracles`. Each training is a separate process; peer and Coterie
+alternate. All use the same weights, prompt lengths, probability that a reply ends, tasks per step, number of optimizer
+steps, AdamW, float32 and two threads. Only whole steps after the first ones are timed.
 """
 
 from __future__ import annotations
@@ -146,18 +146,18 @@ def ratio_of(pairs: Pairs, what: str) -> tuple[float, float, float]:
 def page(told: dict[Shape, Pairs]) -> list[str]:
     """The results page."""
     lines = [
-        "# Results: beside CoMLRL and TRL",
+        "# Results: speed compared with CoMLRL and TRL",
         "",
-        "Written by `coterie bench peers`: CoMLRL 1.4.3 (`MAGRPOTrainer.train`), TRL 1.16 (`GRPOTrainer.train`) and "
-        f"`coterie.train`, whole loops, on equal work: a network of Qwen3's shape with 0.85 million parameters a role, "
-        f"random weights, {TASKS} tasks a step, {SAMPLES} replies each, one optimizer step of AdamW a step, float32, "
-        f"two threads, no evaluation in what is timed. {PAIRS} pairs, each training a process of its own, in turns; "
-        f"the first step is not timed. The processor: {processor()}. A row is named after the peer, the tokens of a "
-        "prompt and those of a reply. Rates are medians of trained replies, and of their tokens up to where each "
-        "ends. Memory is the most that a process held, with the libraries.",
+        "Written by `coterie bench peers`. The complete training loops of CoMLRL 1.4.3 (`MAGRPOTrainer.train`), TRL "
+        "1.16 (`GRPOTrainer.train`) and `coterie.train` do the same work. Each role has a network of Qwen3's shape "
+        f"with 0.85 million random parameters. A step has {TASKS} tasks with {SAMPLES} replies each and one AdamW "
+        f"step, in float32 on two threads. Evaluation and the first step are not timed. There are {PAIRS} pairs of "
+        f"runs, theirs and ours alternately, each run in its own process. Processor: {processor()}. A row gives the "
+        "peer, the tokens of a prompt and the tokens of a reply. Rates are medians of the trained replies per second, "
+        "and of their tokens up to the end of each reply. Memory is the peak of a process, including the libraries.",
         "",
-        "| | replies a second: theirs, ours | times as many (least to most) | tokens a second: theirs, ours | "
-        "GB: theirs, ours |",
+        "| | replies per second: theirs, ours | ratio (min to max) | tokens per second: theirs, ours | "
+        "peak memory (GB): theirs, ours |",
         "|---|---|---|---|---|",
     ]  # fmt: skip
     for shape, pairs in told.items():

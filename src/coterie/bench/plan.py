@@ -1,4 +1,4 @@
-"""What `coterie plan` predicts of a tiny step against what it takes, each in a process of its own."""
+"""Prediction of `coterie plan` against measurement for a tiny step, each in a separate process."""
 
 from __future__ import annotations
 
@@ -94,14 +94,14 @@ def tried(model: str, kind: str, dtype: str, *more: str) -> dict[str, int]:
 
 
 HEAD = [
-    "# Results: what is planned, and what is taken",
+    "# Results: predicted and measured memory",
     "",
-    "Written by `coterie bench plan`. The peak of a process that plays one task of plan_path with a network a role,",
-    "and updates both twice, against what `coterie plan` predicts of just that, GiB. Networks have Qwen3's shape and",
-    "random weights, adapters have rank 32; two threads of a processor. What Python and its libraries take is in both.",
-    "What an allocator cannot give again was fitted to runs like these: a fifth of what comes and goes for whole",
-    "policies, seven tenths for adapters.",
+    "Written by `coterie bench plan`. Measured is the peak memory, in GiB, of a process that plays one task of",
+    "plan_path with one network per role and updates both networks twice. Predicted is what `coterie plan` says for",
+    "the same work. Networks have Qwen3's shape and random weights, adapters have rank 32; there are two CPU threads.",
+    "Both columns include the memory of Python and its libraries. The share of memory that an allocator cannot reuse",
+    "was fitted to runs like these: a fifth of the temporary memory for whole policies, seven tenths for adapters.",
     "",
-    "| parameters | kind | type | predicted | measured | ratio |",
+    "| parameters | kind | dtype | predicted (GiB) | measured (GiB) | predicted / measured |",
     "|---|---|---|---|---|---|",
 ]

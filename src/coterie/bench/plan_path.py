@@ -25,7 +25,7 @@ TABLE = Table(
     Path("runs/bench-plan_path"),
     "coterie.bench.plan_path",
     {
-        "demo": Row("at_grpo, horizon point, random commit, a policy a role (the demo)", CONFIG, seeds=FIVE),
+        "demo": Row("at_grpo, horizon point, random commit, a policy per role (the demo)", CONFIG, seeds=FIVE),
         "solo": Row("one agent with the map, grpo, four turns, twice the tasks", ONE_POLICY, {"name": "grpo"},
                     ALONE, FIVE),
         "once": Row("one agent with the map, grpo, one turn, twice the tasks", ONE_POLICY, {"name": "grpo"},
@@ -43,13 +43,15 @@ TABLE = Table(
 CONTEST = Contest(
     TABLE,
     Path("docs/results/plan_path_contest.svg"),
-    "The agent is the planner alone, with the map that the team's proposer sees, from the same starter; over four "
-    "turns it has the team's feedback (where it stands now). It has twice the tasks a step, so that it samples about "
-    "as many tokens on the way. Votes: the most frequent of five sampled replies.",
-    "No. For the tokens that it samples, one agent that sees the map learns faster, and it ends at least as high: what "
-    "the split takes from the planner, the proposer has to say first. A team is for where no one agent sees or may do "
-    "everything: other eyes, other tools, other models, or a part that is somebody else's. This task measures whether "
-    "such a team learns to talk at all, and what its two roles make of one budget; it is no case for two roles.",
+    "The single agent is the planner alone. It sees the map that the team's proposer sees, and it has the same "
+    "starter. Over four turns it gets the same feedback as the team (where it stands now). It trains on twice the "
+    "tasks per step, so that it samples about as many tokens in training as the team. With 5 votes, it plays the most "
+    "frequent of five sampled replies.",
+    "No. Per sampled token, one agent that sees the map learns faster, and it ends at least as high. In the split "
+    "view the planner does not see the map, so the proposer must first tell it what it needs. A team is useful where "
+    "no single agent sees everything or may do everything: with different views, tools or models, or with a part that "
+    "belongs to somebody else. This task measures whether such a team learns to communicate at all, and what its two "
+    "roles achieve with one budget; it is not an argument for two roles.",
     (
         Entrant("team of two", "demo"),
         Entrant("one agent, four turns", "solo"),
@@ -71,12 +73,13 @@ def page(say: Say) -> list[str]:
     return [
         "# Results: plan_path",
         "",
-        "Written by `coterie bench plan_path`. 6 x 6 grids, split view, from the shipped starter (0.9 million "
-        "parameters). Success is greedy play on the same 1,000 test tasks, which training never sees; the checkpoint "
-        "is chosen by 400 validation tasks. Intervals are 95 % over seeds (Student's t). Turns count the "
-        "unsolved at the limit of 4. The rows of one budget have the same steps, tasks and replies a group, but for "
-        "one agent's twice the tasks; what that cost is counted in sampled and trained tokens (millions, a run). "
-        "A run has one thread here; with two, as in `make demo`, sums in another order lead elsewhere.",
+        "Written by `coterie bench plan_path`. Teams train on 6 x 6 grids with split view, from the shipped starter "
+        "(0.9 million parameters). Success is that of greedy play on the same 1,000 test tasks, which training never "
+        "sees; the checkpoint is chosen on 400 validation tasks. Intervals are 95 % intervals over seeds (Student's "
+        "t). In the mean number of turns, an unsolved task counts as 4, the limit. Rows of one budget have the same "
+        "steps, tasks and replies per group, except that the single agent may have twice the tasks. The cost is given "
+        "in sampled and trained tokens (millions per run). Here a run has one thread. With two threads, as in `make "
+        "demo`, sums are computed in another order, so the numbers differ.",
         "",
         *TABLE.lines(),
         "",

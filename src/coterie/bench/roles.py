@@ -1,6 +1,6 @@
-"""Does each role of plan_path earn its place? Muted, swapped and replaced by its start.
+"""Ablations of the roles of plan_path: each role is muted, swapped, or replaced by its initial policy.
 
-Uses the runs of `coterie bench plan_path`, and makes those that are missing. Writes docs/results/roles.md.
+Uses the runs of `coterie bench plan_path` and trains missing ones. Writes docs/results/roles.md.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ def run(say: Say) -> dict[str, Any]:
 
 
 HEAD = [
-    "# Results: does each role earn its place?",
+    "# Results: what the team loses without each role",
     "",
-    "Written by `coterie bench roles`. plan_path on 6 x 6 grids, AT-GRPO, a policy a role, 0.9 million parameters "
-    "each; greedy play on the same 1,000 test tasks. `mute`: the role says nothing. `swap`: each role is "
-    "played by the other's policy. `replace …=base`: the role is played by the policy it started from, its partner as "
-    "trained. Changes are in points of success: of a seed with the paired 95 % interval over tasks (Agresti and Min), "
-    "of the mean with the one over seeds (Student's t).",
+    "Written by `coterie bench roles`. plan_path on 6 x 6 grids was trained with AT-GRPO and one policy of 0.9 million "
+    "parameters per role; all variants play the same 1,000 test tasks greedily. `mute`: the role says nothing. `swap`: "
+    "each role is played by the other role's policy. `replace …=base`: the role is played by the policy from before "
+    "training, its partner by the trained policy. Changes are in percentage points of success. A single seed has a "
+    "paired 95 % interval over tasks (Agresti and Min), the mean has a 95 % interval over seeds (Student's t).",
     "",
-    "An ablation measures the team as it was trained, and is no test of whether a role is needed: it says what the "
-    "team loses when a role falls silent at once, not what a team trained without that role would reach. In the full "
-    "view the planner could find the way alone, and still loses much without the proposal, for it has learned to "
-    "follow it: how much differs between seeds, by more than between the views. (Alone from the start, with the map: "
-    "[one agent does as well](plan_path.md).)",
+    "An ablation measures the trained team; it does not test whether a role is needed. It shows what the team loses "
+    "when a role suddenly falls silent, not what a team trained without that role would reach. In the full view the "
+    "planner could find the way alone. It still loses much without the proposal, because it has learned to follow it. "
+    "The size of this loss differs more between seeds than between the two views. (An agent that is trained alone "
+    "with the map [does as well](plan_path.md).)",
 ]
 
 

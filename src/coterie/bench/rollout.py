@@ -1,7 +1,7 @@
-"""Useful tokens a second: the embedded engine against padded `model.generate`.
+"""Useful tokens per second of the embedded engine and of padded `model.generate`.
 
-16 prompts of 200 tokens, 8 samples each, ragged lengths (geometric, mean 16, at most 64), 3.3 million
-parameters, one thread.
+There are 16 prompts of 200 tokens with 8 samples each. Reply lengths are geometric with mean 16 and maximum
+64. The model has 3.3 million parameters and runs with one thread.
 """
 
 from __future__ import annotations

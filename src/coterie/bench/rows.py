@@ -1,4 +1,4 @@
-"""Tables of training runs: rows with seeds, made once, one thread a run, as many at once as there are cores."""
+"""Tables of training runs: rows have several seeds. Runs are trained once, with one thread and core each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from coterie.run.folder import Run
 FIVE = (0, 1, 2, 3, 4)
 """Seeds of a row that the README quotes."""
 HEAD = [
-    "| | start | success | 95 % over seeds | by seed | turns | sampled | trained | live groups, last step | entropy |",
+    "| | start | success | 95 % interval over seeds | by seed | turns, start to end | sampled tokens (M) | "
+    "trained tokens (M) | live groups, last step | entropy, last step (nats) |",
     "|---|---|---|---|---|---|---|---|---|---|",
 ]
 

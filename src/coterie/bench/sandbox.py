@@ -1,4 +1,4 @@
-"""Executions a second of the sandbox, and whether many in a row leave anything behind."""
+"""Sandbox executions per second, and whether many executions leave processes or files behind."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How far a team's training scales: a simulation of a run's stages, held to what was measured on two cores.
+"""How training of a team scales: a simulation of the stages of a run, validated by measurements on two cores.
 
-Writes docs/scaling.md. Engines serve waves one after another, the run's process drives; what each stage takes is
-measured (`coterie bench overlap`) or follows from a GPU's figures as `coterie plan` has them.
+Writes docs/scaling.md. In the simulation, engines serve waves one after another and the run's process coordinates them.
+The time of each stage is measured (`coterie bench overlap`) or computed from the GPU data of `coterie plan`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What ranking groups by variance chooses, and by signal: on groups whose true values are known.
+"""Comparison of group selection by variance and by signal, on groups whose true values are known.
 
-Twelve nodes at which nothing is decided (every alternative succeeds half the time) and twelve at which
-something is (rates around 0.25). A good rule chooses those whose alternatives truly differ.
+At twelve nodes the decision has no effect: every alternative succeeds half the time. At twelve nodes it has
+an effect, with success rates around 0.25. A good rule selects the nodes with an effect.
 """
 
 from __future__ import annotations

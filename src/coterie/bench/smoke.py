@@ -1,4 +1,4 @@
-"""Twenty steps of the demo: success on validation must rise, or it fails."""
+"""A smoke test: twenty steps of the demo. It fails if validation success does not rise."""
 
 from __future__ import annotations
 

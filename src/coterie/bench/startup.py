@@ -1,4 +1,4 @@
-"""Seconds until `coterie --help` has answered, median of ten."""
+"""Seconds that `coterie --help` takes: the median of ten calls."""
 
 from __future__ import annotations
 

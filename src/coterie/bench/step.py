@@ -1,7 +1,7 @@
-"""How much of a step is the kernel's: everything that is neither engine nor learner.
+"""The share of a step's time that the kernel takes, that is, everything except engine and learner.
 
-Once at the demo's size, once with episodes of 64 decisions. And what a fork of the last of them takes by itself, played
-from its turn on and from the beginning.
+It is measured at the size of the demo and with episodes of 64 decisions. The time of one fork at the last decision is
+also measured, replayed from its own turn and from the beginning.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Does memory pay? Weights frozen, memory alone evolving over a stream of questions in an office that changes.
+"""The effect of memory alone: weights are frozen, and memory evolves over a stream of questions in a changing office.
 
 Writes docs/results/stream.md.
 """
@@ -20,8 +20,8 @@ FOLDER = Path("runs/bench-stream")
 SEEDS = range(5)
 MODES = {
     "on": ("notes",),
-    "placebo": ("as many notes, each another's",),
-    "harmless": ("notes that stay unless they do harm", "memory.worth=-0.1"),
+    "placebo": ("as many notes, each for another question",),
+    "harmless": ("notes, removed only if harmful", "memory.worth=-0.1"),
     "off": ("no notes",),
 }
 """By name: what it is called, and what differs."""
@@ -31,7 +31,7 @@ PARTS = {
     "whole stream": range(1, STEPS + 1),
     "steps 1 to 10": range(1, 11),
     "21 to 30": range(21, 31),
-    "31 to 40, changed": range(31, 41),
+    "31 to 40, after the change": range(31, 41),
     "51 to 60": range(51, 61),
 }
 
@@ -67,13 +67,14 @@ def streamed(mode: str, seed: int) -> list[float]:
 def page() -> list[str]:
     """The results page."""
     lines = [
-        "# Results: a stream of questions, and memory alone that learns",
+        "# Results: a stream of questions in which only the memory learns",
         "",
-        "Written by `coterie bench stream`. `desks`: which of 4 desks and which of 4 forms a topic needs is drawn at "
-        "random, said nowhere, and drawn anew before step 31. The weights (0.19 million parameters) know how to follow "
-        "a note, and are frozen; a role is shown what it did for questions on the same topic that were answered. 60 "
-        "steps of 32 questions, one episode in five without notes; success of all episodes as they are sampled, mean "
-        "over five offices, and 95 % intervals over them (Student's t). By chance it would be 0.063.",
+        "Written by `coterie bench stream`. In `desks`, each topic needs one of 4 desks and one of 4 forms. Both are "
+        "drawn at random, are not stated anywhere, and are drawn again before step 31. The weights (0.19 million "
+        "parameters) can follow a note and are frozen. A note tells a role what it did for an answered question on the "
+        "same topic. A stream has 60 steps of 32 questions; one episode in five is played without notes. The table "
+        "gives the success of all sampled episodes: the mean over five offices (draws of desks and forms) with 95 % "
+        "intervals (Student's t). Chance level is 0.063.",
         "",
         f"| | {' | '.join(PARTS)} |",
         "|---|" + "---|" * len(PARTS),
@@ -90,16 +91,16 @@ def page() -> list[str]:
     for steps in PARTS.values():
         mean, low, high = over_seeds([fmean(on[step - 1] - kept[step - 1] for step in steps) for on, kept in pairs])
         cells.append(f"{mean:+.3f} ({low:+.3f} to {high:+.3f})")
-    lines.append(f"| the first less the third, by office | {' | '.join(cells)} |")
+    lines.append(f"| difference: first row minus third, same office | {' | '.join(cells)} |")
     return [
         *lines,
         "",
-        "What one learns here no weights could know, a note says it in a word, and one success is enough to write it "
-        "down: that is where memory pays. In `assistants` the same notes say what the weights learn in the same "
-        "minutes, and gain nothing ([notes](notes.md)). After the change the old notes are followed and fail. They "
-        "harm little, for without notes success is 0.06 as well, so a rule that removes what does harm (the third "
-        "row) keeps them; `memory.worth = 0` removes what does no good, and the last row says what that is worth in "
-        "the same offices. Either takes long: every note on a topic has "
-        "to be shown several times before it is judged.",
+        "Memory helps here because the weights cannot know what a topic needs, a note can say it in a few words, and "
+        "one success is enough to write the note. In `assistants`, such notes say what the weights learn in the same "
+        "minutes, so they bring no gain ([notes](notes.md)). After the change, the team follows the old notes and "
+        "fails. The old notes do little harm, since success without notes is only 0.06 too; so a rule that removes "
+        "only harmful notes (third row) keeps them. `memory.worth = 0` (first row) also removes notes that do not "
+        "help; the last row gives the difference in the same offices. Both rules are slow, because every note on a "
+        "topic must be shown several times before it is judged.",
         "",
     ]

@@ -1,6 +1,6 @@
-"""The tasks that came last, each from its starter: sokoban, sudoku, maths, writing, five seeds.
+"""Results of sokoban, sudoku, maths and writing: each is trained from its starter with five seeds.
 
-And what it costs and buys in `writing` that roles see each other's text. Writes docs/results/tasks.md.
+It also measures the effect of letting the roles of `writing` see each other's text. Writes docs/results/tasks.md.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from coterie.run.loaded import Loaded
 PAGE = Path("docs/results/tasks.md")
 WRITING = "configs/writing.toml"
 PROTOCOLS = {
-    "writing": "together: neither sees the other's",
-    "writing_pipeline": "pipeline: the second sees the first's",
-    "writing_discussion": "discussion: both see both, and write again",
-    "writing_alone": "alone: one writes both parts",
+    "writing": "together: neither role sees the other's text",
+    "writing_pipeline": "pipeline: the second role sees the first's text",
+    "writing_discussion": "discussion: both roles see both texts and write again",
+    "writing_alone": "alone: one role writes both parts",
 }
 EPISODES = {"name": "mas_grpo", "num_generations": 8}
 """Where a role sees what was written MAGRPO would play 64 texts a task, of eight replies to each of eight."""
@@ -33,10 +33,10 @@ TABLE = Table(
     Path("runs/bench-tasks"),
     "coterie.bench.tasks",
     {
-        "sokoban": Row("sokoban: 6 x 6, one box, three pushes or more", "configs/sokoban.toml", seeds=FIVE),
+        "sokoban": Row("sokoban: 6 x 6, one box, at least three pushes", "configs/sokoban.toml", seeds=FIVE),
         "sudoku": Row("sudoku: 4 x 4, seven givens", "configs/sudoku.toml", seeds=FIVE),
-        "maths": Row("maths: sums, equations, stories, a calculator", "configs/maths.toml", seeds=FIVE),
-        "writing": Row("writing: 0.9 of the best reward or more", WRITING, seeds=FIVE),
+        "maths": Row("maths: sums, equations, word problems, a calculator", "configs/maths.toml", seeds=FIVE),
+        "writing": Row("writing: solved at 0.9 of the best reward", WRITING, seeds=FIVE),
         "writing_pipeline": Row("writing, pipeline, mas_grpo", WRITING, EPISODES, ("environment.protocol=pipeline",)),
         "writing_discussion": Row(  # each writes twice: as many texts as the others
             "writing, discussion, mas_grpo, 40 steps",
@@ -62,11 +62,11 @@ def page() -> list[str]:
     return [
         "# Results: sokoban, sudoku, maths, writing",
         "",
-        "Written by `coterie bench tasks`. Each team from its shipped starter (0.9 million parameters), a policy a "
-        "role, as `coterie train NAME` has it. Success is greedy play on 1,000 test tasks, which training never sees; "
-        "the checkpoint is chosen by 400 validation tasks. Intervals are 95 % over seeds (Student's t); sampled and "
-        "trained tokens are millions a run. A run has one thread, evaluations included: "
-        f"{min(minutes):.1f} to {max(minutes):.1f} CPU minutes.",
+        "Written by `coterie bench tasks`. Each team is trained from its shipped starter (0.9 million parameters) with "
+        "one policy per role, as `coterie train NAME` does it. Success is that of greedy play on 1,000 test tasks, "
+        "which training never sees; the checkpoint is chosen on 400 validation tasks. Intervals are 95 % intervals "
+        "over seeds (Student's t); sampled and trained tokens are in millions per run. A run has one thread and takes "
+        f"{min(minutes):.1f} to {max(minutes):.1f} CPU minutes, including evaluations.",
         "",
         *TABLE.lines(),
         "",
@@ -76,18 +76,20 @@ def page() -> list[str]:
         "",
         "## Writing: speed against quality",
         "",
-        f"The same teams on {TEXTS} test texts, by who sees what. Tokens are a text's, of all roles: what is written, "
-        "what is written one after another where roles write at once (what a text waits for, however many machines "
-        "there are), and what is read. Seconds are this machine's, of one text after another, all protocols in turn, "
-        "against those of `together`; the median, with the policies of each first seed.",
+        f"The same teams write {TEXTS} test texts. A row is a protocol: it says which role sees which text. Token "
+        "counts are means per text, over all roles. *written*: all sampled tokens. *longest chain*: the tokens that "
+        "must be sampled one after another, counting only the longest reply of roles that write at once. *read*: "
+        "prompt tokens. *time*: the median time per text relative to `together`, on this machine, with texts written "
+        "one after another and the protocols alternating. Tokens and times are those of each first seed.",
         "",
         *speed(),
         "",
-        "Roles that write at once are done first and read least after one who writes alone; seeing the other's text "
-        "costs time and buys nothing here, where who tells which fact can be agreed on beforehand. A discussion was "
-        "trained for half the steps, as many texts. Pipeline and discussion are trained with whole episodes "
-        "(`mas_grpo`): with `magrpo`, which plays 64 of them a task there, the pipeline took seven times as long "
-        "and a discussion had found nothing by step 75 (one seed of each, at a rate of 1e-3).",
+        "Roles that write at the same time finish first; only a role that writes alone reads less. Seeing the other's "
+        "text costs time and brings no gain here, because who tells which fact can be agreed on beforehand. The "
+        "discussion was trained for half the steps, since each role writes twice: that makes as many texts. Pipeline "
+        "and discussion are trained on whole episodes (`mas_grpo`). With `magrpo`, which plays 64 episodes per task "
+        "there, the pipeline took seven times as long, and the discussion had learned nothing by step 75 (one seed "
+        "of each, at a learning rate of 1e-3).",
         "",
     ]
 
@@ -104,7 +106,8 @@ def speed() -> list[str]:
             seconds[name].append(time.perf_counter() - began)
             tokens[name].append(spent(team, log))
     lines = [
-        "| | success | 95 % over seeds | written | one after another | read | seconds |",
+        "| | success | 95 % interval over seeds | written (tokens) | longest chain (tokens) | read (tokens) | "
+        "time, relative to `together` |",
         "|---|---|---|---|---|---|---|",
     ]
     first = median(seconds["writing"])

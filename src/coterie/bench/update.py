@@ -1,8 +1,8 @@
-"""The update of a pack against rows: the same gradient, in how much of the time, at what share of the machine.
+"""The update with packs against the update with single rows: equal gradients, relative time, and share of peak speed.
 
-A group of 8 replies of 50 tokens to one prompt, of 100 to 4,000 tokens, and the better of micro-batches of 1 and 8
-rows. Useful are the products of matrices that a forward and a backward of the pack's tokens need, and of attention's
-pairs that are seen; the machine's best is that of a product of large matrices in float32, measured beside.
+A group has 8 replies of 50 tokens to one prompt of 100 to 4,000 tokens. Rows use the better of micro-batches of 1 and
+8. Useful operations are the matrix products that a forward and a backward pass of the pack's tokens need, including the
+visible pairs of attention. Peak speed is that of a product of large float32 matrices, measured in the same benchmark.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """How long the viewer's pages take, of a run of 1,000 steps whose 100,000 samples are all saved.
 
-The run is made up: its figures are noise. With Playwright and Debian's chromium here, a browser is timed too.
+The run is synthetic, and its figures are random. If Playwright and Debian's chromium are installed, a browser is timed
+too.
 """
 
 from __future__ import annotations

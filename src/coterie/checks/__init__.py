@@ -1,1 +1,1 @@
-"""What is proved before a run: an environment's contract, a machine's fitness."""
+"""Checks before a run: the contract of an environment, and whether the machine can run it."""

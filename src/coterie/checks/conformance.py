@@ -1,11 +1,11 @@
-"""The conformance kit: proves that an environment keeps the contract of `play`.
+"""The conformance check: tests that an environment keeps the contract of `play`.
 
     report = coterie.check(MyEnv())
     assert report.ok, report
 
-Every episode is played with four hands (demonstrations where there are any, words picked from the
-prompt, silence, and hostile text), replayed event for event, and played again in a second process
-with another hash seed and a clock a year ahead.
+Every episode is played with four kinds of replies: demonstrations (if there are any), words from the
+prompt, silence, and hostile text. It is then replayed event for event, and played again in a second
+process with another hash seed and a clock that is one year ahead.
 """
 
 from __future__ import annotations
@@ -114,9 +114,10 @@ def check(
     play_timeout_s: float = PLAY_TIMEOUT_S,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Plays and replays an environment, and reports which properties it has.
+    """Plays and replays an environment, and reports which parts of the contract it keeps.
 
     Args:
+        environment: the environment, as an instance.
         tasks: number of tasks that are played in each split.
         horizon: the horizon after which no local reward may come.
         decentralised: whether to test that no role is ever shown text of another role.

@@ -1,10 +1,10 @@
-"""A network's self-test at load: the ways in which it is run give the same numbers, or it is refused by name.
+"""The self-test of a network when it is loaded: all ways to run it must give the same numbers, or it is refused.
 
-A network is run in three ways: token by token with a cache (the engine), rows packed behind a shared prefix (the
-learner), and plainly, a sequence at a time, which is what the others must equal. Families differ in what they make of
-masks, windows, caches and padding, and what is wrong there is silent. So a few random tokens, more than a window holds,
-go each way. What cannot be packed is trained row by row; what cannot be padded is decoded in batches of one length;
-what still differs is refused. Of a large network a few layers are enough, one of each kind.
+A network is run in three ways: token by token with a cache (the engine), with rows packed behind a shared prefix (the
+learner), and as plain single sequences, which are the reference. Model families handle masks, windows, caches and
+padding differently, and errors there are silent. So the test runs a few random tokens, more than a window holds, in
+each way. A network that cannot be packed is trained row by row. A network that cannot be padded is decoded in batches
+of one length. If the numbers still differ, it is refused. For a large network the test uses one layer of each kind.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Whether an environment can be played by a real model: its chat template, with and without a system role, its context.
+"""Checks whether a real model can play an environment: its chat template (also without a system role) and its context.
 
     for finding in fits(MyEnv(), "Qwen/Qwen3-0.6B"): print(finding)
 
-Every prompt of the episodes that `check` plays is rendered with the model's own tokenizer. Of the model its config and
-its tokenizer alone are needed.
+Every prompt of the episodes that `check` plays is rendered with the model's tokenizer. Only the config and the
+tokenizer of the model are needed, not its weights.
 """
 
 from __future__ import annotations

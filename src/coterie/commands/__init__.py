@@ -1,4 +1,4 @@
-"""Verbs of the command line, and what they share."""
+"""The commands of the command line, and the options and helpers that they share."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
 def tracked(name: str) -> str:
-    """The setting that has a run told to a tracker, by any name of it; what a config says of that one stays."""
+    """The override that adds a tracker to a run. Settings that a config already has for this tracker stay."""
     from coterie.config.toml import Meant
 
     return Meant(f"trackers.{re.sub('[^A-Za-z0-9_-]', '_', name)}.name={name}", f"--tracker {name}")
 
 
 def terminal(stderr: bool = False) -> Console:
-    """Where people read."""
+    """A console for people, on standard output or standard error."""
     from coterie.report.terminal import SafeConsole
 
     return SafeConsole(stderr=stderr, highlight=False)

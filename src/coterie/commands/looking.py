@@ -1,4 +1,4 @@
-"""Verbs that look: what there is, what is right, what this machine has, how fast it is."""
+"""Commands that inspect: names, data, environments, saved rollouts, this machine and its speed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from coterie.report.output import kept_for_json, say
 
 
 def list_names(
-    kind: Annotated[str | None, typer.Argument(help="environments, algorithms, losses, engines or trackers.")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(help="environments, algorithms, losses, engines or trackers. Default: all.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what there is: coterie list algorithms"""
+    """List environments, algorithms, losses, engines and trackers. Example: coterie list algorithms"""
     from coterie.errors import ConfigError
     from coterie.registry import PLURALS, summary
 
@@ -38,15 +40,15 @@ def list_names(
 
 def show_data(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="As environment.data: a file, hub:…, A -> B, a benchmark.")
+        str, typer.Argument(metavar="NAME", help="As in environment.data: file, hub:…, TRAIN -> TEST, benchmark.")
     ],
     environment: Annotated[
-        str | None, typer.Option("--for", metavar="ENV", help="The environment that would play it; default: code.")
+        str | None, typer.Option("--for", metavar="ENV", help="The environment that reads the data. Default: code.")
     ] = None,
     sets: Sets = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look at data: rows, splits, hashes, and what is left out and why: coterie data gsm8k --for maths"""
+    """Show rows, splits, hashes and left-out rows of a data set. Example: coterie data gsm8k --for maths"""
     from coterie.config.resolve import load_environment
     from coterie.environments.published.plays import PlaysRows
     from coterie.errors import ConfigError
@@ -70,10 +72,10 @@ def matrix(
         list[str],
         typer.Argument(metavar="PLAYER...", help="RUN, RUN#STEP, a model's folder or Hugging Face id, or chance."),
     ],
-    games: Annotated[int, typer.Option(min=1, help="Games of each two.")] = 200,
+    games: Annotated[int, typer.Option(min=1, help="Number of games per pair of players.")] = 200,
     as_json: AsJson = False,
 ) -> None:
-    """Who beats whom in a game, each against each: coterie matrix RUN RUN#0 chance"""
+    """Play a game between all pairs of players. Example: coterie matrix RUN RUN#0 chance"""
     from coterie.run.matrix import matrix as play_all
 
     console = terminal(stderr=True)
@@ -85,7 +87,7 @@ def matrix(
 
 
 def ledger(run: RunFolder) -> None:
-    """Prove of a run on a cluster that every sample was trained or dropped, once: coterie ledger RUN"""
+    """Check that a cluster run trained or dropped each sample once. Example: coterie ledger RUN"""
     from coterie.run.folder import Run
     from coterie.run.ledger import audit
 
@@ -100,16 +102,16 @@ def check(
         str, typer.Argument(metavar="ENV|CONFIG", help="An environment's name, FILE.py:Class, or a TOML file.")
     ],
     sets: Sets = None,
-    tasks: Annotated[int, typer.Option(min=1, help="Tasks of each split to play.")] = 3,
+    tasks: Annotated[int, typer.Option(min=1, help="Number of tasks to play from each split.")] = 3,
     decentralised: Annotated[
-        bool, typer.Option("--decentralised", help="And that no role is ever shown what another said.")
+        bool, typer.Option("--decentralised", help="Also check that no role is shown another role's words.")
     ] = False,
     model: Annotated[
-        str | None, typer.Option(help="And that prompts fit a model's template and context: a folder, a hub's id.")
+        str | None, typer.Option(help="Also check prompts against a model's template and context: folder or id.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Prove that an environment keeps its contract: coterie check my_env.py:MyEnv"""
+    """Test that an environment keeps its contract. Example: coterie check my_env.py:MyEnv"""
     from coterie.checks.conformance import check as prove
     from coterie.config.resolve import load_config
 
@@ -137,15 +139,15 @@ def check(
 def audit_rollouts(
     file: Annotated[
         Path,
-        typer.Argument(metavar="FILE|RUN", help="Rollouts of TRL, verl, slime, miles or verifiers; or a run folder."),
+        typer.Argument(metavar="FILE|RUN", help="Rollout file of TRL, verl, slime, miles or verifiers; or a run."),
     ],
     group: Annotated[
-        str, typer.Option(help="The column that says a reply's group, or how many in a row are one; default: as saved.")
+        str, typer.Option(help="Column with a reply's group, or consecutive rows per group. Default: as saved.")
     ] = "",
-    reward: Annotated[str, typer.Option(help="The column of rewards; default: the format's.")] = "",
+    reward: Annotated[str, typer.Option(help="The reward column. Default: the one of the file's format.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Find groups that mix roles, turns or prompts in saved rollouts: coterie audit completions.parquet"""
+    """Find groups that mix roles, turns or prompts in saved rollouts. Example: coterie audit completions.parquet"""
     from coterie.report.audit import audit
     from coterie.report.rollouts import Asked, read
 
@@ -155,7 +157,7 @@ def audit_rollouts(
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """Look at this machine: versions, hardware, what can run: coterie doctor"""
+    """Show versions, hardware and what can run on this machine. Example: coterie doctor"""
     from coterie.checks.doctor import examine
 
     findings = examine()
@@ -175,7 +177,7 @@ def bench(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(BENCHES)}.")],
     as_json: AsJson = False,
 ) -> None:
-    """Measure: every figure in the docs comes from here: coterie bench rollout"""
+    """Run a benchmark; each reproduces figures of the docs. Example: coterie bench rollout"""
     from coterie.bench import run_bench
     from coterie.report.terminal import let_output_break
 

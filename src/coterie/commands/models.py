@@ -1,4 +1,4 @@
-"""Verbs about models: made, planned, given away."""
+"""Commands for models: build a starter, plan a run, export a team."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from coterie.report.output import kept_for_json, say
 
 def sft(
     environment: Annotated[str, typer.Argument(metavar="ENV", help="An environment's name or FILE.py:Class.")],
-    out: Annotated[Path, typer.Option(help="The model folder to make.")],
-    model: Annotated[str | None, typer.Option(help="A model to go on from; default: a new small one.")] = None,
+    out: Annotated[Path, typer.Option(help="The model folder to create.")],
+    model: Annotated[str | None, typer.Option(help="A model to continue from. Default: a new small model.")] = None,
     sets: Sets = None,
 ) -> None:
-    """Build a starter from demonstrations: coterie sft plan_path --out my_starter --set sft.steps=500"""
+    """Train a small starter model on demonstrations. Example: coterie sft plan_path --out my_starter"""
     from coterie.config.resolve import load_sft
     from coterie.report.display import step_progress
     from coterie.run.sft import sft as build
@@ -36,12 +36,12 @@ def sft(
 def plan(
     config: Annotated[str, typer.Argument(metavar="CONFIG", help="A TOML file, an environment's name, FILE.py:Class.")],
     gpu: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Plan for this GPU instead of this machine, such as h100-80.")
+        str | None, typer.Option(metavar="NAME", help="Plan for this GPU, such as h100-80. Default: this machine.")
     ] = None,
     sets: Sets = None,
     as_json: AsJson = False,
 ) -> None:
-    """Predict memory and time before a run starts: coterie plan configs/gpu/plan_path_qwen3.toml --gpu h100-80"""
+    """Predict a run's memory and time. Example: coterie plan configs/gpu/plan_path_qwen3.toml --gpu h100-80"""
     from coterie.checks.machines import gpu as named
     from coterie.config.resolve import load_config
 
@@ -60,14 +60,14 @@ def plan(
 
 def export(
     run: RunFolder,
-    out: Annotated[Path, typer.Option(help="The folder to make.")],
-    step: Annotated[int | None, typer.Option(help="Which checkpoint; default: the best by validation.")] = None,
-    merge: Annotated[bool, typer.Option("--merge", help="Make adapters whole models.")] = False,
+    out: Annotated[Path, typer.Option(help="The folder to create.")],
+    step: Annotated[int | None, typer.Option(help="Step of the checkpoint. Default: the best by validation.")] = None,
+    merge: Annotated[bool, typer.Option("--merge", help="Merge adapters into their base models.")] = False,
     push: Annotated[
-        str | None, typer.Option(metavar="OWNER/NAME", help="And upload it to the Hugging Face hub, as private.")
+        str | None, typer.Option(metavar="OWNER/NAME", help="Also upload it to a private Hugging Face repository.")
     ] = None,
 ) -> None:
-    """Give a team away: a model folder a policy, and its config: coterie export RUN --out team"""
+    """Export each policy as a model folder, with a team config. Example: coterie export RUN --out team"""
     from coterie.run.export import TEAM, push_to_hub
     from coterie.run.export import export as write
 

@@ -1,4 +1,4 @@
-"""The verb that begins something of one's own: files that work as they are."""
+"""The command `coterie new`: it writes a working environment and its test from templates."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ TEMPLATES = ("environment.py", "test_environment.py")
 
 
 def new(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="What: environment.")],
-    name: Annotated[str, typer.Argument(help="Its file's name, as Python names a module: my_env.")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="What to create: environment.")],
+    name: Annotated[str, typer.Argument(help="A module name; the file gets this name: my_env.")],
 ) -> None:
-    """Begin something of your own, working and tested: coterie new environment my_env"""
+    """Create a working environment and its test. Example: coterie new environment my_env"""
     if kind not in KINDS:
         raise ConfigError(f"coterie new {kind}: unknown; there is {', '.join(KINDS)}")
     name = name.removesuffix(".py")

@@ -1,4 +1,4 @@
-"""Verbs that serve: a team to clients, runs to a browser."""
+"""Commands that start a server: `serve` for a trained team, `view` for runs in a browser."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from coterie.commands import RunFolder, team_of
 from coterie.report.output import say
 
 KEY = "COTERIE_KEY"
-"""The variable that a key is read from: on a command line others of the machine would see it."""
+"""The environment variable with the key. A command-line option would be visible to other users of the machine."""
 
 
 def serve(
     run: RunFolder,
-    step: Annotated[int | None, typer.Option(help="Which checkpoint; default: the best by validation.")] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
+    step: Annotated[int | None, typer.Option(help="Step of the checkpoint. Default: the best by validation.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any free port.")] = 8000,
     host: Annotated[
-        str, typer.Option(help="The address to listen on; another than this machine's is seen by others.")
+        str, typer.Option(help="Address to listen on. Other machines can reach it if it is not local.")
     ] = "127.0.0.1",
 ) -> None:
-    """Serve the trained team to OpenAI's clients, on this machine alone: coterie serve RUN"""
+    """Serve a trained team over an OpenAI-compatible API. Example: coterie serve RUN"""
     from coterie.errors import ConfigError
 
     try:
@@ -45,17 +45,17 @@ def serve(
 
 def view(
     runs: Annotated[
-        list[Path] | None, typer.Argument(metavar="[RUN...]", help="Run folders, or folders of runs; default: runs/.")
+        list[Path] | None, typer.Argument(metavar="[RUN...]", help="Run folders or parents of them. Default: runs/.")
     ] = None,
     bundle: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write the pages as files that need no server, and leave.")
+        Path | None, typer.Option(metavar="DIR", help="Write the pages as static files and exit.")
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any free port.")] = 0,
     host: Annotated[
-        str, typer.Option(help="The address to listen on; another than this machine's is seen by others.")
+        str, typer.Option(help="Address to listen on. Other machines can reach it if it is not local.")
     ] = "127.0.0.1",
 ) -> None:
-    """Look at runs in a browser, live while they train: coterie view"""
+    """Show runs in a browser, live while they train. Example: coterie view"""
     from coterie.errors import ConfigError
     from coterie.view.pages import Site
     from coterie.view.shelf import Shelf

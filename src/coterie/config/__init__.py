@@ -1,1 +1,1 @@
-"""What a run is told: its settings, how they are read, and every check."""
+"""The settings of a run: their definitions, how they are read, and how they are checked."""

@@ -1,8 +1,8 @@
-"""Configuration: TOML and dotted overrides become typed settings, once, at the door.
+"""Configuration: turns TOML files and dotted overrides into typed settings, once, at the start of a command.
 
 A config has twelve tables: environment, algorithm, loss, memory, team, policies, optimizer, engine, runtime, train,
-trackers and eval. Everything has a default; what is unknown, cannot work or has no effect in this run is refused with
-the file, the line and what to do, before any model is loaded.
+trackers and eval. Everything has a default. A setting that is unknown, cannot work or has no effect is refused before
+any model is loaded. The message names the file, the line and what to do.
 """
 
 from __future__ import annotations
@@ -91,14 +91,14 @@ def recommended(environment: Environment, written: Mapping[str, Any]) -> dict[st
 
 
 def load_config(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Config:
-    """A resolved config.
+    """Reads and resolves a config.
 
     Args:
         source: a TOML file, the name of an environment (all defaults), `file.py:Class`, or tables.
         overrides: strings such as `train.steps=200`, with values as in TOML; a value without quotes may be a string.
 
     Raises:
-        ConfigError: one line that says where, what and what to do.
+        ConfigError: the message is one line that says where the error is, what it is and what to do.
     """
     return resolve(read(source, overrides))
 

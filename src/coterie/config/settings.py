@@ -1,4 +1,4 @@
-"""What a run is told: the tables of a config as classes, and the whole, resolved."""
+"""The settings of a run: one class for each table of a config, and `Config`, the whole resolved config."""
 
 from __future__ import annotations
 
@@ -37,54 +37,56 @@ class LoraConfig(Settings):
     """An adapter, `[policies.NAME.lora]`: W x + (alpha / rank) B A x in place of W x, where A and B are trained."""
 
     rank: int = Field(default=32, ge=1, le=8192)
-    """Rows of A and columns of B."""
+    """LoRA rank r: the rows of A and the columns of B."""
     alpha: float = Field(default=32.0, gt=0)
-    """The adapter counts alpha / rank times."""
+    """The output of the adapter is multiplied by alpha / rank."""
     targets: tuple[str, ...] = ()
-    """Names of the layers that are adapted, such as q_proj; none: every linear layer but the output layer."""
+    """Names of the adapted layers, such as q_proj. Empty: every linear layer except the output layer."""
 
 
 class PastConfig(Settings):
     """What another policy of the run was, `[policies.NAME.past]`: a pool, of which each step's rollout meets one."""
 
     every: int = Field(default=10, ge=1)
-    """Steps between two of the pool, from the start on."""
+    """Steps between two snapshots in the pool. The first one is the start."""
     keep: int = Field(default=8, ge=1)
-    """The latest ones, of which one is drawn."""
+    """Number of latest snapshots in the pool. One of them is drawn for every step."""
 
 
 class PolicyConfig(Settings):
     """What plays a role or several."""
 
     kind: Kind = "full"
-    """full: all its weights are its own, and trained; lora: an adapter is, on a base that it may share with others;
-    frozen: nothing is: an opponent, a judge, or what a role was before; past: nothing is: it is what a trained policy
-    of the run was, drawn anew for every step; remote: a server plays it."""
+    """full: all weights belong to this policy and are trained. lora: an adapter is trained; its base may be shared with
+    other policies. frozen: nothing is trained (an opponent, a judge, or an earlier version of a role). past: an earlier
+    version of a trained policy of this run, drawn anew for every step; not trained. remote: a model on a server."""
     model: str
-    """A shipped starter, a folder, a Hugging Face id of a causal language model, or a policy of a run: RUN#STEP/POLICY
-    as it was at a step, RUN/POLICY at the best by validation; none: the environment's starter. Of a server: what it
-    calls the model. Of the past: the policy's name, such as team."""
+    """A shipped starter, a model folder, a Hugging Face id of a causal language model, or a policy of another run:
+    RUN#STEP/POLICY for a step, RUN/POLICY for the best checkpoint by validation. If missing: the environment's starter.
+    For remote: the server's name of the model. For past: the name of the policy, such as team."""
     chat_template: str = ""
-    """A file that holds a chat template (Jinja), in place of the tokenizer's own."""
+    """File with a chat template (Jinja) that replaces the tokenizer's."""
     template: dict[str, str | int | float | bool] = Field(default_factory=dict)
     """Variables of the chat template, such as enable_thinking."""
     thinking: Thinking = "keep"
-    """keep: a role's earlier replies stand in its prompts as they were sampled, thoughts included; strip: without what
-    stands before </think>, as templates of thinking models have it: shorter prompts, tokenized again at every turn."""
+    """keep: a role's prompts contain its earlier replies as sampled, including the thinking text. strip: the text
+    before </think> is removed, as templates of thinking models do. Prompts are then shorter, but earlier replies are
+    tokenized again at every turn."""
     system: System = "own"
-    """own: a system message is one; fold: it begins the first user's message, for templates that have none."""
+    """own: a system message stays a separate message. fold: it is put at the start of the first user message, for
+    templates without a system role."""
     device: Device | None = None
-    """Where its weights are: as train.device, which it is where nothing is said."""
+    """Device of the weights. Same values as train.device, which is the default."""
     dtype: DType | None = None
-    """What its network computes in: as train.dtype, which it is where nothing is said."""
+    """Data type in which the network computes. Default: train.dtype."""
     temperature: float | None = Field(default=None, ge=COLDEST)
-    """Of its replies in training: as train.temperature, which it is where nothing is said."""
+    """Sampling temperature in training. Default: train.temperature."""
     optimizer: dict[str, Any] = Field(default_factory=dict)
-    """Settings of [optimizer] that are its own, as a table [policies.NAME.optimizer]."""
+    """Settings that override [optimizer] for this policy, as a table [policies.NAME.optimizer]."""
     lora: LoraConfig = LoraConfig()
     """Settings of an adapter, as a table [policies.NAME.lora]."""
     past: PastConfig = PastConfig()
-    """Settings of a pool of what another policy was, as a table [policies.NAME.past]."""
+    """Settings of the pool of earlier versions of a policy, as a table [policies.NAME.past]."""
     remote: RemoteConfig = RemoteConfig()
     """Settings of a server, as a table [policies.NAME.remote]."""
 
@@ -109,64 +111,67 @@ class TrainConfig(Settings):
     """The run."""
 
     seed: int = Field(default=0, ge=0)
-    """Draws tasks and samples; two runs with one seed are equal."""
+    """Random seed of tasks and samples. Two runs with the same seed are equal."""
     steps: int = Field(default=120, ge=1)
-    """Rollouts, each followed by an update."""
+    """Number of training steps. A step is one rollout and one update."""
     tasks_per_step: int = Field(default=16, ge=1)
-    """Tasks of one rollout."""
+    """Number of tasks per rollout."""
     temperature: float = Field(default=1.0, ge=COLDEST)
-    """Of sampling and of the learner's log-probabilities alike."""
+    """Temperature of sampling and of the learner's log-probabilities."""
     device: Device = "auto"
-    """auto: cuda, then mps, then cpu; cuda:1: the second of several."""
+    """auto: the first available of cuda, mps and cpu. cuda:1: the second GPU."""
     ranks: int = Field(default=1, ge=1, le=1024)
-    """Processes that train together, each with a part of every trained weight (FSDP2); on CUDA each has a GPU. 1: this
-    process trains alone, with whole weights."""
+    """Number of processes that train together with FSDP2. Each holds a shard of every trained weight; on CUDA each has
+    its own GPU. 1: one process trains with whole weights."""
     deterministic: bool = True
-    """On CUDA: kernels that give the same numbers every time, without which no resume is exact; a model that needs one
-    that there is not is refused. A CPU's always do."""
+    """On CUDA, use only deterministic kernels. Exact resume needs them. A model is refused if it needs a kernel that
+    has no deterministic version. CPU kernels are always deterministic."""
     dtype: DType | Literal["auto"] = "float32"
-    """What networks compute in; trained weights are float32. auto: what is faster on train.device, measured when the
-    run begins, and kept in its config; float32 for small networks on a processor."""
+    """Data type in which networks compute. Trained weights are always float32. auto: the faster type on train.device;
+    it is measured at the start of the run and saved in the config. Small networks on a CPU use float32."""
     eval_every: int = Field(default=20, ge=1)
     """Steps between validations; validation chooses the best checkpoint."""
     eval_tasks: int = Field(default=400, ge=1)
     """Validation tasks, always the same."""
     mute_every: int = Field(default=5, ge=0)
-    """Validations between probes that mute each role over 500 tasks, to find lazy ones; 0: never."""
+    """Number of validations between two mute probes. A probe mutes each role on 500 tasks to find roles that do not
+    contribute. 0: never."""
     checkpoint_every: int = Field(default=20, ge=1)
     """Steps between checkpoints."""
     keep_checkpoints: int = Field(default=2, ge=1)
-    """Latest checkpoints kept, beside the start and the best."""
+    """Number of latest checkpoints to keep, in addition to the start and the best."""
     grace_s: float = Field(default=5.0, ge=0)
-    """Seconds that a step may go on after SIGTERM or SIGHUP, before it is given up and the run saved."""
+    """Seconds that a step may continue after SIGTERM or SIGHUP. Then it is abandoned and the run is saved."""
     episodes_every: int = Field(default=20, ge=1)
     """Steps between saved rollouts; the first and the last are always saved."""
     max_mismatch: float = Field(default=0.3, gt=0)
-    """Nats by which the log-probabilities of engine and learner may differ in a step's mean before the run stops."""
+    """Maximum mean difference between the log-probabilities of engine and learner in a step, in nats. Above it, the run
+    stops."""
     max_dropped_share: float = Field(default=0.2, ge=0, le=1)
-    """Share of a step's tasks that may be lost to faults before the run stops."""
+    """Maximum share of a step's tasks that may be lost to infrastructure faults. Above it, the run stops."""
 
 
 class RuntimeConfig(Settings):
-    """Where a run's parts are."""
+    """Where the parts of a run execute."""
 
     name: Literal["local", "ray"] = "local"
-    """local: this process, and ranks beside it; ray: engines, learners and environments are processes of a cluster."""
+    """local: everything runs in this process, except the ranks. ray: engines, learners and environments run as
+    processes of a Ray cluster."""
     address: str = ""
-    """Of a Ray cluster that runs, such as 10.0.0.1:6379; none: one is started here, and ends with the run."""
+    """Address of a running Ray cluster, such as 10.0.0.1:6379. Empty: the run starts and ends one here."""
     engines: int = Field(default=1, ge=1, le=1024)
-    """Engines of each pool; a pool is a policy, or the adapters on one base."""
+    """Number of engines per pool. A pool is one policy, or all adapters on one base."""
     workers: int = Field(default=1, ge=1, le=1024)
-    """Processes that play a rollout's environments, each a share of its tasks."""
+    """Number of processes that play environments. Each plays a share of a rollout's tasks."""
     max_staleness: int = Field(default=0, ge=0, le=64)
-    """Updates by which the weights that sample may be behind those that learn: so many rollouts are played ahead. 0:
-    rollout and update take turns."""
+    """Maximum number of updates by which the sampling weights may lag behind the learner. This many rollouts are played
+    ahead. 0: rollout and update alternate."""
     cpus: int = Field(default=1, ge=1, le=1024)
-    """CPUs of each engine and rank, and threads that it computes with."""
+    """Number of CPUs, and of compute threads, per engine and per rank."""
     engine_gpus: float = Field(default=1.0, gt=0, le=1)
-    """Share of a GPU that an engine has, where there are GPUs."""
+    """Share of a GPU per engine, if there are GPUs."""
     rank_gpus: float = Field(default=1.0, gt=0, le=1)
-    """Share of a GPU that a rank of a learner has, where there are GPUs."""
+    """Share of a GPU per rank of a learner, if there are GPUs."""
 
     def inert(self) -> dict[str, str]:
         """What one process has no use for; what is said of it anyway is as it is."""
@@ -181,24 +186,25 @@ class EvalConfig(Settings):
     """How `coterie eval` and the final test measure."""
 
     tasks: int = Field(default=1000, ge=1)
-    """Held-out tasks, always the same."""
+    """Number of held-out tasks. They are always the same tasks."""
     temperature: float = Field(default=1.0, ge=COLDEST)
-    """Of sampled evaluation; plain evaluation is greedy."""
+    """Sampling temperature of `coterie eval --sampled` and `--votes`. Evaluation is greedy otherwise."""
     top_p: float = Field(default=1.0, gt=0, le=1)
-    """Nucleus of sampled evaluation."""
+    """Nucleus sampling probability (top-p) of `coterie eval --sampled` and `--votes`."""
 
 
 class SFTConfig(Settings):
-    """How a starter is made."""
+    """Settings of `coterie sft`, which trains a starter model."""
 
     steps: int = Field(default=1000, ge=1)
     """Optimizer steps."""
     tasks_per_step: int = Field(default=32, ge=1)
-    """Train tasks whose demonstrations make one step."""
+    """Number of training tasks whose demonstrations form one batch."""
     lr: float = Field(default=3e-3, gt=0)
-    """Peak learning rate; it rises over 50 steps and falls linearly to 0."""
+    """Peak learning rate. It rises over the first 50 steps (a quarter of the steps if that is less) and then falls
+    linearly to 0."""
     seed: int = Field(default=0, ge=0)
-    """Draws weights, tasks and demonstrations."""
+    """Random seed of initial weights, tasks and demonstrations."""
     hidden_size: int = Field(default=128, ge=8)
     """Width of a new model."""
     layers: int = Field(default=4, ge=1)
@@ -206,19 +212,19 @@ class SFTConfig(Settings):
     heads: int = Field(default=4, ge=1)
     """Attention heads of a new model."""
     vocabulary: int = Field(default=512, ge=260)
-    """Tokens of a new tokenizer, at most."""
+    """Maximum vocabulary size of a new tokenizer."""
     context: int = Field(default=1024, ge=16)
-    """Longest sequence of a new model, tokens."""
+    """Context length of a new model, in tokens."""
     dtype: DType = "bfloat16"
-    """What training computes in; weights are float32."""
+    """Data type of the computation. Weights are float32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A run, resolved.
+    """The resolved config of a run.
 
-    trackers: the settings of each, by what it is called here. names: what everything was called that has a name, by its
-    table. remarks: what a person should know of it.
+    trackers: the settings of each tracker, by its name in this config. names: for each table with a `name`, the name as
+    it was written. remarks: notes for the user, one line each.
     """
 
     environment: Environment

@@ -1,4 +1,4 @@
-"""TOML in and out: what a person wrote and where, overrides, and a config as a file."""
+"""Reading and writing of TOML: settings with their source locations, overrides, and configs as files."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Engines: what answers. The protocol is `kernel/engine.py`."""
+"""Engines, which sample replies. Their base class is in `kernel/engine.py`."""

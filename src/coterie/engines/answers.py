@@ -1,4 +1,4 @@
-"""What servers answered, kept by request: nothing is asked and paid for twice, whatever stops a run."""
+"""A store of server answers by request: a resumed run does not send and pay for the same request twice."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Networks on CUDA, decoded by a recorded graph: see Steps.
+"""Decoding with CUDA graphs; see Steps.
 
-A token of a large network is a thousand kernels, and a GPU has done one before Python has asked for the next. A graph
-holds them all and is asked for once. It needs memory that stays where it is: a cache of some length, and a mask of what
-each row has seen of it. Another is recorded when the cache is full, which then grows, and when half of the rows have
-ended, which are computed on until then: the others move together.
+One token of a large network takes about a thousand kernels. The GPU finishes a kernel before Python launches the next.
+A CUDA graph holds all kernels and is launched once. It needs memory at fixed addresses: a cache of fixed length, and a
+mask of what each row has filled. A new graph is recorded in two cases: when the cache is full and grows, and when half
+of the rows have ended. Until then ended rows are still computed; afterwards the remaining rows are moved together.
 """
 
 from __future__ import annotations

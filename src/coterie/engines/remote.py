@@ -1,6 +1,7 @@
-"""Policies that are played by a server which speaks OpenAI's protocol. They are never trained.
+"""Policies that a server with OpenAI's protocol plays. They are never trained.
 
-Such a server takes messages and gives text: to the rest of Coterie a whole reply is one token, whose id is its digest.
+Such a server takes messages and returns text without token ids. So the rest of Coterie treats a whole reply as one
+token, and the id of this token is the digest of the text.
 """
 
 from __future__ import annotations
@@ -48,29 +49,29 @@ class RemoteConfig(Settings):
     """A server that speaks OpenAI's protocol, `[policies.NAME.remote]`."""
 
     url: str = ""
-    """Where /chat/completions is, such as https://api.openai.com/v1 or http://localhost:8000/v1."""
+    """Base URL of the API, without /chat/completions: https://api.openai.com/v1 or http://localhost:8000/v1."""
     key_variable: str = Field(default="", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$|^$")
-    """The environment variable that holds the server's key; none: it wants none. A key itself is written nowhere."""
+    """Name of the environment variable with the API key. Empty: no key is needed. The key itself is never saved."""
     concurrency: int = Field(default=16, ge=1)
-    """Requests under way at once."""
+    """Maximum number of concurrent requests."""
     timeout_s: float = Field(default=120.0, gt=0, le=LONGEST_S)
-    """Seconds that one request may take."""
+    """Time-out of one request, in seconds."""
     retries: int = Field(default=5, ge=0)
-    """How often a request is made again after a time-out, a lost connection, or when the server is busy or fails."""
+    """Maximum number of retries after a time-out, a lost connection, or if the server is busy or fails."""
     budget_calls: int | None = Field(default=None, ge=0)
-    """Requests that a run may make, those made again included; none: any number."""
+    """Maximum number of requests of a run, including retries. none: no limit."""
     budget_tokens: int | None = Field(default=None, ge=0)
-    """Tokens of prompts and replies that a run may pay for."""
+    """Maximum number of prompt and reply tokens of a run. none: no limit."""
     budget_usd: float | None = Field(default=None, ge=0)
-    """Dollars that a run may spend."""
+    """Maximum cost of a run, in dollars. none: no limit."""
     prompt_usd: float = Field(default=0.0, ge=0)
-    """Price of a million tokens of prompts, dollars."""
+    """Price of a million prompt tokens, in dollars."""
     completion_usd: float = Field(default=0.0, ge=0)
-    """Price of a million tokens of replies, dollars."""
+    """Price of a million reply tokens, in dollars."""
     extra: dict[str, Any] = Field(default_factory=dict)
-    """Fields that every request has beside its own, such as {reasoning_effort = "low"}."""
+    """Extra fields of every request, such as {reasoning_effort = "low"}."""
     omit: tuple[Literal["max_tokens", "temperature", "top_p", "seed", "stop"], ...] = ()
-    """Fields that the server does not take."""
+    """Fields to leave out of every request because the server does not accept them."""
 
     @field_validator("url")
     @classmethod

@@ -1,4 +1,4 @@
-"""Several engines as one: each answers for policies of its own."""
+"""An engine that combines several engines: each serves some of the policies."""
 
 from __future__ import annotations
 

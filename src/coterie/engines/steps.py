@@ -1,4 +1,4 @@
-"""How a network is taken from token to token: by modules, a graph of them (`graphs`) or neither (`lean`)."""
+"""The implementations of a decoding step: modules, a CUDA graph (`graphs`), or neither (`lean`)."""
 
 from __future__ import annotations
 

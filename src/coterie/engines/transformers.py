@@ -23,8 +23,9 @@ class TransformersConfig(EngineConfig):
     found: ClassVar[tuple[str, ...]] = ("memory_gib",)
 
     memory_gib: float | None = Field(default=None, gt=0, le=1e6)
-    """GiB that prompts, caches and logits of what is decoded at once may take; the rest of a wave waits. None: half of
-    what will be free once the run trains, rounded down to a power of two, which the run's config keeps."""
+    """Memory limit in GiB for prompts, caches and logits of the replies that are decoded at once. Other requests of a
+    wave wait. none: half of the memory that will be free during training, rounded down to a power of two. The run's
+    config records the value."""
 
 
 class TransformersEngine(Engine):

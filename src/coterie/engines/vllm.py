@@ -1,10 +1,10 @@
-"""vLLM as the engine: continuous batching, adapters by name, weights taken over in place.
+"""vLLM as the engine, with continuous batching, adapters by name, and in-place weight updates.
 
-In this process's loop, or behind HTTP (`vllm_server.py`).
+vLLM runs in this process or behind HTTP (`vllm_server.py`).
 
-One vLLM for every whole model, and one for each base with all adapters on it. Token ids go in; ids and
-log-probabilities of the distribution that was sampled come out. What vLLM computes is compared with the learner's
-forward when it comes up and after every update: weights that did not arrive are never sampled from.
+There is one vLLM instance per whole model, and one per base for all its adapters. Requests hold token ids. Answers hold
+token ids and their log-probabilities under the sampling distribution. At start and after every update, the
+log-probabilities are compared with the learner's forward pass. So the engine never samples from outdated weights.
 """
 
 from __future__ import annotations
@@ -57,21 +57,25 @@ class VLLMConfig(EngineConfig):
     """How replies are sampled, by vLLM."""
 
     front: FrontName = "eager"
-    """eager: a question leaves at once, and is batched with whatever runs; waves: as the embedded engine has them."""
+    """eager: each request is sent at once and batched with running requests. waves: requests are collected and answered
+    together, as with engine transformers."""
     memory_gib: float | None = Field(default=None, gt=0, le=1e6)
-    """GiB of keys and values of each vLLM; none: on a CPU 1, on a GPU what an equal share of 0.9 of it leaves."""
+    """Size of the KV cache of each vLLM instance, in GiB. none: 1 on a CPU; on a GPU, the rest of the instance's equal
+    share of `memory_share`, after its weights."""
     memory_share: float = Field(default=0.9, gt=0, le=1)
-    """Of a GPU's memory, which all vLLMs on it take together, weights included; what else is there has the rest."""
+    """Share of a GPU's memory that all vLLM instances on it use together, including weights. The rest is for everything
+    else on the GPU."""
     max_tokens_at_once: int = Field(default=8192, ge=1)
-    """Tokens that one step of vLLM computes; at least a whole context."""
+    """Maximum number of tokens per vLLM step. It is raised to the model's context length if it is smaller."""
     server: bool = False
-    """Whether vLLM runs as a server beside this process, which starts, watches and ends it; else it is in it."""
+    """true: vLLM runs as a server process that the run starts, monitors and stops. false: it runs in this process."""
     url: str = ""
-    """Of a server that runs, such as http://127.0.0.1:8000, and takes over weights; where all have one network."""
+    """URL of a running vLLM server that accepts new weights, such as http://127.0.0.1:8000. All policies must share one
+    network."""
     key_variable: str = Field(default="", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$|^$")
-    """The environment variable that holds that server's key; none: it wants none."""
+    """Name of the environment variable with the key of that server. Empty: the server needs no key."""
     sleep: bool = False
-    """Whether vLLM gives a GPU's memory back while policies learn, its weights to the processor's."""
+    """Whether vLLM frees its GPU memory during updates and moves its weights to CPU memory."""
 
     @field_validator("url")
     @classmethod

@@ -1,7 +1,7 @@
-"""vLLM behind HTTP: a server that is started here, behind a door of its own, or one that runs already.
+"""vLLM behind HTTP: a server that the run starts, protected by a key, or one that is already running.
 
-What it answers is what vLLM in this process answers: ids in, ids and log-probabilities of the sampled distribution out.
-Adapters and weights go to it as files, so it has to be on a machine that sees them.
+It takes and returns the same data as vLLM in this process: token ids in, token ids and log-probabilities out. Adapters
+and weights are sent as files, so the server must run on a machine that can read these files.
 """
 
 from __future__ import annotations

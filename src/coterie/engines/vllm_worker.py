@@ -1,4 +1,4 @@
-"""What runs inside vLLM's worker: it takes over weights from a file. Imported there alone."""
+"""Code that runs inside vLLM's worker and loads weights from a file. Only the worker imports it."""
 
 from __future__ import annotations
 

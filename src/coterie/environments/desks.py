@@ -1,10 +1,9 @@
-"""Desks: whom to ask, and with which form, in an office where only experience tells, and where that changes.
+"""Desks: find the right desk and form for each topic in an office. Only experience tells, and the office changes.
 
-A question is about a topic. At once the `router` names the desk that it goes to and the `clerk` the form that it is
-written on; it is answered where both are right. Which desk and which form belong to a topic is drawn at random, said
-nowhere, and drawn anew after every `era` questions: weights that saw many such offices cannot know this one, so what is
-learned here is learned by memory. A note says what a role did, `for rivers take desk 3 .`: names of the environment's
-own, as everywhere (see docs/memory.md).
+A question is about a topic. At the same time, the `router` names a desk and the `clerk` names a form. The question is
+answered if both are right. The desk and the form of each topic are random, are never shown, and are redrawn after every
+`era` questions. Weights that were trained on many offices cannot know this one, so only memory can learn it. A note
+says what a role did, such as `for rivers take desk 3 .`, in words of the environment (see docs/memory.md).
 
 Reward: 1 for the team where both are right.
 """
@@ -51,17 +50,17 @@ class Desks(Environment):
     starter: ClassVar[str] = "starter-desks"
 
     office: int = Field(default=0, ge=0)
-    """Which office it is: each has desks and forms of its own."""
+    """Number of the office. Each office has its own assignment of desks and forms."""
     topics: int = Field(default=8, ge=1, le=len(TOPICS))
-    """Topics that are asked about."""
+    """Number of topics in the questions."""
     choices: int = Field(default=4, ge=2, le=9)
-    """Desks, and forms."""
+    """Number of desks, and also of forms."""
     era: int = Field(default=1000, ge=1)
-    """Questions to train on after which every topic's desk and form are drawn anew."""
+    """Number of training questions after which the desk and the form of every topic are redrawn."""
     brief: bool = True
-    """Prompts for a small model that was taught the task; false: with instructions, for one that never was."""
+    """true: short prompts, for a small model that was trained on the task. false: prompts with instructions."""
     max_tokens: int = Field(default=12, ge=4)
-    """Tokens of one reply."""
+    """Maximum tokens per reply."""
 
     def recommended(self) -> dict[str, dict[str, Any]]:
         """For the starter: weights frozen, memory alone evolving; half a minute on one core."""

@@ -1,4 +1,4 @@
-"""Gateway: an agent that exists, as it is. Where it asks for a model's words, the team answers, and learns.
+"""Gateway: trains an existing agent without changes. The team answers the agent's model requests and learns from them.
 
     # my_agent.py
     roles = ("planner", "solver")
@@ -13,8 +13,8 @@
 
     coterie train gateway:my_agent.py:run --set policies.team.model=Qwen/Qwen3-0.6B
 
-How an agent is run and asked: `coterie.gateway`. Here is what its questions are to a team: each is a decision of its
-role; earlier words of the role that come back as they were are its own tokens, and all else is text.
+`coterie.gateway` runs the agent and receives its requests. This module turns each request into a decision of its role.
+Earlier replies of the role that come back unchanged keep their sampled tokens. Everything else is tokenized as text.
 """
 
 from __future__ import annotations
@@ -58,16 +58,18 @@ class Gateway(Environment):
     side_by_side: ClassVar = 64  # each is a process
 
     agent: str = ""
-    """FILE.py:FUNCTION or package.module:FUNCTION: `run(task, team)`; beside it stand `roles` and `tasks`."""
+    """FILE.py:FUNCTION or package.module:FUNCTION, called as `run(task, team)`. The same module defines `roles` and
+    `tasks`."""
     max_tokens: int = Field(default=256, ge=1)
-    """Tokens of a reply, at most; a client may ask for fewer."""
+    """Maximum tokens per reply. A client may ask for fewer."""
     patience_s: float = Field(default=120.0, gt=0)
-    """Seconds that the agent may take from an answer to its next question, or to its end."""
+    """Maximum seconds between an answer and the agent's next request or its end."""
     force: Literal["refuse", "ask"] = "refuse"
-    """Where a client demands a call of a tool or a form of the answer: refuse it, or ask the model for it in words."""
+    """What happens when a client forces a tool call or an answer format. refuse: the request is refused; ask: the
+    prompt asks the model for it."""
     ahead: bool = True
-    """Import the agent once and fork a process for every run; false: import it anew in each, for one that reads where
-    its model is from the environment when it is imported."""
+    """true: import the agent once and fork a process for every run. false: import it again in every process, for an
+    agent that reads its model's address from environment variables at import."""
 
     _home: str = PrivateAttr("")
 

@@ -4,13 +4,13 @@
     schemas = await shop.tools()                     # as chat templates take them
     seen = await shop.call("price", {"item": "mug"}) # an Observation, whatever went wrong
 
-Servers keep state, and episodes branch. A call therefore carries all calls of its session before it: a worker that has
-the session open makes the last one alone, any other begins a session and makes them all. So what a server answers must
-depend on its session's calls alone. One that changes the world outside is no tool here. A call that ends its server, or
-takes too long, is an error that the role sees, and its next call begins another session.
+Servers keep state, and episodes branch. So every call carries all earlier calls of its session. A worker that has this
+session open makes only the last call; any other worker starts a session and makes all calls. The answers of a server
+must therefore depend only on the calls of the session. A server that changes the outside world cannot be used. If a
+call ends its server or times out, the role sees an error, and its next call starts a new session.
 
-A server is given PATH, HOME and the like, and none of this process's other variables: `env KEY=… python shop.py` gives
-it what it needs.
+A server gets PATH, HOME and similar environment variables, but no others of this process. Pass others with `env KEY=…
+python shop.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Settings of environments that run programs which a model wrote."""
+"""Settings of environments that run model-written programs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class RunsPrograms(Environment):
     """An environment with a sandbox."""
 
     sandbox: Backend = "bubblewrap"
-    """What isolates programs; process is no wall: a program has its user's files, processes and network."""
+    """How programs are isolated. With process they are not: a program can use your files, processes and network."""
     time_s: float = Field(default=2.0, gt=0, le=60)
-    """Seconds of CPU time that one test may take. By the clock it has four times that, and ten times the CPU time that
-    it takes on top; after three that took longer, a program is not tried again."""
+    """Limit of CPU time per test, in seconds. The wall-clock limit is four times this, plus ten times the CPU time that
+    the test uses. After three time-outs the other tests of the program are not run."""
     memory_mb: int = Field(default=512, ge=64)
-    """Memory of a program, the stacks of its threads included."""
+    """Memory limit of a program in MiB, including the stacks of its threads."""
 
     @property
     def box(self) -> JSON:

@@ -75,23 +75,24 @@ class Prompts(PlaysRows):
     argument: ClassVar = "data"
 
     roles: tuple[str, ...] = ("writer",)  # pyright: ignore[reportIncompatibleVariableOverride]
-    """Who writes, one after the other: each sees the prompt and what those before it wrote; the last one's counts."""
+    """Roles in the order in which they write. Each sees the prompt and the earlier replies. The last reply is the
+    team's completion."""
     instructions: Mapping[str, str] = {}
-    """What a role is told first, by role."""
+    """Instructions at the start of a role's prompt, by role."""
     rewards: tuple[str, ...] = ()
-    """Reward functions of the last one's completion, FILE.py:FUNCTION each: their sum is the team's reward."""
+    """Reward functions for the last role's completion, as FILE.py:FUNCTION. Their weighted sum is the team reward."""
     reward_weights: tuple[float, ...] = ()
-    """A weight for each of `rewards`; none: 1 each."""
+    """One weight per function in `rewards`. Empty: every weight is 1."""
     role_rewards: Mapping[str, tuple[str, ...]] = {}
-    """Reward functions of a role's own completion, by role: what they give is that role's alone."""
+    """Reward functions for a role's own completion, by role. Only that role receives these rewards."""
     tools: Mapping[str, str] = {}
-    """MCP servers, by role: a command or a URL, whose tools the role may call before it answers."""
+    """MCP servers by role, each as a command or a URL. The role may call their tools before it answers."""
     max_calls: int = Field(default=8, ge=1)
-    """Calls of tools that a role may make; what asks for more is its answer."""
+    """Maximum tool calls per role. A reply that asks for one more call counts as the role's answer."""
     solved_at: float = 1.0
-    """The team's reward from which on a task counts as solved."""
+    """A task counts as solved if the team reward is at least this value."""
     max_tokens: int = Field(default=256, ge=1)
-    """Tokens of a reply, at most."""
+    """Maximum tokens per reply."""
 
     _places: dict[str, list[JSON]] = PrivateAttr(default_factory=dict[str, list[JSON]])
     """Where each function was found: a file that is edited under a run changes nothing in it."""

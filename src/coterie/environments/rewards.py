@@ -1,4 +1,4 @@
-"""Reward functions as TRL calls them, of one completion each: what a worker runs."""
+"""Calls TRL-style reward functions in a worker, with one completion at a time."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""How roles are told their tasks: in a starter's few words, or as a chat, to a model that was never taught them.
+"""Prompts for roles: short texts for a starter, or a chat with instructions for a model without training on the task.
 
     talk = Talk(scene, {} if self.brief else INSTRUCTIONS)
     reply = await talk.ask("planner", board)
 
-With instructions a role's prompt is its own conversation: the instructions as a system message, then what it was told
-and what it said, turn by turn. Without, every prompt is the text alone, which is what starters were taught. Where a
-chat template has no system role, `policies.NAME.system = "fold"` begins the first user's message with it.
+With instructions, a role's prompt is its own conversation: the instructions as a system message, then the messages to
+the role and its replies, turn by turn. Without instructions, every prompt is only the current text, as in the training
+of starters. If a chat template has no system role, `policies.NAME.system = "fold"` puts the instructions at the start
+of the first user message.
 """
 
 from __future__ import annotations

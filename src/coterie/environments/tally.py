@@ -1,12 +1,12 @@
-"""Tally: a lead decides how many counters a row is cut up for; how large the team is, it says itself.
+"""Tally: a lead decides how many counters share a row, so the team sets its own size.
 
-A row of cells, some marked: `x . x x .`. The lead is told how long it is and says for how many counters it shall be
-cut; each counter sees one piece and says how many marks it holds; the task is solved when their numbers add up to
-all. Counters err on long pieces and cost something each, so the lead has to know what they can do. The shipped example
-of a role that is asked several prompts at once, and of a team that grows and shrinks.
+A row consists of cells, and some are marked: `x . x x .`. The lead is told the length of the row and says how many
+counters share it. Each counter sees one piece and says how many marks it holds. The task is solved if the numbers add
+up to the marks of the row. Counters make errors on long pieces, and each has a cost, so the lead must learn what they
+can do. This is the shipped example of a role with several prompts at once and of a team whose size changes.
 
-Rewards: a counter earns 0 for a right number, -1 for a wrong one; the lead -`cost` for each counter, and -1 where it
-says no number, whether or not the row has cells for all; the team 1 when the task is solved.
+Rewards: a counter gets 0 for a right number and -1 for a wrong one. The lead gets -`cost` for each counter, even if the
+row has too few cells for all of them, and -1 if it says no number. The team gets 1 if the task is solved.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ class Tally(Environment):
     starter: ClassVar[str] = "starter-tally"
 
     shortest: int = Field(default=6, ge=4, le=60)
-    """Cells of a row, at least: so many that every split has some."""
+    """Minimum number of cells in a row. It is large enough for every split to have rows."""
     longest: int = Field(default=24, ge=4, le=60)
-    """Cells of a row, at most."""
+    """Maximum number of cells in a row."""
     cost: float = Field(default=0.02, ge=0)
-    """What each counter costs the lead."""
+    """Amount by which each counter reduces the lead's reward."""
     brief: bool = True
-    """Prompts for a small model that was taught the task; false: with instructions, for one that never was."""
+    """true: short prompts, for a small model that was trained on the task. false: prompts with instructions."""
     naive: float = Field(default=0.7, ge=0, le=1)
-    """How often a demonstrated counter looks at the first four cells of its piece alone."""
+    """Probability that a counter in a demonstration counts only the first four cells of its piece."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

@@ -1,1 +1,1 @@
-"""Agents that exist, played as they are: where they ask for a model's words, a team answers."""
+"""Existing agents, run without changes: a team answers their requests to a model."""

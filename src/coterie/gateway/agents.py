@@ -1,9 +1,9 @@
-"""Agents at work. Each run of one is a process of its own, whose questions wait here until the team has answered.
+"""Running agents. Each run of an agent is a separate process. Its requests wait here until the team has answered.
 
-`turn` is what `play` calls: an agent, its task, and all that it was answered so far; back comes what it asks next. So
-the result depends on the arguments alone, as of every call: an agent that waits at that place goes on, and where there
-is none, as for a branch, one is run again from the beginning and given the same answers. That it then asks the same is
-checked at every question.
+`play` calls `turn` with an agent, its task and all answers so far, and gets the agent's next request. The result
+depends only on the arguments, as for every `scene.call`. If an agent process waits at this point, it continues.
+Otherwise, as for a branch, a new process is run from the beginning with the same answers. Every one of its requests
+must then equal the earlier one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The endpoint that agents ask: of this machine alone, with a key for every run of an agent.
+"""The HTTP endpoint for agents. It is reachable only from this machine and has a key for every run of an agent.
 
 POST /e/RUN/ROLE/v1/chat/completions    (also without /v1, and /responses)
 POST /e/RUN/ROLE/reward                 {"reward": 1.0, "call": "the id of an answer"}

@@ -1,10 +1,10 @@
-"""In an agent's process: the agent is imported, told where its roles are, and run.
+"""Runs in an agent's process: it imports the agent, passes the URLs of its roles, and runs it.
 
     def run(task, team):
         client = OpenAI(base_url=team.planner.base_url, api_key=team.planner.api_key)
 
-A process is forked for every run from one that has imported the agent. What reads the environment instead, when it is
-imported, is imported anew in each: `ahead = false`.
+Every run forks a process that has already imported the agent. With `ahead = false` every process imports the agent
+again; agents need this if they read environment variables at import.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""One episode: how it is written, logged, driven, branched, asked for and grouped."""
+"""The core of one episode: environments, logs, replay, branches, requests to the engine, and groups of samples."""

@@ -1,4 +1,4 @@
-"""What `play` may say: numbers that statistics can take, texts, and data that a log can hold."""
+"""Validation of what `play` records: finite numbers, texts, and data that a log can hold."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
-"""The cursor: drives `play`, and takes it to the same place again.
+"""The cursor: it drives `play`, and can replay it to the same point.
 
     cursor = Cursor(environment, task, seed)
     point = await cursor.advance()     # the open decision point, or None for ever at the end
     other = cursor.fork()              # the same log, the point unanswered
     cursor.answer({"planner": reply})  # exactly the point's roles
 
-Fork is replay: a new coroutine is driven along the log and must say the same again, event for
-event; anything else is a broken contract. Replies and results of calls come from the log, so
-nothing outside ever runs twice. Where `play` gives the scene its state, the replay begins with
-the turn that the fork is in.
+A fork is a replay: a new coroutine is driven along the log and must produce the same events. Any
+difference is a broken contract. Replies and results of calls come from the log, so no outside function
+runs twice. If `play` uses `scene.state`, the replay starts at the turn of the fork.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What an engine is: what answers for the policies of a team. Everything else is above it.
+"""The base class of engines. An engine samples the replies of a team's policies.
 
-An engine is a class beside those in `engines/` and a line in `registry.py`, or one of your own, named as
-`FILE.py:Class`. A run makes one, starts it, asks it wave by wave, and closes it at its end.
+To add an engine, write a class in `engines/` and add a line to `registry.py`, or name your own class as
+`FILE.py:Class`. A run creates the engine, starts it, sends it requests in waves, and closes it at the end.
 """
 
 from __future__ import annotations
@@ -29,9 +29,17 @@ FrontName = Literal["waves", "eager"]
 class Request:
     """One prompt and the seeds of its samples.
 
-    key: determines the order within a wave, so that the order does not depend on timing. seeds: one seed per sample.
-    temperature: 0 selects the most likely token. top_p: the nucleus; 1 is the whole distribution. max_tokens: maximum
-    number of tokens of one completion. stop: strings that end a completion.
+    Attributes:
+        key: sort key within a wave, so that the order does not depend on timing.
+        policy: the policy that answers.
+        role: the role that is asked.
+        prompt: the prompt as text or messages.
+        prompt_ids: the token ids of the prompt.
+        seeds: one seed per sample.
+        temperature: the sampling temperature; 0 selects the most likely token.
+        top_p: the probability for nucleus sampling; 1 is the whole distribution.
+        max_tokens: maximum number of tokens of one completion.
+        stop: strings that end a completion.
     """
 
     key: tuple[str, int, str, str]
@@ -47,41 +55,45 @@ class Request:
 
 
 class EngineConfig(Settings):
-    """How replies are sampled, by any engine."""
+    """Settings that all engines share."""
 
     exact: ClassVar[bool] = False
-    """Whether the log-probabilities are the learner's own, up to the rounding of one arithmetic."""
+    """Whether the log-probabilities equal the learner's up to rounding in the same arithmetic."""
     found: ClassVar[tuple[str, ...]] = ()
-    """Settings that an engine finds for its machine where they are none; a run keeps what was found when it began."""
+    """Settings that the engine determines for its machine if they are None. The run's config records the values."""
 
     front: FrontName = "waves"
-    """waves: whatever waits is answered together, the same in every run; eager: a question leaves at once."""
+    """waves: requests are collected and answered together, in a reproducible order. eager: each request is sent at
+    once."""
     max_tokens: int = Field(default=256, ge=1)
-    """Tokens of a reply where the environment sets no limit."""
+    """Maximum tokens per reply if the environment sets no limit."""
     call_timeout_s: float = Field(default=60.0, gt=0, le=LONGEST_S)
-    """Seconds that one scene.call may take; programs in the sandbox have limits of their own."""
+    """Time-out of one `scene.call`, in seconds. Programs in the sandbox have their own limits."""
     play_timeout_s: float = Field(default=PLAY_TIMEOUT_S, gt=0, le=LONGEST_S)
-    """Seconds that an environment's own code may take from an answer to its next question, before the run stops."""
+    """Maximum seconds that an environment's code may run between an answer and its next request. Above it, the run
+    stops."""
 
 
 class Engine:
     """Answers requests for the policies of a team. Subclasses implement `generate` and other methods as needed.
 
-    policies: the policies by name, each a `coterie.learning.policy.Policy`. config: the settings of `[engine]`.
-    versions: for each policy, the version of the weights that it answers with. closing: True when the engine is being
-    shut down; a long `generate` may then raise Unavailable.
-
     The engine runs during the whole run in its own thread with its own event loop. It may have background tasks
     between `start` and `close`.
+
+    Attributes:
+        policies: the policies by name, each a `coterie.learning.policy.Policy`.
+        config: the settings of `[engine]`.
+        versions: for each policy, the version of the weights that it answers with.
+        closing: True when the engine is being shut down. A long `generate` may then raise Unavailable.
     """
 
     apart: ClassVar[bool] = False
     """Whether the engine has its own copy of the weights and does not use those of the given policies."""
     options: ClassVar[type[EngineConfig]] = EngineConfig
-    """The settings of `[engine]`: a subclass of EngineConfig, where it has more."""
+    """The class of the settings in `[engine]`. An engine with more settings uses a subclass of EngineConfig."""
 
     def __init__(self, policies: Mapping[str, Any], config: EngineConfig | None = None) -> None:
-        """Without a config, the defaults of its options."""
+        """Creates the engine. Without a config, it uses the defaults of `options`."""
         self.policies = dict(policies)
         self.config = self.options() if config is None else config
         self.versions = dict.fromkeys(policies, 0)
@@ -106,7 +118,7 @@ class Engine:
         return self.policies[policy].context
 
     def tokens(self, request: Request, samples: Sequence[Sample]) -> tuple[int, int]:
-        """Tokens of a request's prompt and of its samples, as budgets count them."""
+        """Returns the numbers of prompt tokens and of reply tokens of a request, as budgets count them."""
         return len(request.prompt_ids), sum(len(sample.completion_ids) for sample in samples)
 
     async def start(self) -> None:

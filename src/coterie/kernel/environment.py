@@ -1,7 +1,7 @@
-"""What a user writes: an `Environment`, and the `Task` it plays.
+"""The base classes that a user subclasses: `Environment` and `Task`.
 
-An environment is a frozen record of settings with one coroutine, `play`. What `play` may
-use is in `scene.py`; how to prove that it keeps its contract is in `checks/conformance.py`.
+An environment is an immutable record of settings with one coroutine, `play`. `scene.py` defines what
+`play` may use. `checks/conformance.py` tests that an environment keeps the contract of `play`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _can_be_written(self) -> Self:
-        """A file has no word for none: read back, such a setting would be its default."""
+        """Refuses None for a field with another default: TOML has no null, so the default would be read back."""
         for name, field in type(self).model_fields.items():
             if getattr(self, name) is None and not field.is_required() and field.get_default() is not None:
                 raise ValueError(f"{name} = none cannot be written to a run's config; write a value")
@@ -59,11 +59,14 @@ class Settings(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One problem. Environments subclass it with their own data, frozen and hashable.
+    """One problem. Environments subclass it with their own data. Tasks are frozen and hashable.
 
-    id: its name in logs. split: train, validation or test. query: the text with which memory looks up notes. answer:
-    the gold answer, which memory must never contain. kind: the category by which evaluation and memory group tasks,
-    such as a skill.
+    Attributes:
+        id: the name of the task in logs.
+        split: train, validation or test.
+        query: the text with which memory looks up notes.
+        answer: the gold answer, which memory must never contain.
+        kind: the category by which evaluation and memory group tasks, such as a skill.
     """
 
     id: str
@@ -80,7 +83,7 @@ def split_of(content: object) -> Split:
     the train split is unlimited.
 
     Args:
-        content: anything whose `repr` tells two contents apart, the same in every process.
+        content: any object. Its `repr` must differ for different contents and be the same in every process.
     """
     bucket = seed_of("split", content) % 10
     return "test" if bucket == 0 else "validation" if bucket == 1 else "train"
@@ -92,13 +95,13 @@ class Environment(Settings):
     roles: ClassVar[Sequence[str]]
     """Names of the roles; a property if they depend on settings."""
     team_reward_range: ClassVar[tuple[float, float] | None] = None
-    """Bounds of one `team_reward`, checked by `coterie check` where given."""
+    """Bounds of each `team_reward`. `coterie check` tests them if they are set."""
     argument: ClassVar[str] = ""
-    """The setting that `NAME:ARGUMENT` sets, where it is named so: `gateway:my_agent.py:run`."""
+    """Name of the setting that ARGUMENT sets in `NAME:ARGUMENT`, as in `gateway:my_agent.py:run`."""
     side_by_side: ClassVar[int] = 1000
     """Maximum number of episodes that are evaluated at the same time."""
     starter: ClassVar[str] = ""
-    """The model that its policies start from unless told otherwise; none: a config has to name one."""
+    """Default model of the policies. Empty: a config must name a model."""
 
     def task(self, split: Split, index: int) -> Task:
         """Returns a task by its index. It must be a pure function, so that a run can be resumed exactly."""
@@ -177,8 +180,8 @@ class Environment(Settings):
     def note(self, role: str, reply: Reply) -> str:
         """Returns the note that memory may keep: the environment's own description of a reply; "" for none.
 
-        Whatever it returns is shown in prompts of other tasks, so it must hold no text of a model, a user or a
-        tool: names that are known, not what was written.
+        The note is shown in prompts of other tasks. So it must not contain text of a model, a user or a tool, only
+        names that the environment knows.
         """
         return ""
 

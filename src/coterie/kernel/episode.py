@@ -1,8 +1,8 @@
-"""An episode is a log: everything `play` said and everything that came back to it.
+"""Episodes as logs: everything that `play` asked and recorded, and every answer to it.
 
-Here are the events, the `Log` that holds them, and what can be read off it: `value`, what one
-decision earned under a horizon, and `unseen`, a reward that no horizon in use would count.
-Who writes a log: `cursor.py`.
+This module defines the events, the `Log` that holds them, and two functions of a log: `value`, the return
+of one decision under a horizon, and `unseen`, a reward that the horizon in use does not count.
+`cursor.py` writes logs.
 """
 
 from __future__ import annotations
@@ -26,10 +26,17 @@ sampled)."""
 class Sample:
     """One sampled reply, with all values that training needs from the engine.
 
-    role, policy, version: the role, its policy and the version of the weights. prompt_ids, completion_ids: the token
-    ids of the prompt and of the reply, including the stop token. logprobs: natural log-probabilities under the
-    sampled distribution, one per completion token. finish: how the reply ended. text: the text without the stop
-    string. seed: reproduces the sample. temperature: the divisor of the logits; 0 for greedy decoding.
+    Attributes:
+        role: the role that replied.
+        policy: the policy that sampled the reply.
+        version: the version of its weights.
+        prompt_ids: the token ids of the prompt.
+        completion_ids: the token ids of the reply, including the stop token.
+        logprobs: natural log-probabilities under the sampled distribution, one per completion token.
+        finish: how the reply ended.
+        text: the text without the stop string.
+        seed: the seed that reproduces the sample.
+        temperature: the divisor of the logits; 0 for greedy decoding.
     """
 
     role: str
@@ -54,7 +61,7 @@ class Sample:
 
     @property
     def silent(self) -> bool:
-        """Whether nothing was sampled, because the prompt did not fit: there is nothing to train."""
+        """Whether nothing was sampled because the prompt did not fit. Such a sample is not trained."""
         return self.finish == "context"
 
 

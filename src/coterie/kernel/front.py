@@ -1,8 +1,8 @@
-"""The front stands between branches and the engine: it says when questions leave, and counts what they cost.
+"""The front is between branches and the engine. It decides when requests are sent, and counts their cost.
 
-`waves`: a wave leaves when every live branch waits for the engine, and is ordered by key; so what is computed together,
-and with it every floating-point result, is the same in every run. Exact resume depends on it. `eager`: a question
-leaves at once, for an engine that batches by itself; what is computed together depends on timing.
+`waves`: requests are collected until every live branch waits for the engine, and are then sent in the order of their
+keys. So batches, and with them all floating-point results, are the same in every run. Exact resume depends on this.
+`eager`: each request is sent at once, for an engine that does its own batching. Batches then depend on timing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Groups: samples that may be compared, made where they are sampled.
 
-A group's key says what its members share. `scope = "prompt"` is checked here: same prompt ids and policy; how old the
-weights may be that sampled is for a run to say. `scope = "task"` compares whole episodes, whose prompts differ; an
-algorithm has to write it.
+The key of a group says what its members share. For `scope = "prompt"`, this module checks that prompt ids and policy
+are equal; the run decides how old the sampling weights may be. `scope = "task"` compares whole episodes with different
+prompts; an algorithm must request it explicitly.
 """
 
 from __future__ import annotations

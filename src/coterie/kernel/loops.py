@@ -1,8 +1,7 @@
 """Event loops: one for a run's engine, in a thread of its own, and one for each rollout's play.
 
-Play stays in the thread that called: the watchdog can end whatever it does in the main thread alone. What may have
-tasks in the background is the engine, so its loop is there from a run's first question to its last, also while the
-learner works.
+`play` stays in the calling thread, because the watchdog can interrupt code only in the main thread. The engine may have
+background tasks, so its loop runs from the first request of a run to the last, also while the learner works.
 """
 
 from __future__ import annotations

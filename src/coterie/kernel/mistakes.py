@@ -1,7 +1,8 @@
-"""A person's mistakes in an environment's code, each told in one line: what is wrong, where, and what to do.
+"""Common mistakes in the code of an environment. Each is reported in one line: what is wrong, where, and what to do.
 
-`check_written` looks at the class before anything is played, `task_of` at every task, and `recognised` at what
-`play` raised: a mistake of somebody who is new to coroutines or to the scene, or else a bug, which keeps its traceback.
+`check_written` inspects the class before anything is played, `task_of` inspects every task, and `recognised` inspects
+exceptions of `play`. It recognises typical mistakes with coroutines and the scene. Any other exception is a bug and
+keeps its traceback.
 """
 
 from __future__ import annotations

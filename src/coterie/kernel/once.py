@@ -1,4 +1,4 @@
-"""What a process has one of, such as a pool of processes: made by the first thread that asks for it."""
+"""Objects that exist once per process, such as a process pool. The first thread that asks creates the object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Play: what samplers are given. It starts cursors, asks the team and goes wide."""
+"""`Play`, the interface for samplers. It starts cursors, samples replies of the team and runs branches in parallel."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Text for people: what may reach a terminal or a page, and commands that can be pasted.
+"""Safe text for terminals and pages, and commands that can be pasted.
 
-What models, tasks, environments and errors write is shown as text: characters that would move a cursor, hide
-a line or turn its direction are written out. Whatever is printed goes through `plain`, once, where it is printed:
-`output.say`, the console of `report/terminal.py`, the report's page and the pages that benchmarks write.
+Text of models, tasks, environments and errors is escaped: characters that would move a cursor, hide a line or change
+its direction are written out. All output passes through `plain` once, at the place where it is printed: `output.say`,
+the console of `report/terminal.py`, the report page and the pages that benchmarks write.
 """
 
 from __future__ import annotations

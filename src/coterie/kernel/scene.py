@@ -1,8 +1,8 @@
-"""What an environment is written against: `Scene` and `Reply`.
+"""The interface of environments: `Scene` and `Reply`.
 
-An environment's `play` is a coroutine that a cursor drives by hand: `ask`, `ask_all` and
-`call` stop it until an answer comes, everything else is noted at once. The scene knows
-nothing of policies, groups or training. How it is driven, forked and replayed: `cursor.py`.
+`play` is a coroutine, and a cursor drives it step by step. `ask`, `ask_all` and `call` suspend it until an
+answer comes. All other methods are recorded at once. The scene does not know policies, groups or
+training. `cursor.py` drives, forks and replays episodes.
 """
 
 from __future__ import annotations
@@ -28,10 +28,13 @@ JSON = Any
 class Reply:
     """The reply of one role.
 
-    role: the role that replied. text: the text of the reply, without the stop string. finish: "stop" (the reply ended
-    by itself), "length" (it was cut at the token limit) or "context" (the prompt was too long for the model, so the
-    role was not asked and the text is empty). ids: the sampled token ids without the stop token; later prompts
-    contain a role's own replies as these ids. policy: the policy whose tokenizer made the ids.
+    Attributes:
+        role: the role that replied.
+        text: the text of the reply, without the stop string.
+        finish: "stop" (the reply ended by itself), "length" (it was cut at the token limit) or "context" (the prompt
+            was too long for the model, so the role was not asked and the text is empty).
+        ids: the sampled token ids without the stop token. Later prompts contain a role's own replies as these ids.
+        policy: the policy whose tokenizer made the ids.
     """
 
     role: str
@@ -41,12 +44,12 @@ class Reply:
     policy: str = ""
 
     def __deepcopy__(self, memo: object) -> Reply:
-        """Itself: nothing in it changes."""
+        """Returns the reply itself, since it is immutable."""
         return self
 
 
 class Message(TypedDict):
-    """One chat message; a role's own earlier words may be the `Reply` itself."""
+    """One chat message. The content of a role's own earlier message may be the `Reply` object."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str | Reply
@@ -56,14 +59,14 @@ Prompt = str | Sequence[Message]
 
 
 class Chance(Random):
-    """An episode's chance. A copy of it would not be reseeded with it."""
+    """The random generator of an episode. It must not be copied, because a copy would not be reseeded."""
 
     def __deepcopy__(self, memo: object) -> Chance:
         raise EnvError("scene.rng stands in scene.state, which need not keep it: leave it out, and ask scene for it")
 
 
 class Stage(Protocol):
-    """What stands behind a scene: the cursor."""
+    """The interface that a scene uses. The cursor implements it."""
 
     async def ask(
         self, prompts: Mapping[str, Prompt], max_tokens: int | None, stop: tuple[str, ...]
@@ -148,8 +151,8 @@ class Scene:
         it is lost when a call crashes or takes too long. Printed output goes to standard error.
 
         Args:
-            function: module-level; its result depends on its arguments alone.
-            args: JSON.
+            function: a module-level function. Its result must depend only on its arguments.
+            args: JSON values.
             effect: "external" if the call has an external side effect; decision points after such a call are never
                 branched.
 
@@ -157,8 +160,8 @@ class Scene:
             the function's result as JSON; a replay returns the same result.
 
         Raises:
-            CallError: it raised (the exception's name), took too long ("timeout") or ended its process ("crash");
-                Unavailable never reaches `play`.
+            CallError: the function raised an exception (`kind` is its name), took too long ("timeout") or ended its
+                process ("crash"). `play` never sees Unavailable.
         """
         return self._noted(self._outside(self._made, function, args, effect))
 

@@ -1,7 +1,7 @@
-"""What a tracker is: where a run's metrics go, beside metrics.jsonl.
+"""The base class of trackers. A tracker receives the metrics of a run in addition to metrics.jsonl.
 
-A tracker is a class and a line in `registry.py`, or one of your own, named as `FILE.py:Class`. A config has a table for
-each, `[trackers.NAME]`, with the settings that its `options` know.
+To add a tracker, write a class and add a line to `registry.py`, or name your own class as `FILE.py:Class`. A config
+has one table per tracker, `[trackers.NAME]`, with the settings of its `options`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from coterie.kernel.environment import Settings
 
 Line = Mapping[str, float]
-"""Metrics of one step, by the names of docs/metrics.md; "step" is among them."""
+"""Metrics of one step by name; docs/metrics.md explains the names. One of them is "step"."""
 
 
 class Tracker:
@@ -23,10 +23,10 @@ class Tracker:
     """
 
     options: ClassVar[type[Settings]] = Settings
-    """Its settings: a subclass of Settings, where it has any."""
+    """The class of the settings. A tracker with settings uses a subclass of Settings."""
 
     def __init__(self, config: Settings | None = None) -> None:
-        """Without a config, the defaults of its options."""
+        """Creates the tracker. Without a config, it uses the defaults of `options`."""
         self.config = self.options() if config is None else config
 
     def ready(self) -> None:
@@ -42,7 +42,7 @@ class Tracker:
         """
 
     def log(self, line: Line) -> None:
-        """One step's metrics."""
+        """Receives the metrics of one step."""
         raise NotImplementedError
 
     def end(self) -> None:

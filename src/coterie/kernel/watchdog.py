@@ -1,10 +1,9 @@
-"""The watchdog: `play` that runs on and never comes back to the scene is stopped, and named.
+"""The watchdog: it stops and reports a `play` that does not return to the scene.
 
-`play` is driven by hand, so a loop in it that awaits nothing would hold the run for ever. Whatever of an environment
-runs in one piece (from an answer to the next question, or one `task`) runs under `Watch.over`, which notes when it
-began and no more; a timer looks at that note a few times within the limit. Looks are counted, not seconds, so that a
-process that was stopped and goes on (Ctrl-Z, a scheduler) has not been late. Only such pieces count: a slow engine, a
-slow call or a person who thinks do not.
+A loop in `play` that awaits nothing would block the run for ever. So every uninterrupted piece of environment code
+(from an answer to the next request, or one `task`) runs under `Watch.over`, which only records when it started. A timer
+checks this record a few times within the limit. It counts checks, not seconds, so a process that was suspended (Ctrl-Z,
+a scheduler) is not late. Only the environment's own code counts, not a slow engine, a slow call or a slow person.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A policy's experience as rows, and rows as packed micro-batches. No torch.
 
-Everything that a gradient depends on is fixed here, before anything is split: a row carries its
-advantage and the weight of each of its tokens, 1 / (the step's count). So the gradient cannot
+Everything that the gradient depends on is fixed here, before rows are split into micro-batches. A row holds
+its advantage and the weight of each of its tokens, 1 / (the denominator of the step). So the gradient cannot
 depend on micro-batches, order or padding.
 """
 

@@ -1,6 +1,6 @@
-"""The distribution a policy samples from: one function, used by the engine and the learner.
+"""The sampling distribution of a policy: one function that both the engine and the learner use.
 
-If the two differed by a temperature or by one forbidden id, every importance ratio would be off.
+If the two differed by a temperature or by one forbidden token id, every importance ratio would be wrong.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The packed forward: log-probabilities of rows that begin alike, without computing that twice.
+"""The packed forward pass: log-probabilities of rows with a common prefix, which is computed only once.
 
-A pack is one row of the network. Small packs lie side by side under a mask: each is a tree, whose branches are the
-rows; where two begin alike, in prompt or completion, they share that. Where a mask costs more, a pack's attention is
-made of parts (`models.attention`): the prefix of all its rows, and each row's own. Position ids are those of a token in
-its own sequence. A network that cannot be told what a token sees computes its rows one by one.
+A pack is one input row of the network. Small packs are placed side by side under an attention mask. Each pack is a tree
+whose branches are the rows; rows share their common prefix of prompt or completion tokens. If a mask would cost more,
+attention is computed in parts (`models.attention`): the common prefix, and each row's own part. Position ids count from
+the start of each row. A network that does not accept such a mask computes its rows one by one.
 """
 
 from __future__ import annotations

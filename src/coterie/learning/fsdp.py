@@ -1,7 +1,7 @@
 """Several processes that train together, each holding a part of every weight (FSDP2): `Ranks` for torch.distributed.
 
-gloo on CPUs, nccl on GPUs. Each rank has the same experience, computes some of its micro-batches, and gradients are
-summed: what is learned is what one process learns, up to the order of additions.
+It uses gloo on CPUs and nccl on GPUs. Each rank has the same experience and computes some of the micro-batches.
+Gradients are summed. So the result equals that of one process, up to the order of additions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Small networks of the usual shape, trained without their modules: see `models.lean`.
 
-What lies between products of matrices keeps less for the backward pass, and reads and writes less in it, than the
-library's operations would one by one. Weights are laid out once an optimizer step, by `lent`, and their gradients are
-given back at its end.
+The operations between matrix products are fused: they save less for the backward pass, and read and write less memory,
+than the library's single operations. `lent` lays out the weights once per optimizer step and returns their gradients at
+the end of the step.
 """
 
 from __future__ import annotations

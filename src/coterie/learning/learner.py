@@ -1,7 +1,7 @@
 """The learner: optimizer steps for each policy from its own rows, in one process or one rank of several.
 
-One AdamW a policy, stepped only when the policy had rows, clipped by its own norm. All gradients
-of an update are checked before any weight moves.
+Each policy has its own AdamW, which takes a step only if the policy has rows. Gradients are clipped by the
+norm of the policy. All gradients of an update are checked before any weight changes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Losses: what the learner minimises, a number a trained token. Everything there is to a loss is here.
+"""Losses: the objectives that the learner minimises. A loss returns one number per trained token.
 
-A loss is a class beside the others and a line in `registry.py`, or one of your own, named as `FILE.py:Class`. Its
-fields are its settings, `[loss]` in a config. What its numbers are summed over and divided by is in `batch.py`.
-Nothing here imports torch: a loss reads tensors by their own methods, so that settings can be read without it.
+To add a loss, write a class here and add a line to `registry.py`, or name your own class as `FILE.py:Class`. Its
+fields are the settings of `[loss]` in a config. `batch.py` defines how the numbers are summed and normalised.
+Nothing here imports torch, so settings can be read without it: a loss uses only the methods of tensors.
 """
 
 from __future__ import annotations
@@ -66,29 +66,29 @@ class Loss(Settings):
     """Base class of losses. It provides the mean, a KL term, a penalty for long replies, and importance weights."""
 
     kl: float = Field(default=0.0, ge=0)
-    """Weight of KL to the starting weights; 0 keeps no reference."""
+    """Weight of the KL term to the starting weights. With 0, no reference model is kept in memory."""
     denominator: Denominator = "tokens"
     """The loss is a mean over all tokens of a policy's step, over its sequences, or over tasks.
 
-    The last sums a reply's tokens: the policy gradient as it stands.
+    With tasks, the terms of a reply's tokens are summed, as in the policy gradient.
     """
     overlong_from: int | None = Field(default=None, ge=0)
-    """Tokens of a reply up to which its length is free; none: lengths are never charged."""
+    """Length of a reply, in tokens, above which a length penalty applies. none: no length penalty."""
     overlong_buffer: int = Field(default=64, ge=1)
-    """Tokens beyond overlong_from over which the charge rises to the whole."""
+    """Number of tokens beyond overlong_from over which the penalty rises linearly to overlong_penalty."""
     overlong_penalty: float = Field(default=1.0, gt=0)
-    """What a reply's advantage loses that is overlong_buffer tokens too long, or more."""
+    """Maximum length penalty. It is subtracted from the advantage of a reply."""
     correction: Correction = "none"
-    """Weighs tokens by pi_start / pi_engine, where the engine samples from another distribution than the learner's.
+    """Importance weights pi_start / pi_engine, for an engine whose sampling distribution differs from the learner's.
 
-    pi_start are the learner's weights before the rollout's first optimizer step; the loss's own ratio then compares
-    with them, and not with the engine. token_…: the quotient of each token; sequence_…: of its whole reply.
-    …_truncate: at most correction_max; …_mask: 0 where it is above that, or below correction_min. What a mask leaves
-    out is still counted in the loss's mean; the KL term is not weighed."""
+    pi_start is the policy before the first optimizer step on the rollout. With a correction, the ratio of the loss
+    compares with pi_start instead of the engine. token_…: one weight per token; sequence_…: one weight per reply.
+    …_truncate: weights are limited to correction_max. …_mask: weights above correction_max or below correction_min
+    become 0. Masked tokens still count in the denominator of the mean. The KL term is not weighted."""
     correction_max: float = Field(default=2.0, ge=1)
-    """The largest weight, or the largest that a mask lets through."""
+    """Upper bound of the weights: with truncate the maximum weight, with mask the largest weight that is kept."""
     correction_min: float = Field(default=0.0, ge=0, le=1)
-    """The smallest that a mask lets through."""
+    """With mask, the smallest weight that is kept."""
 
     corrects: ClassVar[bool] = True
     """Whether the loss remains valid if the weights are newer than those that sampled."""
@@ -153,13 +153,14 @@ class Loss(Settings):
         """The loss of each token: its policy term, weighed by the correction, plus `kl` times its KL term.
 
         Args:
-            reference: (N,), the reference's log-probabilities; only where kl > 0.
+            reference: (N,), log-probabilities of the reference model; needed only if kl > 0.
 
         Returns:
             (N,).
 
         Raises:
-            ConfigError: `tokens` gives something else than a number a token, made of `batch.logprobs`.
+            ConfigError: `tokens` does not return one number per token, or the result does not depend on
+                `batch.logprobs`.
         """
         losses = self.tokens(batch)
         if losses.shape != batch.logprobs.shape:

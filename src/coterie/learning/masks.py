@@ -1,10 +1,10 @@
 """What a packed token sees: what comes before it in its own sequence, as far back as its layer looks.
 
-A line of tokens is a tree: a token is followed by all that come after it in any sequence, its branch, and then by what
-does not. So a token is seen by those from itself to the end of its branch.
+A pack is a tree in depth-first order: after a token come all tokens that follow it in any sequence (its branch), and
+then all others. So a token is visible to the tokens from itself to the end of its branch.
 
-Networks differ by layer in how far back a token looks: to the beginning, over a window, or to the beginning of its
-chunk. Distances are between positions in a row's own sequence, not between places in the pack.
+Layers differ in how far back a token looks: to the beginning, over a window, or to the beginning of its chunk.
+Distances are measured between positions in a row's own sequence, not between places in the pack.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How weights are moved: settings of the optimizer, and the learning rate of a step. No torch."""
+"""The settings of the optimizer and the learning rate of a step. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -11,30 +11,32 @@ from coterie.kernel.environment import Settings
 
 
 class OptimizerConfig(Settings):
-    """AdamW, one a policy, which may have settings of its own: `[policies.NAME.optimizer]`."""
+    """Settings of AdamW. Each policy has its own optimizer; `[policies.NAME.optimizer]` overrides these settings."""
 
     lr: float = Field(default=3e-4, gt=0)
     """Peak learning rate."""
     weight_decay: float = Field(default=0.0, ge=0)
     """Decoupled weight decay."""
     betas: tuple[float, float] = (0.9, 0.95)
-    """Averaging of gradient and squared gradient."""
+    """Decay rates of the moving averages of the gradient and the squared gradient (Adam's beta1 and beta2)."""
     eps: float = Field(default=1e-8, gt=0)
-    """Added to the root of the averaged squared gradient: where gradients are far below it, weights hardly move."""
+    """Adam's epsilon, added to the root of the averaged squared gradient. Weights hardly change if gradients are far
+    below it."""
     clip_norm: float = Field(default=1.0, gt=0)
-    """Largest gradient norm of a policy; longer ones are scaled down."""
+    """Maximum gradient norm of a policy. Larger gradients are scaled down to it."""
     warmup_steps: int = Field(default=0, ge=0)
-    """Steps over which the rate rises from 0."""
+    """Number of warm-up steps, in which the learning rate rises from 0."""
     schedule: Literal["constant", "linear", "cosine"] = "linear"
-    """What the rate does after the warm-up, until the last step."""
+    """Schedule of the learning rate from the warm-up to the last step."""
     min_lr_share: float = Field(default=0.0, ge=0, le=1)
-    """Where the schedule ends, as a share of lr."""
+    """Final learning rate, as a share of lr."""
     updates_per_step: int = Field(default=1, ge=1, le=4)
-    """Optimizer steps of one rollout, each on a part of its groups."""
+    """Number of optimizer steps per rollout. Each uses a part of the rollout's groups."""
     tokens_per_microbatch: int = Field(default=2048, ge=1)
-    """Tokens of a forward and backward, of policies trained side by side together; the gradient is the same."""
+    """Maximum tokens per micro-batch, summed over policies that are trained in parallel. It does not change the
+    gradient."""
     checkpointing: bool = False
-    """Recompute activations in the backward pass: less memory, about 1.4 times the time."""
+    """Recompute activations in the backward pass. This needs less memory and about 1.4 times the time."""
 
 
 def learning_rate(config: OptimizerConfig, step: int, total: int) -> float:

@@ -1,6 +1,6 @@
-"""The processes that train one team together. Here: one, which is all of them; several are in `fsdp.py`.
+"""The interface to the processes that train one team. This module has the case of one process; `fsdp.py` has several.
 
-What a gradient is does not depend on how many there are: rows have their weights before they are dealt out, and
+The gradient does not depend on the number of processes: rows get their weights before they are distributed, and
 gradients are summed.
 """
 

@@ -1,1 +1,1 @@
-"""What a team remembers: kept, recalled, cleaned and evolved."""
+"""The memory of a team: storage, retrieval, checks and updates of notes."""

@@ -1,4 +1,4 @@
-"""What is kept: one evolution an iteration, a pure function of the store and the episodes."""
+"""The update of the memory, once per iteration: a pure function of the store and the episodes."""
 
 from __future__ import annotations
 

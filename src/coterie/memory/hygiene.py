@@ -1,4 +1,4 @@
-"""What may be shown: sanitised texts, hashes of queries, answers that leak, near copies."""
+"""Checks of notes before they are shown: sanitising, hashes of queries, leaked answers and near-duplicates."""
 
 from __future__ import annotations
 

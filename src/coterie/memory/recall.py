@@ -1,4 +1,4 @@
-"""Recall: what roles are shown of what is kept."""
+"""Recall: it selects the notes that are shown to a role."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retrieval: which of some short texts a query is about. BM25, with a floor below which nothing is relevant."""
+"""Retrieval of short texts for a query: BM25, with a minimum word overlap below which a text is not relevant."""
 
 from __future__ import annotations
 

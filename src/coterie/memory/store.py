@@ -1,14 +1,14 @@
-"""Memory: what roles note down from episodes that succeeded, and what those notes turn out to be worth.
+"""Memory: notes from successful episodes, and the measured worth of each note.
 
-A store is an immutable snapshot. All that an iteration samples sees one; when every reward is in,
-`evolve` makes the next, a pure function of the snapshot and the iteration's episodes. JoyAgents-R1
-(arXiv:2506.19846) adds and removes strategies by the rewards that train the policies; its thresholds are
-two deviations from the mean reward, which a success rate between 0.21 and 0.79 never reaches, so ours is
-clamped. All siblings of a node see the same notes, so the reward within a group says nothing of them: a
-note's worth is measured against episodes in which memory is masked.
+A store is an immutable snapshot. All samples of an iteration see the same snapshot. When all rewards are
+known, `evolve` computes the next one as a pure function of the snapshot and the episodes. JoyAgents-R1
+(arXiv:2506.19846) adds and removes strategies by the rewards that train the policies. Its thresholds are
+two standard deviations from the mean reward. A success rate between 0.21 and 0.79 never reaches them, so
+our threshold is clamped. All alternatives at a node see the same notes, so rewards within a group cannot
+rate a note. The worth of a note is therefore measured against episodes without notes.
 
-What a note says is the environment's own words about what a role did (`Environment.note`), never the
-model's text: what a user, a tool or a model wrote does not pass from one task to another.
+The environment writes the text of a note about what a role did (`Environment.note`). Text of a user, a
+tool or a model never passes from one task to another.
 """
 
 from __future__ import annotations
@@ -32,26 +32,28 @@ class MemoryConfig(Settings):
     """What roles remember from one task to the next."""
 
     mode: Mode = "off"
-    """on: roles are shown notes; placebo: as many notes, each another's; off: nothing is kept."""
+    """on: prompts show relevant notes. placebo: prompts show as many notes, but with texts of unrelated notes. off: no
+    notes are kept."""
     roles: tuple[str, ...] = ()
-    """Who remembers; none named: everybody."""
+    """Roles with a memory. Empty: all roles."""
     top: int = Field(default=3, ge=1)
-    """Notes that a prompt shows, at most."""
+    """Maximum number of notes in a prompt."""
     relevance: float = Field(default=0.3, ge=0, le=1)
-    """A note is relevant when its query and this one share that much of their words."""
+    """Minimum word overlap between the query of a note and the current query for the note to be relevant."""
     characters: int = Field(default=600, ge=1)
-    """Of all notes in a prompt."""
+    """Maximum number of characters of all notes in a prompt."""
     mask: float = Field(default=0.2, gt=0, lt=1)
-    """Share of train episodes that play without notes, so that their worth can be told."""
+    """Share of training episodes without notes. They are the baseline against which the worth of notes is measured."""
     add: int = Field(default=4, ge=1)
-    """New entries of a role in an iteration, at most."""
+    """Maximum number of new notes per role and iteration."""
     capacity: int = Field(default=256, ge=1)
-    """Entries of a role, at most."""
+    """Maximum number of notes per role."""
     worth: float = Field(default=-0.1, ge=-1, le=1)
-    """A note goes that is worth no more than this in two iterations running: success with it less success without.
-    0: a note stays as long as it does good; below: as long as it does no harm that could not be chance."""
+    """A note's worth is success with the note minus success without it. A note is deleted if its worth is not above
+    this value in two consecutive iterations. 0: a note must help to stay. Below 0: a note stays unless it clearly
+    harms."""
     half_life: float = Field(default=20.0, gt=0)
-    """Iterations without use after which an entry's claim to be kept has halved."""
+    """Half-life of the recency score of an unused note, in iterations."""
 
     def inert(self) -> dict[str, str]:
         """Nothing else has an effect where memory is off."""

@@ -1,8 +1,8 @@
 """Adapters (LoRA): a few trained weights of a policy's own, over a base that several policies share.
 
-Each policy has a network of its own whose frozen weights are the base's, the same tensors: the base is in memory once.
-Nothing is switched: where several adapters live in one network, gradients are lost when another is made active between
-a forward and its backward.
+Each policy has its own network object. Its frozen weights are the tensors of the base, so the base is in memory once.
+Adapters are never switched inside one network: if another adapter became active between a forward and its backward
+pass, gradients would be lost.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Attention of packs without a mask of all against all: next to nothing is computed that it would forbid.
+"""Attention for packs without a full attention mask: almost no forbidden pair of tokens is computed.
 
-A token of a pack sees the shared prefix and its own row's part up to itself. So the prefixes of packs are attended to
-causally, side by side; and so are rows, each of which stands after a copy of its prefix's keys and values. Copies are
-made for a call, forward and backward, and kept by nobody: on CPUs the library's kernels are asked for directly, which
-also share keys between heads without a copy for each.
+A token of a pack sees the shared prefix and its own row up to itself. So causal attention is computed over the prefixes
+of all packs, and then over the rows, each after a copy of the keys and values of its prefix. The copies exist only
+during a forward or backward call. On CPUs the library's kernels are called directly, which also share keys between
+heads without copies.
 
-`install` makes a network's attention the function here, which is the library's own where no pack is given.
+`install` replaces the attention of a network by this function. Without a pack it calls the library's attention.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a model's folder says of itself, read without torch."""
+"""Reads metadata of a model folder without torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Hugging Face Hub: whether it can be reached now, asked once and quickly; what was kept here needs no answer."""
+"""Checks once, with a short time-out, whether the Hugging Face Hub can be reached. Cached files do not need it."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Small networks of the usual shape, computed without their modules.
 
-A small network is mostly the time of calling it: some hundred operations on a few numbers each. Networks like Llama's
-and Qwen's are a dozen operations a layer when projections that read the same input are one, the weights of norms are a
-part of what comes next, and the angles of RoPE turn neighbouring numbers, as complex ones. `merged` makes such weights
-of a network's own; `through` computes with them. The engine decodes so (`engines.lean`), and the learner trains so
-(`learning.lean`).
+The time of a small network is mostly call overhead: some hundred operations on a few numbers each. Networks like Llama
+and Qwen need only a dozen operations per layer after three changes: projections with the same input are merged, norm
+weights are folded into the next projection, and RoPE rotates neighbouring numbers as complex numbers. `merged` converts
+the weights of a network; `through` computes with them. The engine (`engines.lean`) and the learner (`learning.lean`)
+use both.
 
-`usual` says which networks are so; whether the numbers are the same is tested at load, as of any other.
+`usual` says which networks have this shape. As for all networks, a test at load checks that the numbers are the same.
 """
 
 from __future__ import annotations

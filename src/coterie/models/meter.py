@@ -1,7 +1,7 @@
-"""What a computation takes of memory: counted from the tensors that it makes, whatever device they are on.
+"""Measures the memory of a computation by counting the tensors that it creates, on any device.
 
-Tensors without numbers, as those of `shapes`, count like others: so a network that fits nowhere here can be measured.
-Nothing is known of what a library's own kernels take for a moment, nor of what an allocator cannot give again.
+Tensors without data, as in `shapes`, count like others. So a network that does not fit on this machine can be measured.
+Temporary memory of library kernels and fragmentation of the allocator are not counted.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Messages become token ids. A sampled reply is never tokenized again.
 
-The chat template renders the messages themselves, so what it does to contents holds: where no reply's ids are kept, a
-prompt is what `apply_chat_template` gives. Two things are put in by marks, which are replaced after the template has
-spoken: a role's own earlier words, as the ids it sampled, and control tokens that stand in a content, as the characters
-that they are made of. So text of others cannot close a message or open one.
+The chat template renders the messages, including its changes of contents. If no reply with ids is in the prompt, the
+result equals that of `apply_chat_template`. Two things are inserted as placeholders and replaced after rendering: the
+role's own earlier replies, as the sampled token ids, and control tokens in contents, as plain characters. So text from
+others cannot close or open a message.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Models as shapes: everything of a network but its numbers, so that what fits nowhere here can be looked at.
+"""Models without weights: the structure and tensor shapes of a network, so that very large models can be analysed.
 
 Only a model's config is read, from a folder or the hub. Where the hub cannot be reached, the shapes of a few published
 models are known.

@@ -1,12 +1,13 @@
-"""How many threads compute: as many as help just now, measured while a run goes on.
+"""Chooses the number of compute threads, by measurements during a run.
 
-Threads of a library wait for each other by spinning. On cores of their own that is fastest; where another process has
-one of the cores, each wait lasts until the system gives it back, and two threads are several times slower than one. So
-a few small products are timed every few seconds, with one thread and with all. Only for small networks, on a processor,
-and where the count changes no bit of what they compute, which is tried: a seed still gives one run.
+Threads of a math library wait for each other by spinning. This is fastest if each has its own core. If another process
+uses one of the cores, each wait lasts until the system returns the core, and two threads are several times slower than
+one. So a few small matrix products are timed every few seconds, with one thread and with all. This is done only for
+small networks on a CPU, and only if a test shows that the number of threads does not change any bit of the results.
 
-Engine and learner compute in turns, each in a thread that has helpers of its own. More helpers than cores are all put
-to sleep after every product, those at work too, so whoever is done ends its own.
+Engine and learner compute in turns, each in a thread with its own helper threads. If there are more helpers than cores,
+all of them are put to sleep after every product, also the active ones. So engine and learner end their helpers when
+they finish.
 """
 
 from __future__ import annotations

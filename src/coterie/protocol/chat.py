@@ -1,8 +1,8 @@
 """The chat protocol of OpenAI's clients: a request is read or refused, an answer is written whole or as a stream.
 
-What clients really send, and what they make of an answer, is not what a schema says: contents come as text, as parts or
-as null, limits under two names, and a stream without a reason to finish is a success to them. What would change the
-meaning of an answer and is not done here is refused by name; what only hints is let be.
+Real clients do not follow the schema exactly: contents come as text, as parts or as null, limits have two names, and
+clients treat a stream without a finish reason as a success. An unsupported field that would change the meaning of an
+answer is refused by name. A field that is only a hint is ignored.
 """
 
 from __future__ import annotations

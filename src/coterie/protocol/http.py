@@ -1,4 +1,4 @@
-"""What every endpoint does with a request of HTTP: whether it may come, its body, and how it is refused."""
+"""HTTP handling for all endpoints: access checks, request bodies and error responses."""
 
 from __future__ import annotations
 

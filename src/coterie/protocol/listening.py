@@ -1,4 +1,4 @@
-"""A place to listen at, taken before anything heavy is loaded, and the process that serves there."""
+"""A listening socket, opened before anything heavy is loaded, and the server on it."""
 
 from __future__ import annotations
 

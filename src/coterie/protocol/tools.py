@@ -1,7 +1,7 @@
-"""Calls of tools, in words: what a model is told of them, how it makes one, and how one is read from what it said.
+"""Tool calls as text: how tools are described to a model, and how calls are parsed from its replies.
 
-The form is that of Hermes and Qwen: functions stand between `<tools>` in the system message, a call between
-`<tool_call>`. What a model wrote is read strictly; a call that is none stays text.
+The format is that of Hermes and Qwen: the system message lists functions between `<tools>` tags, and a call is between
+`<tool_call>` tags. Parsing is strict; a malformed call stays text.
 """
 
 from __future__ import annotations

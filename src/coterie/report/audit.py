@@ -1,7 +1,8 @@
 """An audit of saved rollouts: which groups compare what must not be compared, and what that does to advantages.
 
-A group-relative advantage is a reply's reward against those of others to the same prompt. Where a group holds replies
-of several roles, turns or prompts, the baseline is of none of them: replies to the easier prompt are praised for that.
+A group-relative advantage compares the reward of a reply with the rewards of other replies to the same prompt. If a
+group mixes roles, turns or prompts, its baseline fits none of them. Replies to the easier prompt then get positive
+advantages only because the prompt is easier.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An episode as a conversation: who was asked what, who said what, what tools gave, and rewards where they fell."""
+"""An episode as a conversation: prompts, replies, tool results, and rewards at the place where they were given."""
 
 from __future__ import annotations
 

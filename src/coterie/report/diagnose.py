@@ -1,6 +1,6 @@
-"""Warnings about a run: roles that learn nothing, policies that fall apart, environments that say nothing.
+"""Warnings about a run: roles that learn nothing, policies that collapse, environments without a learning signal.
 
-They are read off metrics.jsonl alone, so a display, a report and a resumed run see the same.
+They are computed only from metrics.jsonl, so a display, a report and a resumed run show the same warnings.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a person sees while a long job runs: a live table on a terminal, plain lines off it.
+"""The display of a long job: a live table on a terminal, plain lines elsewhere.
 
-What the team does by itself comes first: its validation, and how that has gone. What a rollout reaches with the help
-of a tree, which goes on with the best of several replies, stands in metrics.jsonl alone.
+It shows first how the team performs by itself: its validation success over time. The success of rollouts with a tree,
+which continues with the best of several replies, is only in metrics.jsonl.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How pages are made: templates in which whatever is filled in is text, and one style sheet."""
+"""HTML pages: templates that escape all inserted values, and one style sheet."""
 
 from __future__ import annotations
 

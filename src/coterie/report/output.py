@@ -1,4 +1,4 @@
-"""The command line's way out: one printer for people and machines, and how an end is told."""
+"""Output of the command line: one print function for people and machines, and the messages at the end of a command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run will take, as text."""
+"""The plan of a run as text: predicted memory and time."""
 
 from __future__ import annotations
 

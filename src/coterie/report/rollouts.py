@@ -1,7 +1,7 @@
-"""Rollouts that trainers have saved, as rows: who said something to which prompt, in which group, and what it earned.
+"""Reads saved rollouts of trainers as rows with role, prompt, reply, group and reward.
 
-A format is one function and one line of `FORMATS`. What a file does not say is not guessed in silence: a reading says
-how its groups were found, and what the rewards are.
+A format is one function and one line of `FORMATS`. Missing information is not guessed silently: the result says how
+groups were found and what the rewards are.
 """
 
 from __future__ import annotations

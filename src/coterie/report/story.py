@@ -1,6 +1,6 @@
-"""A run's story: what a person asks of it, an answer of a line each, and where to see it.
+"""The summary of a run: common questions, a one-line answer to each, and where to see the details.
 
-It is told from metrics.jsonl alone, so that the viewer, the report and the terminal say the same.
+It is computed only from metrics.jsonl, so that the viewer, the report and the terminal show the same.
 """
 
 from __future__ import annotations

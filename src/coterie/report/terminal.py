@@ -1,6 +1,6 @@
-"""The command line's way out: a console whose every string is made safe, and streams that may break.
+"""Terminal output of the command line: a console that escapes every string, and output streams that may break.
 
-Nobody needs to read what a long job shows: a pipe that was closed or a disk that is full never ends it.
+A closed pipe or a full disk never ends a long job, because its output is not essential.
 """
 
 from __future__ import annotations

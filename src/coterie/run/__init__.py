@@ -1,1 +1,1 @@
-"""What is done with a team: train it, play it on held-out tasks, change it, give it a start."""
+"""Operations on a team: training, evaluation, ablation and supervised training of a starter."""

@@ -1,9 +1,9 @@
-"""Does each role earn its place? The team again, with a role muted, swapped or replaced.
+"""Ablations of a team: one role is muted or replaced, or two roles are swapped.
 
-    Ablation.parse("mute", "proposer")            it says nothing
-    Ablation.parse("swap", "proposer,planner")    each is played by the other's policy
-    Ablation.parse("replace", "planner=base")     played by the policy it started from
-    Ablation.parse("replace", "planner=RUN")      or by that role's policy in another run
+    Ablation.parse("mute", "proposer")            the proposer says nothing
+    Ablation.parse("swap", "proposer,planner")    each role is played by the other's policy
+    Ablation.parse("replace", "planner=base")     the planner is played by its initial policy
+    Ablation.parse("replace", "planner=RUN")      the planner is played by that role's policy in another run
 
 The change in success is paired: both teams play the same tasks.
 """
@@ -28,7 +28,13 @@ BASE = "base"
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
-    """One change to a team. source: for kind "replace", where the new policy comes from: `base` or a run folder."""
+    """One change to a team.
+
+    Attributes:
+        kind: "mute", "swap" or "replace".
+        roles: the changed roles.
+        source: for "replace", the source of the new policy: `base` or a run folder.
+    """
 
     kind: Kind
     roles: tuple[str, ...]

@@ -1,6 +1,6 @@
-"""What a step asks of each policy, found without any model: roles say nothing sensible, at full length.
+"""Estimates the requests of a step to each policy without a model: roles give meaningless replies of maximum length.
 
-Nothing outside is run: an episode ends at its first call, and what would be asked after it is not known.
+No outside function is run. An episode ends at its first `scene.call`, so later requests are not known.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an algorithm credits a step with, looked at before anything is trained: the class may be a user's."""
+"""Validates the advantages that an algorithm returns before anything is trained, since the class may be a user's."""
 
 from __future__ import annotations
 

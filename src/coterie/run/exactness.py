@@ -1,4 +1,4 @@
-"""What the same numbers rest on: versions, settings, files. A run that goes on compares it, `Run.check_exact`."""
+"""Everything that exact results depend on: versions, settings, files. `Run.check_exact` compares it on resume."""
 
 from __future__ import annotations
 

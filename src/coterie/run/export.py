@@ -1,4 +1,4 @@
-"""A run's team as folders that others load: Hugging Face's or PEFT's, a policy each, and the routes as a config."""
+"""Exports a run's team: one Hugging Face or PEFT folder per policy, and a config that assigns policies to roles."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def export(run: Run | str | Path, out: str | Path, *, step: int | None = None, m
     Models on a hub or a server are named in the config and not copied.
 
     Args:
-        out: a folder that does not exist.
+        run: a run or its folder.
+        out: the folder to create; it must not exist yet.
         step: the step of the checkpoint; None: the best checkpoint by validation.
         merge: whether adapters are merged into full models.
 

@@ -1,10 +1,10 @@
-"""The ledger of a run whose parts are elsewhere: every sample that was drawn, and what became of it, once.
+"""The ledger of a cluster run: it records every sample and whether it was trained or dropped, exactly once.
 
-`ledger.jsonl` is written by the run's process alone, a line an event, and never changed. `sent`: a share of a step's
-tasks went to a worker, as an attempt. `done`: it came back, with every sample that engines gave it. `lost`: it did not.
-`settled`: a step's samples were trained by a policy, or dropped, by reason. `began`: a process has taken the run up
-after so many steps, and plays so many ahead; what stands above of later steps is undone, and whatever was under way is
-lost.
+Only the run's process writes `ledger.jsonl`, one line per event, and lines are never changed. `sent`: a share of a
+step's tasks was sent to a worker, as an attempt. `done`: the attempt came back, with all its samples. `lost`: it did
+not come back. `settled`: samples of a step were trained by a policy, or dropped, by reason. `began`: a process has
+started or resumed the run after a number of steps, with a number of rollouts ahead. Earlier lines about later steps are
+then void, and attempts that were under way are lost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Python API behind the command line: evaluate and load. `train` is in `train.py`."""
+"""The functions `load` and `evaluate` of the Python API. `train` is in `train.py`."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ class Loaded:
         return False
 
     def close(self) -> None:
-        """Lets go of its models; it plays no more."""
+        """Releases the models. The team cannot play afterwards."""
         self.models.close()
 
     def logprobs(self, sample: Sample) -> list[float]:
-        """What the weights of this checkpoint say of a reply that was sampled, by its policy.
+        """Computes the log-probabilities of a sampled reply with this checkpoint's weights of its policy.
 
         Returns:
-            the log-probability of each of its tokens, nats, at the temperature that it was drawn at.
+            the log-probability of each token in nats, at the sampling temperature of the reply.
 
         Raises:
-            ConfigError: the policy has no weights here.
+            ConfigError: a server plays the policy, so its weights are not available.
         """
         policy = self.models.policies.get(sample.policy)
         if policy is None:
@@ -78,7 +78,7 @@ class Loaded:
         return logprobs_of(policy, sample)
 
     def remember(self, mode: Mode) -> None:
-        """Plays from now on with the run's memory, without it, or with the placebo.
+        """Sets whether later episodes use the run's memory, no memory, or the placebo.
 
         Raises:
             ConfigError: the run remembers nothing.
@@ -89,10 +89,10 @@ class Loaded:
         self.recall = None if mode == "off" else Recall(self.progress.memory, config)
 
     def use(self, data: str) -> tuple[str, ...]:
-        """Plays from now on the test problems of other data; returns what a person should know of it.
+        """Replaces the test tasks by those of other data. Returns notes for the user.
 
         Raises:
-            ConfigError: the environment plays none, or it cannot be read.
+            ConfigError: the environment plays no data, or the data cannot be read.
         """
         environment, remarks = self.config.environment.tested_on(data)
         self.config = dataclasses.replace(self.config, environment=environment)
@@ -211,7 +211,7 @@ class Loaded:
 
         Args:
             temperature: 0 is greedy.
-            seats: roles played by a function of the prompt, a person's say.
+            seats: roles that a function of the prompt plays, for example to ask a person.
 
         Raises:
             ConfigError: a seat is no role, or the split has no such task.
@@ -288,7 +288,10 @@ def headline(run: Run, progress: Callable[[str, int, int], None] = lambda *_: No
 
 
 def load(run: Run | str | Path, step: int | None = None) -> Loaded:
-    """Loads a run's team from its best checkpoint by validation, or from the checkpoint of a given step."""
+    """Loads a run's team from its best checkpoint by validation, or from the checkpoint of a given step.
+
+    The result has the methods `evaluate`, `compare`, `ablate` and `play`.
+    """
     if isinstance(run, Loaded):
         raise ConfigError(f"{run!r} is loaded; call its own evaluate or play")
     return Loaded(run if isinstance(run, Run) else Run.open(Path(run)), step)
@@ -304,5 +307,15 @@ def evaluate(
     votes: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """Evaluates a run's team on held-out tasks: greedy, sampled, or by a majority vote over several replies."""
+    """Evaluates a run's team on held-out tasks: greedy, sampled, or by a majority vote over several replies.
+
+    Args:
+        run: a run or its folder.
+        split: train, validation or test.
+        step: the step of the checkpoint; None: the best checkpoint by validation.
+        tasks: number of tasks; None: `eval.tasks` of the config.
+        sampled: sampled episodes per task; 0: one greedy episode.
+        votes: sampled replies per prompt for the majority vote; 1: no vote.
+        progress: called with (tasks done, tasks).
+    """
     return load(run, step).evaluate(split, tasks=tasks, sampled=sampled, votes=votes, progress=progress)

@@ -1,4 +1,4 @@
-"""Who beats whom: players out of runs, what they were before, other models and chance, each against each."""
+"""Games between all pairs of players: policies of runs, their earlier checkpoints, other models and random moves."""
 
 from __future__ import annotations
 

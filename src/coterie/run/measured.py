@@ -1,4 +1,4 @@
-"""What the policies of one device take, each measured on tensors without numbers, by the code that a run runs."""
+"""Memory of the policies on one device, measured on tensors without data with the code that a run uses."""
 
 from __future__ import annotations
 

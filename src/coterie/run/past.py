@@ -1,4 +1,4 @@
-"""Opponents out of a policy's own past: a pool of what it was, of which every step's rollout meets one."""
+"""Opponents that are earlier versions of a policy: a pool of snapshots, one of which is drawn for every rollout."""
 
 from __future__ import annotations
 

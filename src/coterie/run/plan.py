@@ -1,8 +1,8 @@
-"""What a run will take, before it starts: memory by kind and time, for each policy and the whole, from shapes alone.
+"""Predicts memory by kind and time of a run before it starts, per policy and in total, from tensor shapes only.
 
-The code that samples and the code that learns are run on tensors without numbers, and what they make is counted. So a
-family's own ways, packs, checkpointing and adapters count as they are, and nothing has to fit here. Not counted: what
-kernels take for a moment, and what else is on the device.
+The sampling and learning code is run on tensors without data, and the created tensors are counted. So features of a
+model family, packs, checkpointing and adapters are counted correctly, and the model need not fit on this machine.
+Temporary memory of kernels and other use of the device are not counted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A run's policies are made: whole models, adapters over bases that are loaded once, what other runs have learned."""
+"""Creates the policies of a run: whole models, adapters on shared bases, and policies of other runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What networks compute in where `train.dtype = "auto"`: what is faster on their device, found when a run begins."""
+"""Data type for `train.dtype = "auto"`: the faster one on the device, measured at the start of a run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A learner in processes of their own, each with a part of every trained weight: `train.ranks` of more than one.
+"""The learner with `train.ranks` above 1: separate processes, each with a shard of every trained weight.
 
-The run's process keeps whole weights to sample from; the ranks are given its experience and give back what they have
-learned. They end with it, whatever ends it.
+The run's process keeps whole weights for sampling. It sends experience to the ranks and receives the updated weights.
+The ranks end with the run's process, however it ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run folder keeps beside weights, as records."""
+"""Records of the data in a run folder other than weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run's parts are. Here: all in this process, but for the ranks of a learner; a cluster is in `cluster/`."""
+"""The local runtime: all parts of a run are in this process, except the ranks of a learner. See also `cluster/`."""
 
 from __future__ import annotations
 

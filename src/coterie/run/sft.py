@@ -1,8 +1,8 @@
 """Builds a starter: a small model trained on an environment's demonstrations.
 
-A starter is an ordinary Hugging Face folder: Qwen3 shape, byte-level BPE tokenizer with a chat
-template, trained with the same learner that trains teams (an advantage of 1 makes the policy
-gradient the likelihood's).
+A starter is an ordinary Hugging Face model folder with the Qwen3 architecture and a byte-level BPE tokenizer
+with a chat template. The learner that trains teams also trains starters: with an advantage of 1, the policy
+gradient is the gradient of the log-likelihood.
 """
 
 from __future__ import annotations
@@ -55,10 +55,12 @@ def sft(
     progress: Callable[[int, float], None] | None = None,
     looking: Callable[[int, int], None] = lambda *_: None,
 ) -> Model:
-    """Trains a starter on demonstrations and saves it.
+    """Trains a starter, a small initial model, on demonstrations and saves it.
 
     Args:
-        out: a folder that does not exist.
+        environment: the environment that demonstrates.
+        out: the model folder to create; it must not exist yet.
+        config: the training settings.
         source: a model to continue training; None: a new model is created.
         memory: the memory settings, if roles are shown notes from earlier demonstrations that succeeded.
         progress: called with (step, loss) after each step.

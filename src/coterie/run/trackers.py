@@ -1,4 +1,4 @@
-"""The trackers of a run: metrics.jsonl first, then whatever else is told; one that fails stops nothing."""
+"""The trackers of a run: metrics.jsonl first, then the others. A tracker that fails does not stop the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The training loop: one step, seen whole. No algorithm, environment or model is named here."""
+"""The training loop. It does not depend on a particular algorithm, environment or model."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def train(
     anyway: bool = False,
     trackers: Sequence[Tracker] | None = None,
 ) -> Run:
-    """Trains a team; returns its run folder.
+    """Trains a team and returns the run.
 
     Args:
         config: a loaded config, or any source that `load_config` accepts; None: the config of the run to resume.
@@ -75,8 +75,8 @@ def train(
             the display in a notebook, and no further trackers elsewhere.
 
     Raises:
-        CoterieError: one line that says what to do.
-        KeyboardInterrupt: stopped by a signal, after saving.
+        CoterieError: the message is one line that says what to do.
+        KeyboardInterrupt: a signal stopped the run, which was saved.
     """
     if resume and out:
         raise ConfigError("a run goes on in its own folder; give resume or out, not both")

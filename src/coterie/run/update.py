@@ -1,4 +1,4 @@
-"""One update again, from the episodes that a run has saved: nothing is played."""
+"""Recomputes one update of a run from its saved episodes, without playing."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def update(run: Run | str | Path, step: int, out: Path | None = None) -> Updated
     """Repeats one update of a run, from the weights of the previous step and the saved rollout of this step.
 
     Args:
-        out: a folder to write weights and optimizers to, as in a checkpoint; None: they are dropped.
+        run: a run or its folder.
+        step: the step to repeat.
+        out: a folder for the weights and optimizer states, as in a checkpoint; None: they are discarded.
 
     Raises:
         CheckpointError: the step's episodes or the previous checkpoint were not kept, or the environment files,

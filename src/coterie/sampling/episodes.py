@@ -1,7 +1,7 @@
 """Whole episodes: every task is played several times, and episodes of one task are compared.
 
-Prompts differ between the members, so the group's scope is "task": the caller says so by
-using this sampler. It is also how a team is evaluated: one episode a task, nothing compared.
+Prompts differ between the members, so the scope of the group is "task"; an algorithm requests this by using
+this sampler. Evaluation uses it too, with one episode per task and no comparison.
 """
 
 from __future__ import annotations

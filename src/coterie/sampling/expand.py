@@ -1,17 +1,17 @@
-"""Expansion: every joint action of a decision point is played on, so that it is judged by what follows.
+"""Expansion: every joint action of a decision point is continued, and judged by the return that follows.
 
 At each point every role draws G replies to its one prompt. A joint action takes one reply of each
 role: the k-th of all ("aligned", K = G of them), or every combination ("cross", K = G^n). All of
 them earn the same for everybody, r = team_weight x (team rewards) + (every role's local rewards)
 until the next point. What a joint action returns, R, depends on the expansion:
 
-    all     each is a node with groups of its own: R = r + discount x mean of its own joint actions' R
-    greedy  each is played on once by the team as it is, R = r + discount r' + discount^2 r'' + ...;
-            the story goes on, afresh, with the best: later prompts are better than play gives
+    all     each joint action is a node with its own groups: R = r + discount x mean R of its joint actions
+    greedy  each is continued once by the current team, R = r + discount r' + discount^2 r'' + ...;
+            the episode then continues, newly sampled, with the best: later prompts are better than in plain play
 
-A group holds one role's G replies of one node; a reply's return is the mean over the joint actions
-that contain it. A group at depth t weighs discount^t over the nodes that depth has when no branch
-ends early, so that the sum over groups is the gradient of the discounted return (arXiv:2508.04652,
+A group holds one role's G replies at one node. The return of a reply is the mean over the joint actions
+that contain it. The weight of a group at depth t is discount^t divided by the number of nodes at this depth
+if no branch ends early. So the sum over groups is the gradient of the discounted return (arXiv:2508.04652,
 eq. 2, is an average over branches).
 """
 

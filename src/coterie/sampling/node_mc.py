@@ -1,16 +1,16 @@
-"""Node-wise Monte Carlo: one base episode, and at chosen points of it, alternatives played to the end.
+"""Node-wise Monte Carlo: one base episode, with alternative replies at chosen points that are played to the end.
 
     base      s_1 a_1 ... s_t a_t ... s_T a_T                     returns R
     node t    s_1 a_1 ... s_t a'   ... by the team as it is       A alternatives, n continuations each
 
-A group is a node: the replies of one role to one prompt, the base's own among them. The other roles'
-replies at the same point stay the base's. Alternatives that say the same are valued once and share what
-followed: they would pull the same logits, so a second value buys less than one of another reply. What is
-played after an alternative only values it: its replies are not trained. Every continuation of a node has
-chance of its own, so that returns differ by chance alone where the reply does not matter; every branch has a
-name, and with it seeds, of its own. Where not all decisions are nodes, a group weighs as many as it was drawn
-for (Horvitz and Thompson): else a role that speaks T times would count T times less a turn, by the length that
-its own replies brought about.
+A group is a node: the replies of one role to one prompt, including the base's own reply. The other roles'
+replies at the same point stay those of the base. Equal alternatives are valued once and share their
+continuations: they train the same logits, so another value of one of them is worth less than a value of a different
+reply. A continuation only values its alternative; its replies are not trained. Every continuation of a node
+has its own randomness, so returns differ only by chance if the reply does not matter. Every branch has its own name
+and seeds. If not all decisions are nodes, a group is weighted by the number of decisions that it stands for
+(Horvitz and Thompson). Otherwise a role that speaks T times would count T times less per turn, because of a length
+that its own replies caused.
 
 JoyAgents-R1 (arXiv:2506.19846) samples "alternatives per node of one initial trajectory"; how many, who
 continues and what chance they share is not published: A, n, the current team, and none are ours.

@@ -1,12 +1,11 @@
-"""Tree sampling: one spine; at each point K draws, each valued under a horizon, one committed.
+"""Tree sampling: along one main episode, each decision point draws K replies, values each and commits one.
 
-A continuation played to value a candidate is thrown away, and the next group is drawn afresh:
-keeping the winner's would favour candidates whose continuation was lucky. Where nothing is drawn
-in the window ("point"), one fork values all equal answers, and the committed answer's fork, which
-stands where the story does, is the first of the next point: a fork is a replay, and replays are
-most of what a tree costs beside the engine. What the paper (arXiv:2510.11062, Alg. 1) leaves open
-and this decides: how far a candidate's reward reaches (`horizon`), and what happens where roles
-speak at once (`joint`).
+A continuation that values a candidate is discarded, and the next group is drawn anew. Keeping the winner's
+continuation would favour candidates with a lucky continuation. With `horizon = "point"` nothing is sampled
+in a continuation. Then one fork values all equal answers, and the fork of the committed answer is reused as
+the first fork of the next point. This saves replays, which are most of a tree's cost besides the engine. The
+paper (arXiv:2510.11062, Alg. 1) leaves two things open, which are settings here: how long a candidate's
+rewards count (`horizon`), and how simultaneous replies are combined (`joint`).
 """
 
 from __future__ import annotations

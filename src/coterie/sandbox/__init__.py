@@ -1,14 +1,14 @@
-"""The sandbox: nothing that a model wrote runs anywhere else.
+"""The sandbox: all model-written code runs in it.
 
     box = Box(time_s=2.0)
     calls(box.json(), "def f(x): return x + 1", [["f", [1]]])   # [{"status": "ok", "value": 2}]
 
-The functions are made for `scene.call`: JSON in, JSON out, and a replay never runs them again. They only wait
-for a sandbox, within limits of their own, so their calls stay in the process that keeps the warm ones. No
-expected value ever enters a sandbox; the caller compares. A sandbox that cannot be had raises `Unavailable`; everything
-a program does, and however it ends, is an answer: ok, error, timeout, memory, output, refused.
+The functions are made for `scene.call`: they take and return JSON, and a replay never runs them again. They only wait
+for a sandbox and have their own limits, so they run in the process that keeps the warm sandboxes. An expected value
+never enters a sandbox; the caller compares. If no sandbox is available, `Unavailable` is raised. Whatever a program
+does is reported as an answer: ok, error, timeout, memory, output or refused.
 
-`keeper.py` and `program.py` are what runs inside, `border.py` reads what comes out, `plain.py` is what may cross.
+`keeper.py` and `program.py` run inside, `border.py` reads the output, and `plain.py` defines the data that may cross.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a keeper is started in isolation: the command line, the environment, what is given up.
+"""Starts a keeper in isolation: its command line, its environment and the privileges that it drops.
 
 `bubblewrap` gives every program namespaces of its own, a root without the host's files, a bounded /tmp, no network,
 and a filter of system calls. `process` is an ordinary process with resource limits only, for machines where

@@ -1,7 +1,7 @@
-"""The border: what may come out of a sandbox, and nothing else.
+"""The border: it validates everything that comes out of a sandbox.
 
-Every line from inside is read here, on every path: of a known status, with the fields of that status and of their
-types, or it is malformed, which is its program's failure. Nothing is built from what was read.
+Every line from inside is read here. It must have a known status and the fields of that status with their types.
+Otherwise it is malformed, which counts as a failure of the program. No objects are built from the data.
 """
 
 from __future__ import annotations

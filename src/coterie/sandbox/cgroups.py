@@ -1,7 +1,8 @@
-"""Control groups, where this process may make them: memory with the kernel's own, processes, a share of the CPU.
+"""Control groups, if this process may create them: limits of memory (including kernel memory), processes and CPU share.
 
-Version 2 alone. Root has the whole tree; an ordinary user what a session manager has delegated, as systemd does for
-`systemd-run --user` and most desktops. Where there are none, resource limits are what is left: `level` says which.
+Only version 2 is supported. Root can use the whole tree. An ordinary user can use what a session manager has delegated,
+as systemd does for `systemd-run --user` and most desktops. Otherwise only resource limits apply; `level` says which
+case holds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A duet: two programs in a sandbox each, of which one may call a function of the other, and every call is heard.
+"""A duet: two programs, each in its own sandbox. One may call a function of the other, and the host sees every call.
 
-What the partner answers is noted out here, where neither program can reach it, and may be replaced on its way.
+The host records the partner's answers, out of reach of both programs, and can replace them.
 """
 
 from __future__ import annotations

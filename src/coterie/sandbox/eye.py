@@ -1,7 +1,7 @@
-"""What the expressions of a watched program come to, noted where they are evaluated: `see(site, value)`.
+"""Records the values of the expressions of a watched program when they are evaluated: `see(site, value)`.
 
-Runs inside, beside the program, under a name that it cannot know. It tells no more than what the program's own
-expressions were; what that means is decided outside, see `cooperation/`.
+It runs inside the sandbox with the program, under a name that the program cannot know. It reports only the values of
+the program's own expressions. Code outside interprets them, see `cooperation/`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What starts inside a sandbox: it forks a process a program, watches it, and says how it ended.
+"""The keeper, the first process in a sandbox: it forks one process per program, watches it, and reports how it ended.
 
-It runs nothing that a model wrote, and reads none of it: what a program sends is handed on as text, which the host
-reads. So how a program ended, and what it cost, is said by somebody whom the program cannot be. A program's own
-process may make no other, and is gone before the next begins.
+The keeper neither runs nor parses model-written data: it forwards a program's output as text, and the host parses it.
+So the report of how a program ended, and what it cost, comes from a process that the program cannot imitate. A
+program's process cannot create others, and it has ended before the next one starts.
 
 Messages, a JSON line each. From the host: `begin` (a program that will answer), `tell` (a line for it), `run` (a
 whole program with a standard input). To the host: `said` (its line), `ran`, or `ended`.

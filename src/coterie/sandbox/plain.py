@@ -1,7 +1,7 @@
-"""Values that cross a sandbox's border, as JSON: plain data, and nothing that could act.
+"""Values that cross the border of a sandbox, as JSON: plain data without behaviour.
 
-Sent inside with the rest, so it imports what starts fast alone. A value of a subclass crosses as what it is a subclass
-of, by the base's own methods: an object that says it is equal to everything crosses as its data.
+This module is sent into the sandbox, so it imports only modules that load fast. A value of a subclass is converted by
+the methods of its base class. So an object that claims to equal everything crosses as its plain data.
 """
 
 from __future__ import annotations

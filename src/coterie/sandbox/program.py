@@ -1,9 +1,9 @@
-"""A program's own process inside a sandbox: all of it may be taken over by what it runs.
+"""The process of a program inside a sandbox. The program may take over the whole process.
 
-Whoever answers in the program's place gains nothing: no expected value ever enters a sandbox, so an answer must
-still be right. `serve` answers calls of a program's functions, and runs test code whose `candidate` lives in
-another sandbox: the two speak through the host, and either may call what the other has given it. `run` runs a whole
-program and ends as Python ends.
+A program that takes it over and answers by itself gains nothing: expected values never enter a sandbox, so its answer
+must still be right. `serve` answers calls of a program's functions. It also runs test code whose `candidate` is in
+another sandbox; the two communicate through the host, and each may call functions that the other has passed. `run` runs
+a whole program and ends as Python ends.
 
 Messages, a JSON line each. In: `call` (a function, by name or number), `answer` (to an `asked`), `look`, `on`. Out:
 `loaded`, `returned`, `asked`, `held` (an assert), `seen`, `done`, or a failure.

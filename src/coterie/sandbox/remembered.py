@@ -1,7 +1,8 @@
-"""Results of programs that are asked the same again: replies to one prompt are often equal.
+"""A cache of program results, because replies to one prompt are often equal.
 
-Kept are outcomes that the program itself decided: not one that a clock, a signal or the machine had a part in, and
-none of a program that may look at anything but its arguments. Bounded in bytes.
+Only outcomes that depend on the program alone are cached. Outcomes that a time limit, a signal or the machine
+influenced are not, nor are those of programs that may read anything except their arguments. The cache is bounded in
+bytes.
 """
 
 from __future__ import annotations

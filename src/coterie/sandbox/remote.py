@@ -1,7 +1,7 @@
-"""What stands, on one side of a sandbox, for something that lives on the other: using it asks for it there.
+"""Proxies for objects on the other side of a sandbox: using a proxy sends a request to the other side.
 
-Functions and iterators cross everywhere. Objects cross only where both sides are a team's, and nobody is judged by what
-they say of themselves: an object can claim to be equal to whatever a test expects.
+Functions and iterators can always cross. Other objects cross only between two programs of a team, never into tests,
+because an object can claim to equal whatever a test expects.
 """
 
 from __future__ import annotations

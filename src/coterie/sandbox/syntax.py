@@ -1,8 +1,8 @@
-"""The syntax tree of what somebody wrote, from any thread.
+"""Parses source text into a syntax tree, safely from any thread.
 
-Python 3.11 counts the depth of trees it builds in one place for all threads, and fails when two are built at once
-("AST constructor recursion depth mismatch"): here one is built after the other, and without the garbage collector,
-which may print a traceback, for which Python builds another. Its warnings are nobody's here.
+Python 3.11 counts the depth of trees in one variable for all threads, and fails if two are built at once ("AST
+constructor recursion depth mismatch"). So this module builds one tree after the other. It also disables the garbage
+collector, which may print a traceback, for which Python builds another tree. Warnings of the parser are suppressed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A trial: test code in one sandbox, a program in another, and every word between them carried across."""
+"""A trial: test code in one sandbox and a program in another. The host forwards every message between them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Values that came out of a sandbox, out here: looked at, compared and written as the JSON they are.
+"""Values from a sandbox on the host: they are inspected, compared and written only as JSON.
 
-Nothing is ever built from them, so no key of theirs is hashed and no method called.
+No objects are built from them. So none of their keys is hashed, and none of their methods is called.
 """
 
 from __future__ import annotations

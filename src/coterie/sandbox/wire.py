@@ -1,6 +1,6 @@
-"""JSON by the C functions that Python's `json` is made of.
+"""JSON with the C functions on which Python's `json` is built.
 
-Sent inside with the rest: `json` itself imports regular expressions, and that takes as long as to start Python.
+This module is sent into the sandbox. `json` itself imports regular expressions, which takes as long as starting Python.
 """
 
 from __future__ import annotations

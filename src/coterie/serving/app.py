@@ -1,4 +1,4 @@
-"""The endpoint: who may ask, what is asked, and the answer; on this machine alone, with a key, unless told else."""
+"""The HTTP endpoint: access, requests and answers. By default it is reachable only from this machine, with a key."""
 
 from __future__ import annotations
 

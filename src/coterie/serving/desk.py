@@ -1,4 +1,4 @@
-"""Who answers: each role of a trained team as a model, and the team as one, where its environment can be asked."""
+"""The models of the endpoint: each role of a trained team, and the whole team if its environment implements `asked`."""
 
 from __future__ import annotations
 

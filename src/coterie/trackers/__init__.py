@@ -1,8 +1,8 @@
 """Where a run's metrics go beside metrics.jsonl: one file for each tracker that people use already.
 
-None is told of a run unless its config names it, each writes on this machine unless its settings say otherwise, and
-what these libraries report to their makers is switched off. A run that goes on begins anew with a tracker, which is
-told all that was logged before: whatever was begun last is whole, and agrees with metrics.jsonl.
+A tracker is used only if the config of the run names it. It writes on this machine unless its settings say otherwise.
+Usage reports of these libraries to their makers are switched off. A resumed run starts a new record at the tracker and
+first logs all earlier lines. So the latest record is complete and agrees with metrics.jsonl.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ class MLflowConfig(Settings):
     """What [trackers.mlflow] may say."""
 
     uri: str = ""
-    """Of a tracking server, such as http://localhost:5000; none: mlflow.db in the run's folder."""
+    """URI of a tracking server, such as http://localhost:5000. Empty: mlflow.db in the run folder."""
     experiment: str = "coterie"
-    """What its runs stand under."""
+    """Name of the MLflow experiment."""
 
 
 class MLflow(Other):

@@ -17,7 +17,7 @@ class TrackioConfig(Settings):
     """What [trackers.trackio] may say."""
 
     project: str = "coterie"
-    """What the run stands under."""
+    """Name of the Trackio project."""
 
 
 class Trackio(Other):

@@ -15,11 +15,11 @@ class WandBConfig(Settings):
     """What [trackers.wandb] may say."""
 
     mode: Literal["offline", "online"] = "offline"
-    """offline: nothing is sent; online: the metrics and the config are, as they come."""
+    """offline: nothing is sent. online: metrics and the config are sent during the run."""
     project: str = "coterie"
-    """Where it stands at Weights & Biases."""
+    """Name of the Weights & Biases project."""
     entity: str = ""
-    """Whose project it is; none: the default of your account."""
+    """Weights & Biases entity (user or team) of the project. Empty: the default of your account."""
 
 
 class WandB(Other):

@@ -1,1 +1,1 @@
-"""Looking at runs in a browser: pages made here, of what run folders hold."""
+"""The viewer: it shows run folders in a browser, as pages that are rendered on the server."""

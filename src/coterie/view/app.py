@@ -1,4 +1,4 @@
-"""The viewer's server: who may look, and what may be asked for; on this machine alone, with a key."""
+"""The server of the viewer: access checks and addresses. By default only this machine can reach it, with a key."""
 
 from __future__ import annotations
 

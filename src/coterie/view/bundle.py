@@ -1,4 +1,4 @@
-"""The pages as files: whatever links lead to from the first one, for a browser that has no server."""
+"""Writes the viewer's pages as static files: all pages that links lead to from the first page."""
 
 from __future__ import annotations
 

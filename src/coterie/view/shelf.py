@@ -1,4 +1,4 @@
-"""Run folders as the viewer reads them: while they grow, a piece at a time, and without running anything of theirs."""
+"""Reads run folders for the viewer: incrementally, while they grow, and without executing code from them."""
 
 from __future__ import annotations
 

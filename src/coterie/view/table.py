@@ -1,4 +1,4 @@
-"""Episodes that are played in the page: against a person, watched, or forked at a decision and answered otherwise."""
+"""Episodes that are played in the viewer: with a person, without one, or forked at a decision with another answer."""
 
 from __future__ import annotations
 

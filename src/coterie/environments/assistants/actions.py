@@ -1,4 +1,4 @@
-"""What a reply of `assistants` decides: its one action, and what others' words may be quoted as."""
+"""Parsing of the action in a reply of `assistants`, and quoting of other people's text."""
 
 from __future__ import annotations
 

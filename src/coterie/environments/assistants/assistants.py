@@ -6,16 +6,16 @@ format are not public: the queries (`world.py`), the grammar and the limits are 
 
 Every call ends with one line that is exactly one action; what stands before it is thought:
 
-    delegate(AGENT, TASK)   of the master alone: a specialist does the task, and its answer comes back
-    tool(NAME, JSON)        of a specialist: one of its own tools, with arguments by name
-    final(TEXT)             the answer, to who asked
+    delegate(AGENT, TASK)   only by the master: a specialist does the task and returns its answer
+    tool(NAME, JSON)        by a specialist: a call of one of its own tools, with arguments by name
+    final(TEXT)             the answer to whoever asked
 
 With `solo` the master is alone and has every tool: the single-agent baseline.
 
-Anything else is told to be an error, and may be mended `max_repair` times. A role sees its own actions and
-what they gave, and nothing of the others: a specialist its task alone. A delegation has at most
-CALLS_A_TASK calls, the master MASTER_CALLS (alone: all), an episode `max_calls`, and what a role did and
-saw `max_transcript` bytes: an episode that ends there is wrong.
+Any other reply is an error, which the role may correct `max_repair` times. A role sees only its own actions
+and their results; a specialist also sees its task. The limits are CALLS_A_TASK calls per delegation,
+MASTER_CALLS calls of the master (with `solo`: all), `max_calls` per episode, and `max_transcript` bytes of
+what a role did and saw. An episode that reaches a limit is wrong.
 
 Rewards, of the team, once an episode is over; only the final answer is judged:
 
@@ -96,36 +96,36 @@ class Assistants(Environment):
     team_reward_range: ClassVar = (-1.0, 1.0)
 
     data: str = ""
-    """Queries: a .jsonl file of objects with query, answer and, if any, kind; none: embedded ones."""
+    """Queries: a .jsonl file of objects with `query`, `answer` and optionally `kind`. Empty: embedded queries."""
     knowledge: str = ""
-    """The knowledge base: a .jsonl file of objects with text; none: the embedded one."""
+    """Knowledge base: a .jsonl file of objects with `text`. Empty: the embedded one."""
     catalogue: str = ""
-    """The shop: a .jsonl file of objects with item, price and stock; none: the embedded one."""
+    """Shop catalogue: a .jsonl file of objects with `item`, `price` and `stock`. Empty: the embedded one."""
     kinds: tuple[Literal["qa", "shop_call", "general_call", "math", "together"], ...] = Field(
         default=KINDS, min_length=1
     )
-    """Kinds of embedded queries to train on, drawn alike; one named twice comes twice as often."""
+    """Kinds of embedded queries to train on, with equal probability. A kind listed twice is drawn twice as often."""
     brief: bool = True
-    """Prompts for a small model that was taught the grammar; false: with instructions and the tools' schemas. With
-    data it is false where nothing is said."""
+    """true: short prompts, for a small model that was trained on the grammar. false: prompts with instructions and tool
+    schemas. The default with `data` is false."""
     solo: bool = False
-    """One role, the master, with every tool and nobody to send: the single-agent baseline."""
+    """Single-agent baseline: the master has every tool and no specialists."""
     max_calls: int = Field(default=14, ge=2)
-    """Calls of one episode."""
+    """Maximum model calls per episode."""
     max_repair: int = Field(default=1, ge=0)
-    """Malformed calls in a row that may be mended."""
+    """Maximum consecutive malformed calls that a role may correct."""
     max_transcript: int = Field(default=700, ge=100)
-    """Bytes of what a role did and saw for one task; with its task and a reply they should fit the model's context."""
+    """Maximum bytes of a role's transcript for one task. Transcript, task and reply should fit the model's context."""
     format_weight: float = Field(default=0.1, ge=0)
-    """What an episode of well-formed calls earns."""
+    """Reward of an episode in which all calls are well-formed; proportionally less otherwise."""
     cost_weight: float = Field(default=0.3, ge=0)
-    """What the longest right episode loses."""
+    """Penalty of a right episode of maximum length; proportionally less for shorter ones."""
     published_weights: bool = False
-    """Both weights are 1, as far as the paper's are known: shape can outweigh the answer."""
+    """Set both weights to 1, as far as the paper states them. Format and cost can then outweigh the answer."""
     max_tokens: int = Field(default=48, ge=4)
-    """Tokens of one call; one that is cut is malformed."""
+    """Maximum tokens per call. A call that is cut off counts as malformed."""
     naive: float = Field(default=0.6, ge=0, le=1)
-    """How often a demonstration follows one of the bad habits of `demonstrate`."""
+    """Probability that a demonstration follows one of the bad habits in `demonstrate`."""
 
     @property
     def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -1,4 +1,4 @@
-"""What an expert of `assistants` would say, and a beginner with its habits."""
+"""Demonstrations for `assistants`: the replies of an expert and of a beginner with bad habits."""
 
 from __future__ import annotations
 

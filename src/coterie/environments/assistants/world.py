@@ -1,4 +1,4 @@
-"""The generated world of `assistants`: a shop, a knowledge base, what can be asked and how an expert answers.
+"""The generated world of `assistants`: a shop, a knowledge base, the queries and an expert's plans.
 
 Everything is drawn once from a fixed seed: 800 things with a price, a stock and six facts each. Queries
 are drawn by kind; a query's plan is the list of delegations that answer it.

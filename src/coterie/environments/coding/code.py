@@ -1,20 +1,20 @@
-"""Code: a coder writes a program while a tester writes a test for it; then both see what did not agree.
+"""Code: a coder writes a program while a tester writes a test for it. Then both see where they disagree.
 
 The task is AT-GRPO's (arXiv:2510.11062): `coder` and `tester` speak at once, without seeing each
-other; turns end when the test of the turn holds on the program of the turn, or at the limit. Only the
-hidden tests decide success, and only of the last program.
+other's reply. The episode ends when the program of a turn passes the test of the turn, or at the turn
+limit. Success depends only on the hidden tests of the last program.
 
-Rewards of a turn. p is the share of hidden tests its program passes; the test is valid when it can be
-read, right when the golden solution agrees with it, and k is the share of nearly right programs
-(mutants of the solution) that it tells apart:
+The rewards of a turn are below. p is the share of hidden tests that the program passes. The test is valid
+if it can be parsed, and right if the golden solution passes it. k is the share of nearly right programs
+(mutants of the solution) that the test detects:
 
     team   = p
     coder  = 0.1 [it runs on some input] + 0.1 [it runs on every input] + 0.8 p
     tester = 0.2 [valid] + 0.8 [right] + mutant_weight k [right]
 
-The first two are the paper's as its notes have them; in its published code the golden solution never
-reaches the tester's reward, which is constant. k is ours: a right test may still test nothing. Without
-a golden solution the tester earns validity alone, and `metric/unjudged` says how often.
+The rewards of team and coder are those in the paper's notes. In its published code the golden solution never
+reaches the tester's reward, which is constant. k is ours, because a right test may still test nothing. Without
+a golden solution the tester is rewarded only for validity, and `metric/unjudged` counts these cases.
 """
 
 from __future__ import annotations
@@ -82,11 +82,12 @@ class Code(ProgrammingTask):
     team_reward_range: ClassVar = (0.0, 1.0)
 
     max_turns: int = Field(default=2, ge=1)
-    """Turns until the last program is judged; 4 as published."""
+    """Maximum turns. The program of the last turn is judged. Published: 4."""
     mutant_weight: float = Field(default=0.5, ge=0)
-    """What telling every nearly right program apart adds to a right test."""
+    """Extra reward of a right test that detects all nearly right programs (mutants); proportionally less if it detects
+    fewer."""
     naive: float = Field(default=0.6, ge=0, le=1)
-    """How often a demonstration forgets the second of three steps."""
+    """Probability that a demonstration forgets the second of three steps."""
 
     def recommended(self) -> dict[str, dict[str, Any]]:
         """A policy a role, minutes on two cores; for the embedded problems, which the starter knows."""

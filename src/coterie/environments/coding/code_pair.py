@@ -9,14 +9,14 @@ as one. The joint reward of a turn is a sum of levels with the published weights
     tests        p, the share of hidden tests passed
     cooperation  p (0.5 [main needs what aux answers] + 1.0 [and does more than hand it on])
 
-The published code looks for patterns in text, and pays for comments. Here tests are played again with other answers
-of aux, which have to change what main returns, see `cooperation/evidence.py`. Ours as well: cooperation counts in
-proportion to p (there, one passing test of many unlocks all of it), and not at all after three time-outs.
+The published code looks for patterns in the text and rewards even comments. Here the tests are repeated with other
+answers of aux, and main's results have to change; see `cooperation/evidence.py`. Two more rules are ours: cooperation
+counts in proportion to p (there, one passed test unlocks all of it), and it does not count after three time-outs.
 
-A later turn shows each role its own last reply and feedback: nothing ("plain"), which levels held
-("levels"), or an edit by another model ("expert"). Episodes end at the limit, or after a turn whose
-levels reach `stop_at`, the same in training and evaluation. With several turns each costs the
-most it can earn, 4 (as the published configs shift), or 2.1 alone: or it would pay to finish late.
+A later turn shows each role its own last reply and feedback: nothing ("plain"), which levels were reached
+("levels"), or an edit by another model ("expert"). Episodes end at the turn limit, or after a turn whose
+levels sum to `stop_at`, in training and in evaluation. With several turns, the maximum reward of a turn is
+subtracted from each turn: 4 (as in the published configs), or 2.1 with `solo`. Otherwise it would pay to finish late.
 """
 
 from __future__ import annotations
@@ -127,19 +127,20 @@ class CodePair(ProgrammingTask):
     functions: ClassVar = True
 
     max_turns: int = Field(default=1, ge=1)
-    """Turns until the last functions are judged."""
+    """Maximum turns."""
     feedback: Literal["plain", "levels", "expert"] = "levels"
-    """What a later turn shows beside a role's own last reply."""
+    """Feedback that a later turn shows in addition to a role's own last reply. plain: nothing; levels: which levels
+    were reached; expert: an edit by another model."""
     solo: bool = False
-    """One role, main, with nobody to help: the single-agent baseline."""
+    """Single-agent baseline: the role main writes the function alone."""
     stop_at: float | None = None
-    """The sum of levels of a turn that ends the episode; none: the most that a turn can earn."""
+    """A turn whose levels sum to at least this value ends the episode. none: the maximum of a turn."""
     expert_url: str = ""
-    """Of feedback "expert": an OpenAI-compatible server, such as http://localhost:8000/v1."""
+    """For feedback "expert": the URL of an OpenAI-compatible server, such as http://localhost:8000/v1."""
     expert_model: str = ""
-    """Of feedback "expert": the model to ask there."""
+    """For feedback "expert": the name of the model on that server."""
     naive: float = Field(default=0.6, ge=0, le=1)
-    """How often a demonstration forgets the second of three steps."""
+    """Probability that a demonstration forgets the second of three steps."""
 
     @property
     def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -1,7 +1,8 @@
 """Gymnasium's environments: `coterie train gymnasium:FrozenLake-v1`, or one of your own: `gymnasium:FILE.py:FUNCTION`.
 
-One role, `player_0`, moves. It is told the observation where that is a text, else what the environment renders as
-text, else the observation's few numbers; it says an action's number, or any text where actions are texts.
+One role, `player_0`, moves. Its prompt shows the observation if it is text, otherwise the text rendering of the
+environment, otherwise the few numbers of the observation. The role answers with the number of an action, or with any
+text if actions are texts.
 """
 
 from __future__ import annotations

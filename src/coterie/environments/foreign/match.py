@@ -1,6 +1,6 @@
-"""Self-play: every seat of a game is a player, and every player a role; or one of them meets others by chance.
+"""Self-play: every seat of a game is a player, and every player is a role, or moves at random.
 
-A library's games are a `Match` each; how they are played, told, seated and paid is here.
+A game of a library implements `Match`. This module plays it, builds the prompts, assigns seats and gives rewards.
 """
 
 from __future__ import annotations
@@ -82,26 +82,27 @@ class SelfPlay(Environment):
     argument: ClassVar = "game"
 
     game: str = ""
-    """Which one."""
+    """Name of the game."""
     against: Opponent = "self"
-    """Who has the seats beside player_0's in training: roles, player_1 and so on; what the policy of player_0 was at
-    steps before; chance; or, mixed, roles in one half of the tasks and chance in the other."""
+    """Opponents of player_0 in training. self: the other roles (player_1 and so on); past: earlier versions of
+    player_0's policy; random: random moves; mixed: roles in half of the tasks, random moves in the other half."""
     tested_against: Literal["", "self", "random"] = ""
-    """The same where the team is validated and tested; none: chance, where it is known what may be done, else roles."""
+    """Opponents of player_0 in validation and test. Empty: random if the game lists its legal moves, otherwise self."""
     opening: int = Field(default=0, ge=0)
-    """Moves that chance makes first in a game to train on, drawn from 0 to so many, the same whenever the task is
-    played: players that meet themselves would else play one game again and again."""
+    """Maximum number of random opening moves of a training game. The number and the moves are drawn once per task.
+    Without them, self-play would repeat the same game."""
     brief: bool = False
-    """Tell a player its seat and how the game stands, no rules and no history: for a small model that was taught it."""
+    """true: the prompt holds only the player's seat and the state of the game, without rules and history, for a small
+    model that was trained on the game."""
     max_moves: int = Field(default=100, ge=1)
-    """Of all players together; a game that takes longer is nobody's."""
+    """Maximum moves of all players together. Nobody wins a longer game."""
     max_tokens: int = Field(default=64, ge=1)
-    """Tokens of a reply, at most."""
+    """Maximum tokens per reply."""
     playouts: int = Field(default=0, ge=0)
-    """What `coterie sft` shows: the move that earns most in so many games that go on from it by chance, which knows
-    more than a player where something is hidden; 0: any move."""
+    """`coterie sft` demonstrates the move with the highest return over this many random playouts. Playouts use hidden
+    information that a player does not have. 0: any legal move."""
     wrong_move: float = Field(default=0.25, ge=0)
-    """What a reply costs its player that is no move; one by which a game ends costs 1, and nobody has won by it."""
+    """Penalty for a reply that is no legal move. If the reply ends the game, the penalty is 1 more and nobody wins."""
 
     _known: dict[str, dict[str, float]] = PrivateAttr(default_factory=dict[str, dict[str, float]])
     """What moves earned in all, by prompt: states of small games come again."""

@@ -4,8 +4,8 @@
 and `step` says by its annotation what an action is, a class of pydantic's. One role, `player_0`, moves. It is told the
 observation's other fields, and says an action: as a JSON object, or, where an action is one text, as it is.
 
-A client of an environment that is served is refused: a branch begins its episode anew, with its seed, and over plain
-HTTP every request meets another environment.
+A client of a served environment is refused. A branch must restart its episode with the same seed, but over plain HTTP
+every request may reach another instance of the environment.
 """
 
 from __future__ import annotations

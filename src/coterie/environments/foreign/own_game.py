@@ -1,4 +1,4 @@
-"""Games of libraries for which people write their own: each has a name there, or is made by FILE.py:FUNCTION."""
+"""Base classes for libraries of games: a game is named in the library, or created by FILE.py:FUNCTION."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class OwnGame(SelfPlay):
     """How one is named on the command line."""
 
     game: str = ""
-    """Its name, or FILE.py:FUNCTION or package.module:FUNCTION, which makes one."""
+    """Name of the game, or a function that creates it: FILE.py:FUNCTION or package.module:FUNCTION."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """What the function that makes it is called with."""
+    """Keyword arguments of the function that creates the game."""
 
     _home: str = PrivateAttr("")
 
@@ -68,7 +68,7 @@ class Alone(OwnGame):
     """A game of one, who has solved it by what it earned."""
 
     solved_at: float = 1.0
-    """The sum of a game's rewards from which a task is solved."""
+    """A task counts as solved if the game's rewards sum to at least this value."""
 
     def seats(self) -> int:
         """One."""

@@ -1,12 +1,12 @@
 """PettingZoo's games: `coterie train pettingzoo:tictactoe_v3`, or one of your own: `pettingzoo:my_game.py:env`.
 
-Every seat is a role, or chance; see `match.py`. PettingZoo's games speak in arrays: what is told of them, and how a
-move is written, stands here for its classics. A game of your own may say both, in two methods:
+Every seat is a role or moves at random; see `match.py`. PettingZoo's games use arrays. This module defines prompts and
+move names for the classic games. A game of your own can define both in two methods:
 
     def describe(self, agent) -> str           # how it stands, as that agent may know it
     def moves(self, agent) -> dict[str, int]   # what it may do: a word, and the action that it stands for
 
-One that has neither is told of by its observation, where that is a text or a few numbers, and its moves are numbers.
+Without them, the prompt shows the observation, if it is text or a few numbers, and moves are numbers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What draws from the process's global generators is given one of its own, and leaves them as they were."""
+"""Isolates code that uses global random generators: it gets its own state, and the old state is restored."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""TextArena's games: `coterie train textarena:TicTacToe-v0`. Every seat is a role, or chance; see `match.py`.
+"""TextArena's games: `coterie train textarena:TicTacToe-v0`. Every seat is a role or moves at random; see `match.py`.
 
-Games are made as `-raw`, so what others say stays theirs: each line of it is marked, and none reads as the game's.
+Games are created in their `-raw` version. Every line of another player's text is marked, so it cannot look like text of
+the game.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class TextArena(SelfPlay):
     """A game of TextArena."""
 
     game: str = ""
-    """Its id, such as TicTacToe-v0."""
+    """TextArena id of the game, such as TicTacToe-v0."""
 
     @model_validator(mode="after")
     def _is_played_here(self) -> TextArena:

@@ -1,7 +1,7 @@
-"""Cells of a grid, and routes through them, by names: column letter, row number.
+"""Names of the cells of a grid (column letter, row number), and routes as lists of names.
 
-Ours, and why: a reply that names cells is a copy of what the prompt shows, which a small model learns far sooner than
-directions (`up`, `L`), for which it has to keep track of where it is while it writes.
+Cell names are our choice. A reply that names cells copies text of the prompt, and a small model learns this far sooner
+than directions (`up`, `L`). For directions it would have to track its position while it writes.
 """
 
 from __future__ import annotations

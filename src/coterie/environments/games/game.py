@@ -1,18 +1,19 @@
-"""What the games share: a proposer suggests, a planner decides, and what the planner says is played.
+"""Base class of the games: a proposer suggests moves, a planner decides, and the planner's moves are played.
 
-The roles are AT-GRPO's (arXiv:2510.11062). There the first is a tool user whose program prints a proposal (`tool =
-true`); a starter says it instead. Prompts show the board as it is now, only the planner's words change it, and running
-out of turns is never a success. Ours: the answers' form, and rewards that cannot be farmed, as the published ones can.
+The roles are AT-GRPO's (arXiv:2510.11062). There the proposer is a tool user, and its program prints the proposal
+(`tool = true`); a starter writes the proposal directly. Prompts show the current board. Only the planner's moves change
+it. Running out of turns is never a success. The form of answers is ours. So are the rewards: unlike the published ones,
+they cannot be exploited.
 
-Rewards, unless a game has its own. w(s) is what a board s is worth, 0 at the start, 1 only where it is solved and
-never more; s is the board before a reply and s' the one that it leads to:
+These are the rewards, unless a game defines its own. w(s) is the value of a board s: 0 at the start, 1 if it is solved,
+and never more. s is the board before a reply and s' the board after it:
 
     planner  = w(s') - w(s)  - 0.2 [the reply is malformed or a move is illegal]
     proposer = w(s') - 1     - 0.2 [...]        of a proposal, which is only imagined
     team     = 1 when the board is solved, once
 
-The planner's add up to what the last board is worth, whatever way led there, and the proposer's are never above 0: so
-no list of moves, however long, earns more than a solution.
+The planner's rewards add up to the value of the last board, whatever the path. The proposer's rewards are never above
+0. So no list of moves, however long, earns more than a solution.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ class Game(RunsPrograms):
     """Settings of `train` with which its starter learns in minutes on two cores."""
 
     max_turns: int = Field(default=4, ge=1)
-    """Turns until the episode ends unsolved."""
+    """Maximum turns of an episode. An episode without a solution then ends as unsolved."""
     max_tokens: int = Field(default=32, ge=4)
-    """Tokens of one reply; one that is cut is malformed."""
+    """Maximum tokens per reply. A reply that is cut off counts as malformed."""
     solo: bool = False
-    """One role, the planner, with the whole board and nobody to ask: the single-agent baseline."""
+    """Single-agent baseline: the planner plays alone and sees the whole board."""
     brief: bool = True
-    """Prompts for a small model that was taught the game; false: with its rules, for one that never was."""
+    """true: short prompts, for a small model that was trained on the game. false: prompts that explain the rules."""
     tool: bool = False
-    """The first role writes a Python program, and what that prints is its proposal, as published."""
+    """The first role writes a Python program, and the program's output is the proposal, as published."""
 
     @property
     def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]

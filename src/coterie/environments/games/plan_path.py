@@ -1,14 +1,13 @@
 """Plan-Path: two roles steer through a grid with walls; one proposes a route, one decides.
 
-The task is AT-GRPO's (arXiv:2510.11062): an N x N grid, each cell blocked with probability
-0.22, a goal that can be reached. What is ours, and why: replies name cells instead of
-directions, so that a route is a copy of what the prompt shows; the view may be split, so that
-the roles need each other; the position shown is always the live one; the rewards below cannot
-be farmed, as the published ones can.
+The task is AT-GRPO's (arXiv:2510.11062): an N x N grid with a reachable goal, in which each cell is
+blocked with probability 0.22. Four things are ours. Replies name cells instead of directions, so that a
+route copies text of the prompt. The view may be split, so that the roles need each other. The prompt
+always shows the current position. The rewards cannot be exploited, unlike the published ones.
 
-Rewards. d(x) is the length of the shortest path from x to the goal, h the position before the
-reply, w where the walk it describes ends, b = min(d(h), max_moves) the best progress one reply
-can make:
+For the rewards, d(x) is the length of the shortest path from x to the goal. h is the position before the
+reply, w the end of the walk that it describes, and b = min(d(h), max_moves) the maximum progress of one
+reply:
 
     local = max(-1, (d(h) - d(w)) / b) - 1 - 0.2 [the reply is malformed or a move is illegal]
     team  = 1 when the goal is reached, once
@@ -78,11 +77,11 @@ class PlanPath(Walk):
     walls: float = Field(default=0.22, ge=0, le=0.5)
     """Probability that a cell is blocked."""
     min_distance: int = Field(default=3, ge=1)
-    """Moves between start and goal, at least."""
+    """Minimum number of moves between start and goal."""
     max_moves: int = Field(default=8, ge=1)
-    """Moves of one reply; one with more is not played."""
+    """Maximum moves per reply. A reply with more moves is not played."""
     naive: float = Field(default=0.6, ge=0, le=1)
-    """How often a demonstration goes along the row, then the column, walls or not."""
+    """Probability that a demonstration goes along the row and then the column, and ignores walls."""
 
     def known(self) -> bool:
         """No larger than it is usually."""

@@ -1,13 +1,14 @@
 """Sokoban: two roles push boxes onto goals; one proposes a walk, one decides.
 
-The task is AT-GRPO's (arXiv:2510.11062): 6 x 6 with one box as published there, levels of any size from files
-(Boxoban's). Ours: a reply names the cells that the player walks through; a level takes at least `min_pushes` pushes,
-for chance solves many of one; only where a walk ends counts, and an answer with more moves than a level can need is
-not played, or 250 moves at random would solve a third of the easy levels.
+The task is AT-GRPO's (arXiv:2510.11062): 6 x 6 with one box as published there, or levels of any size from files
+(Boxoban's). The following is ours. A reply names the cells that the player walks through. A level takes at least
+`min_pushes` pushes, since random moves solve many levels of one push. Only the end of a walk counts. An answer with
+more moves than a level can need is not played; otherwise 250 random moves would solve a third of the easy levels.
 
-What a position is worth, with m(s) the moves of a shortest solution from s: w(s) = max(0, 1 - m(s) / m(start)), and 0
-where there is none: then the episode ends. Where a board has too many positions to know m, it is the pushes that the
-boxes need at least, each as if it were alone, and a deadlock is a box that stands where it can never leave for a goal.
+Let m(s) be the number of moves of a shortest solution from position s. The value of s is w(s) = max(0, 1 - m(s) /
+m(start)). Without a solution it is 0, and the episode ends. If a board has too many positions to compute m, m is the
+minimum number of pushes that the boxes need, each as if it were alone. A deadlock is then a box that can never reach a
+goal.
 """
 
 from __future__ import annotations
@@ -50,20 +51,20 @@ class Sokoban(PlaysData, Walk):
     minutes: ClassVar = {"steps": 100, "tasks_per_step": 56}
 
     data: str = ""
-    """Levels: a .txt file as Boxoban's are, rows of a file or of the hub whose column is `level`, or TRAIN -> TEST of
-    two; none: levels that are drawn."""
+    """Levels: a .txt file in Boxoban's format, rows with a column `level` from a file or the hub, or TRAIN -> TEST of
+    two such sources. Empty: levels are generated."""
     size: int = Field(default=6, ge=5, le=MOST)
-    """Rows and columns of a drawn level, its border of walls included."""
+    """Rows and columns of a generated level, including its border of walls."""
     boxes: int = Field(default=1, ge=1, le=MOST_BOXES)
-    """Boxes of a drawn level."""
+    """Number of boxes in a generated level."""
     walls: float = Field(default=0.15, ge=0, le=0.5)
     """Probability that a cell within the border is blocked."""
     min_pushes: int = Field(default=3, ge=1)
-    """Pushes that a drawn level takes, at least."""
+    """Minimum number of pushes that solve a generated level."""
     max_moves: int = Field(default=8, ge=1)
-    """Moves of one reply; one with more is not played."""
+    """Maximum moves per reply. A reply with more moves is not played."""
     naive: float = Field(default=0.6, ge=0, le=1)
-    """How often a demonstration walks straight at the box and on, whatever comes of it."""
+    """Probability that a demonstration walks straight to the box and pushes on, even if this does not help."""
 
     def inert(self) -> dict[str, str]:
         """Of what is drawn, with data nothing is."""

@@ -1,13 +1,13 @@
 """Sudoku: two roles fill a grid; one proposes digits, one decides.
 
-The task is AT-GRPO's (arXiv:2510.11062): 4 x 4 as published there, or 9 x 9. The published data are random digits, most
-without a solution, and its check forgets the givens, so that one grid solves every puzzle. Here a puzzle is cut from a
-solved grid while its solution stays the only one, givens cannot be overwritten, and puzzles that are alike but for
-names and the order of lines (of 9 x 9: but for names and being transposed) belong to one split. Answers have one form:
-cells and digits.
+The task is AT-GRPO's (arXiv:2510.11062): 4 x 4 as published there, or 9 x 9. The published puzzles are random digits,
+and most have no solution. The published check ignores the givens, so one grid solves every puzzle. Here a puzzle is a
+solved grid from which digits are removed as long as its solution is unique. Givens cannot be overwritten. Puzzles that
+differ only in digit names and the order of lines (for 9 x 9: in names and transposition) belong to one split. Answers
+have one form: cells and digits.
 
-What a grid is worth: of the cells to fill, the share that is right less the share that is wrong, in [-1, 1]; so that a
-guess that is wrong more often than right costs something.
+The value of a grid is the share of right cells minus the share of wrong cells, among the cells to fill. It lies in
+[-1, 1], so a guess that is more often wrong than right has a negative value.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ class Sudoku(Game):
     size: Literal[4, 9] = 4
     """Rows and columns."""
     givens: int = Field(default=7, ge=4, le=80)
-    """Digits that a puzzle begins with."""
+    """Number of digits that are given at the start."""
     max_turns: int = Field(default=4, ge=1)
-    """Turns until the episode ends unsolved."""
+    """Maximum turns of an episode. An episode without a solution then ends as unsolved."""
     max_tokens: int = Field(default=48, ge=4)
-    """Tokens of one reply; one that is cut is malformed."""
+    """Maximum tokens per reply. A reply that is cut off counts as malformed."""
     naive: float = Field(default=0.6, ge=0, le=1)
-    """How often a demonstration looks at the rows alone."""
+    """Probability that a demonstration takes only the rows into account."""
 
     @model_validator(mode="after")
     def _possible(self) -> Sudoku:

@@ -1,4 +1,4 @@
-"""What games share whose answers are walks through a grid: the form of an answer, and how much the planner sees."""
+"""Base class of games whose answers are walks through a grid: the answer format, and the planner's view."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Walk(Game):
 
     max_moves: int
     view: Literal["split", "full"] = "split"
-    """split: only who proposes sees the whole grid; full: both do, as published."""
+    """split: only the proposer sees the whole grid. full: both roles see it, as published."""
 
     def inert(self) -> dict[str, str]:
         """`view` has no effect on a planner that is alone."""

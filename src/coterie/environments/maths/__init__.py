@@ -1,1 +1,1 @@
-"""Mathematics: reasoners and tool users, and what answers are equal."""
+"""Mathematics: a task with reasoners and tool users, and the comparison of answers."""

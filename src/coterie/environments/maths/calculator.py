@@ -1,8 +1,8 @@
-"""A calculator: expressions of numbers, exactly, and nothing else.
+"""A calculator that evaluates numeric expressions exactly.
 
     calculate("(3 + 4) * 2 / 4")    # "3.5"
 
-Written by a model, so it is read by a parser of its own and bounded in length, in depth and in what it comes to.
+A model writes the expressions. So a special parser reads them, and their length, depth and result are bounded.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-r"""Which answers are equal: numbers exactly, everything else by `math-verify`, in a process that may be killed.
+r"""Comparison of answers: numbers exactly, everything else with `math-verify` in a separate process with limits.
 
     boxed(r"so it is \boxed{18\text{ pens}}")    # r"18\text{ pens}"
     same("18", "$18.00")                         # True
 
-`math-verify` alone takes 1\,000 for 0, 17 = 18 for 18 and 1/2^99 for 1/2^98, reads a number out of what it cannot read,
-works out what was only copied from the question, and on `10^{10^{10}}` it never comes back. So: whole numbers, decimals
-and fractions are compared here, as fractions, and where one is asked for nothing else is an answer; what it read must
-be all that was written; the kinds must be the same (a number, a set, an interval, a tuple, …); what is left to be
-worked out, a second answer and another unit are wrong; and so is what takes too long, or too much memory.
+`math-verify` alone takes 1\,000 for 0, 17 = 18 for 18 and 1/2^99 for 1/2^98. It extracts a number from text that it
+cannot parse, evaluates expressions that were only copied from the question, and never returns on `10^{10^{10}}`. So
+this module compares whole numbers, decimals and fractions as fractions. If the gold answer is one of them, no other
+kind of answer is right. `math-verify` must parse the whole answer, and both kinds must be the same (a number, a set, an
+interval, a tuple, …). An unevaluated expression, a second answer or another unit is wrong, and so is an answer that
+takes too much time or memory.
 """
 
 from __future__ import annotations

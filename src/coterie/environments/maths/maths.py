@@ -1,9 +1,10 @@
 """Maths: reasoners and tool users work on a problem, and go on until their answers agree.
 
-The task is AT-GRPO's (arXiv:2510.11062): at the first turn all see the problem alone, later also what the others
-said; turns end when all answers of one agree, or at the limit. Only the final answer is judged: the judge's where there
-is one, else the first reasoner's. (As published, an episode is also over, and won, when any turn's answer is the gold
-one.) A tool user's expression goes to a calculator, or its program to the sandbox; of what fails nothing is an answer.
+The task is AT-GRPO's (arXiv:2510.11062). In the first turn all roles see only the problem; later they also see what the
+others said. The episode ends when all answers of a turn agree, or at the turn limit. Only the final answer is judged:
+the judge's if there is one, otherwise the first reasoner's. (As published, an episode is also won when the answer of
+any turn is the gold answer.) A tool user's expression goes to a calculator, or its program to the sandbox. If it fails,
+the tool user has no answer.
 
 Rewards, none of which a longer episode can add to:
 
@@ -12,8 +13,8 @@ Rewards, none of which a longer episode can add to:
     tool     = 0.1 [there is an expression, or a program] + 0.1 [it comes to something] + 0.8 [that is right] - 1
     judge    = as a reasoner
 
-The shares are the paper's as its notes have them; the 1 that is taken off is ours: each turn then costs what it lacks,
-and agreeing early on what is right is the best that can be done.
+The weights are those in the paper's notes. Subtracting 1 is ours: each turn then costs the part that it lacks, so the
+best policy is to agree early on the right answer.
 """
 
 from __future__ import annotations
@@ -76,23 +77,23 @@ class Maths(PlaysData, RunsPrograms):
 
     data: str = ""
     """Questions with answers: a .jsonl, .json or .parquet file, hub:owner/name@revision#config/split, TRAIN -> TEST of
-    two of them, or a benchmark (gsm8k, math500, aime24, aime25, olympiad); none: problems that are drawn."""
+    two such sources, or a benchmark (gsm8k, math500, aime24, aime25, olympiad). Empty: problems are generated."""
     kinds: tuple[Literal["sum", "equation", "story"], ...] = Field(default=procedural.KINDS, min_length=1)
-    """Kinds of problems that are drawn; one named twice comes twice as often."""
+    """Kinds of generated problems. A kind that is listed twice is drawn twice as often."""
     reasoners: int = Field(default=1, ge=1, le=9)
-    """How many reason."""
+    """Number of reasoners."""
     tools: int = Field(default=1, ge=0, le=9)
-    """How many use a tool; 0: nobody does."""
+    """Number of tool users."""
     judge: bool = False
-    """One more gives the final answer."""
+    """Add a judge, who gives the final answer."""
     tool: Literal["calculator", "python"] = "calculator"
-    """What tool users have."""
+    """The tool of the tool users."""
     max_turns: int = Field(default=2, ge=1)
-    """Turns until the last answer counts, agreed on or not; 4 as published."""
+    """Maximum turns. After the last turn the final answer counts even without agreement. Published: 4."""
     max_tokens: int = Field(default=64, ge=4)
-    """Tokens of one reply; one that is cut has no answer."""
+    """Maximum tokens per reply. A reply that is cut off has no answer."""
     naive: float = Field(default=0.6, ge=0, le=1)
-    """How often a demonstration has a bad habit, see `procedural.mistaken`."""
+    """Probability that a demonstration makes a typical mistake, see `procedural.mistaken`."""
 
     @property
     def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]

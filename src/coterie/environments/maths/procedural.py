@@ -1,7 +1,7 @@
-"""Problems without a data set: sums, linear equations and stories, with small whole numbers, drawn for ever.
+"""Generated problems: sums, linear equations and stories with small whole numbers, in unlimited number.
 
-Each comes with an expression that solves it, and its answer is what that comes to. What is said of one by an expert, or
-by somebody with a bad habit, is here too.
+Each problem has an expression that solves it; its answer is the value of the expression. The module also contains the
+demonstrations of an expert and of a beginner with bad habits.
 """
 
 from __future__ import annotations

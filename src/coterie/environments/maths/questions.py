@@ -1,4 +1,4 @@
-"""Questions as published, and one's own: the benchmarks, and what makes a row one; see `published/data.py`."""
+"""Published questions and your own: the benchmarks, and how a row becomes a question; see `published/data.py`."""
 
 from __future__ import annotations
 

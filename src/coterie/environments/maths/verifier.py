@@ -1,4 +1,4 @@
-"""What compares answers, in a process of its own: `math-verify`, and what it has to be kept from."""
+"""The separate process that compares answers with `math-verify` under limits."""
 
 from __future__ import annotations
 

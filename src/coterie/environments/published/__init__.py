@@ -1,1 +1,1 @@
-"""Data sets as they were published: where rows come from, and what each is for."""
+"""Published data sets: the sources of rows, and which of them are for training and for testing."""

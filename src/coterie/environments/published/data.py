@@ -1,14 +1,14 @@
-"""Data as published: what is trained on, what is tested on, and what of it is left out.
+"""Published data: the rows for training, the rows for testing, and the rows that are left out.
 
     load("rows.jsonl", reader)                      one source: a file is split by content, 80 : 10 : 10
     load("hub:openai/gsm8k#main", reader)           splits that were published are kept
     load("gsm8k.jsonl -> math500.jsonl", reader)    trained on the one, tested on all of the other
     load("gsm8k", reader)                           a benchmark of the reader's table: the same, by name
 
-What a split is called says little about it ("train" of CoopHumanEval is its test set), so a benchmark says what each
-source is for. A row is left out, and counted by reason, where it cannot be scored, where its own answer is not right,
-and where it is in a test set too: as the same words, or nearly (13-word shingles, Jaccard 0.5). What a row is, a
-`Reader` says: of programming problems, of questions, of texts.
+The name of a published split can mislead ("train" of CoopHumanEval is its test set), so a benchmark states the purpose
+of each source. A row is left out, and counted by reason, if it cannot be scored, if its own answer is not right, or if
+a test set contains the same or nearly the same words (13-word shingles, Jaccard 0.5). A `Reader` parses rows; there is
+one for programming problems, one for questions and one for texts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What environments share that play drawn tasks, or those of a data set."""
+"""Base classes of environments that play generated tasks or the tasks of a data set."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class PlaysRows(Environment):
     """An environment whose tasks come from `data`; see `data.py`."""
 
     data: str = ""
-    """What is played: a .jsonl, .json or .parquet file, hub:owner/name@revision#config/split, or TRAIN -> TEST of two
-    of them."""
+    """Data set: a .jsonl, .json or .parquet file, hub:owner/name@revision#config/split, or TRAIN -> TEST of two such
+    sources."""
 
     @field_validator("data")
     @classmethod
@@ -67,11 +67,11 @@ class PlaysData(PlaysRows):
     """An environment whose tasks are drawn, or come from `data`."""
 
     data: str = ""
-    """What is played: a .jsonl, .json or .parquet file, hub:owner/name@revision#config/split, TRAIN -> TEST of two of
-    them, or a benchmark's name; none: tasks that are drawn."""
+    """Data set: a .jsonl, .json or .parquet file, hub:owner/name@revision#config/split, TRAIN -> TEST of two such
+    sources, or the name of a benchmark. Empty: tasks are generated."""
     brief: bool = True
-    """Prompts for a small model that was taught the tasks that are drawn; false: with instructions, for one that never
-    was. With data it is false where nothing is said."""
+    """true: short prompts, for a small model that was trained on the generated tasks. false: prompts with instructions.
+    The default with `data` is false."""
 
     @model_validator(mode="before")
     @classmethod

@@ -1,4 +1,4 @@
-"""A corpus without a data set: what is known of somebody, to be told by two who do not see each other.
+"""A generated corpus: facts about a person, which two roles state without seeing each other's text.
 
 A source is a line of facts, `ada : town oslo ; job baker ; …`; a text tells facts, a sentence each, in fixed forms, so
 that what is true, told twice or left out can be counted, not guessed.
@@ -9,8 +9,8 @@ P1, P2: the share of a text's sentences that tell a fact of the source which the
 text. F: the share of the source's facts that the two tell together. T: 1 where the second has 1.6 to 3.2 times the
 words of the first, falling to 0 at 1.1 and 5. N: the share of the second's facts that the first does not tell. C: three
 kinds of connectives at the beginning of the second's sentences that tell a new fact, in thirds. Filler, lists of
-connectives, copies of the source and repetition all are sentences that tell nothing new, and what is no word counts as
-none.
+connectives, copies of the source and repetition all are sentences that tell nothing new. A string that is not a word is
+not counted.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""What two parts of a text are worth, in ways that stuffing does not pay for: R = M min(Q1, Q2) r, in [0, 1].
+"""The reward of two parts of a text, designed against keyword stuffing: R = M min(Q1, Q2) r, in [0, 1].
 
-M, how the parts go together, by the ideas of the published reward:
+M measures how the parts fit together, with the ideas of the published reward:
 
     0.4 tent(words of 2 / words of 1; 1.1, 1.6, 3.2, 5)  +  0.2 ramp(share of 2's content words new; 0.1, 0.4)
     + 0.2 min(1, kinds of connectives / 3)               +  0.2 tent(Jaccard of their words; 0, 0.08, 0.4, 0.8)
 
-A connective counts once a sentence, at its beginning, beside three content words or more. Of an introduction the first
-band is 0.8, 1.3, 1.6, 2. Q, that a part is prose about its source, is a product of:
+A connective counts once per sentence, at its beginning, and only if the sentence has three or more content words. For
+an introduction the first band is 0.8, 1.3, 1.6, 2. Q measures whether a part is prose about its source. It is a product
+of:
 
     ramp(content words that the source has; 0.15, 0.5)
     ramp(neighbouring words of the source in a sentence that share a sentence there; 0.25, 0.6)
@@ -17,10 +18,11 @@ band is 0.8, 1.3, 1.6, 2. Q, that a part is prose about its source, is a product
     ramp(distinct stop-words of the first 30; 0.1, 0.3)
     skeleton: how much likelier its function words are in their order than alone
 
-r = ramp(share of the source's content words that the two keep; 0.1, 0.45). The skeleton is a trigram model of function
-words, a content word being C and a number N, of the training texts; its ramp begins where 80 % of these texts shuffled
-and 90 % of their content words glued together by common words end, and goes to their 20th percentile as they are. All
-of it is ours. What it cannot tell is sense: grammar from elsewhere around a source's words may earn some of it.
+r = ramp(share of the source's content words that the two parts keep; 0.1, 0.45). The skeleton is a trigram model of the
+function words in the training texts, in which a content word is C and a number is N. Its ramp starts at a score that 80
+% of the shuffled texts, and 90 % of the texts' content words joined by common words, do not exceed. It ends at the 20th
+percentile of the unchanged texts. All of this is ours. The reward cannot judge meaning: borrowed grammar around the
+words of the source may earn a part of it.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@
     style       0.4 t + 0.6 min(J, J1) / J1: t grows with the kinds of connectives (0.4 for one, 0.05 for each more),
                 J is the share of words, stop-words apart, that the two have in common (Jaccard)
 
-The formulas are those of its code, with connectives matched as whole words; nothing of the source is looked at. Its
-real maximum is 2.98, for all twelve kinds make t 0.95. What cannot be had that way is in `prose.py`.
+The formulas are those of the published code, with connectives matched as whole words. The reward ignores the source.
+Its real maximum is 2.98, because all twelve kinds give t = 0.95. `prose.py` has a reward that cannot be earned this
+way.
 """
 
 from __future__ import annotations

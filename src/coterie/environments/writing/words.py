@@ -1,7 +1,7 @@
-"""Words: what is counted of a text, and the lists that the measures of writing know.
+"""Words: how the words of a text are counted, and the word lists of the writing rewards.
 
-The lists are ours, after the twelve kinds of connectives of the published reward, and matched as whole words; there
-they are found within other words too ("as" in "was").
+The lists are ours, based on the twelve kinds of connectives in the published reward. They are matched as whole words;
+the published code also finds them inside other words ("as" in "was").
 """
 
 from __future__ import annotations

@@ -72,18 +72,19 @@ class Writing(PlaysData):
     starter: ClassVar[str] = "starter-writing"
 
     data: str = ""
-    """Texts: a .jsonl, .json or .parquet file, hub:owner/name@revision#config/split, TRAIN -> TEST of two of them, or a
-    data set by name (tldr, arxiv); none: the embedded corpus."""
+    """Texts: a .jsonl, .json or .parquet file, hub:owner/name@revision#config/split, TRAIN -> TEST of two such sources,
+    or a data set by name (tldr, arxiv). Empty: the embedded corpus."""
     form: Literal["summary", "introduction"] = "summary"
-    """What is written: a headline and a body, or two halves of an introduction."""
+    """summary: the roles write a headline and a body. introduction: they write the two halves of an introduction."""
     measure: Literal["ours", "published"] = "ours"
-    """What is paid for: see the module's docstring."""
+    """The reward. ours: facts for the embedded corpus, prose for other data. published: that of MAGRPO's library."""
     protocol: Protocol = "together"
-    """Who sees what."""
+    """together: neither role sees the other's text. pipeline: the second sees the first's text. discussion: after one
+    round both see both texts and write again. alone: one role writes both parts."""
     max_tokens: int = Field(default=72, ge=4)
-    """Tokens of one text; one that is cut counts as it is."""
+    """Maximum tokens per text. A text that is cut off is scored as it is."""
     naive: float = Field(default=0.6, ge=0, le=1)
-    """How often a demonstration tells some facts, no matter which."""
+    """Probability that a demonstration states arbitrary facts."""
 
     @property
     def parts(self) -> tuple[str, str]:

@@ -1,9 +1,9 @@
 """Calls: what `scene.call` runs, in processes that may die without harm to the run.
 
-A worker imports the function's module and answers one call after the other; a call that crashes, exits, hangs or
-spins costs its worker and nothing else. Workers are forked by a template process (`inside.py`), never by the
-trainer, which has threads; they are started when they are needed, used again, and gone with the trainer. A function
-that only waits for a process of its own is marked `InThread` and stays here.
+A worker imports the function's module and executes one call after the other. A call that crashes, exits, hangs or
+spins ends only its worker. A template process (`inside.py`) forks the workers, not the trainer, because the trainer
+has threads. Workers start on demand, are reused, and end with the trainer. A function that only waits for its own
+process is marked `InThread` and runs in this process.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a cluster runs: an engine, a rank of a learner, a worker that plays environments. None of them owns anything.
+"""The actors of a cluster: an engine, a rank of a learner, and a worker that plays environments. None owns state.
 
-A part that was killed comes back with nothing but what it was made with; the run's process brings it up again.
+A killed actor restarts only with its constructor arguments; the run's process then restores its state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Engines of a cluster, as one engine: a question goes to the replica of its policy's pool that has the least to do."""
+"""The engines of a cluster as one engine: a request goes to the least busy replica in the pool of its policy."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Two functions that are written apart and work as one: `aux`, and `main`, which may call it.
 
-`reading.py` looks at their text, `evidence.py` at what happens when aux answers something else.
+`reading.py` analyses their text. `evidence.py` tests whether main's result changes when aux's answers are replaced.
 """
 
 from coterie.environments.coding.cooperation.evidence import UNUSED, used

@@ -1,4 +1,4 @@
-"""Whether answers only give back what was asked, and what an answer is in other words: neither takes any work."""
+"""Detects answers that only return their arguments, or that only rewrite another answer. Neither takes any work."""
 
 from __future__ import annotations
 

@@ -1,21 +1,20 @@
-"""Whether `main` needs what `aux` answers, found by answering something else.
+"""Tests whether `main` needs the answers of `aux`, by replacing these answers.
 
     used(box, helper, function, "f", "", cases)     # {"used": True, "handed_on": False, "needed": True}
 
-The two run in a sandbox each, and every call of aux goes through the host: it counts them, and answers what it likes.
-A test counts as *decided* by aux when main gives another result once aux's answers are replaced: by others of their
-type, by those of the test before. It has to make a difference too whether aux does anything: its argument given back,
-or nothing (an empty list, a zero), in place of its answers changes results as well. Three things are taken out:
+Each of the two runs in its own sandbox. Every call of aux goes through the host, which counts the calls and can replace
+the answers. A test counts as *decided* by aux if main's result changes when aux's answers are replaced by other values
+of their type and by those of the previous test. The work of aux must matter too: replacing its answers by its
+arguments, or by empty values (an empty list, a zero), must also change results. Four cases are excluded:
 
-- what never varies over the tests tells nothing: every expression of main that was the same number, or steered
-  main's way with the same value, in all of them is held to it while answers are replaced. A password, a type that is
-  insisted on, or a guard that always passes, holds whatever aux says.
-- what main has whatever aux says is main's own: where some expression of it is the result, or is what aux answers, in
-  truth and with answers replaced, in every test that comes by it, those tests are main's alone. (What a loop begins
-  with is no such expression: it may be an input that happens to be right.)
-- what only hands on adds nothing: where the result of every test is an answer of aux, or a fixed place of it, to what
-  main was given itself; in other words too (as text, as JSON, a no for a yes).
-- what only gives back says nothing: see `echo.py`.
+- Constants: an expression of main that had the same number, or took the same branch, in all tests keeps this value
+  while answers are replaced. So a password, a required type, or a guard that always passes does not count.
+- Results of main alone: if an expression of main equals the result, or aux's answer, with true and with replaced
+  answers in every test that reaches it, those tests do not count. (The initial value of a loop is no such expression,
+  since it may be an input that happens to be right.)
+- Passing on: the result of every test is an answer of aux, or a fixed part of it, for main's own arguments. This also
+  holds for another form of the answer (as text, as JSON, or negated).
+- Echoes: answers of aux that only return what was asked; see `echo.py`.
 
 All of this is ours; the published reward looks for patterns in text.
 """

@@ -1,8 +1,8 @@
 """Two functions that are written apart, read off the syntax tree: what is defined, and how `main` uses `aux`.
 
-A comment, a string or a line that is never reached is no call; one space more changes nothing. The
-four schemes are MAGRPO's (arXiv:2508.04652, sec. 5): the paper names them, how they are told apart
-is ours. Labels are not exclusive; that aux is used at all is found by running, see `evidence.py`.
+A comment, a string or an unreachable line does not count as a call, and white space does not matter. The
+four schemes are MAGRPO's (arXiv:2508.04652, sec. 5). The paper names them; how they are detected is ours.
+Labels are not exclusive. `evidence.py` finds out by running whether aux is used at all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What main is told instead of aux's answers, as JSON that crosses the border."""
+"""Values that main gets in place of aux's answers, as JSON that can be sent into a sandbox."""
 
 from __future__ import annotations
 

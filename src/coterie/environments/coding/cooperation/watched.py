@@ -1,4 +1,4 @@
-"""A program that tells what its expressions are: every one that has a value is put into a call of the eye."""
+"""Instrumentation of a program: each expression with a value is wrapped in a call that records it (`eye.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the programming tasks share: where problems come from, and the sandbox their programs run in."""
+"""The base class of the programming tasks: the source of problems, and the sandbox that runs programs."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ class ProgrammingTask(PlaysData, RunsPrograms):
     """Whether problems must ask for a function; else whole programs are problems too."""
 
     data: str = ""
-    """Problems: a .jsonl, .json or .parquet file, hub:owner/name@revision#config/split, TRAIN -> TEST of two of them,
-    or a benchmark's name, see `coterie data`; none: embedded ones."""
+    """Problems: a .jsonl, .json or .parquet file, hub:owner/name@revision#config/split, TRAIN -> TEST of two such
+    sources, or the name of a benchmark (see `coterie data`). Empty: embedded problems."""
     check_solutions: bool = True
-    """Try each row's own solution on its tests before it is used, and pass over those that fail."""
+    """Run each row's own solution on its tests before use, and skip rows whose solution fails."""
     total_s: float = Field(default=45.0, gt=0, le=600)
-    """Seconds of CPU time that all tests of a program may take together; by the clock as much longer as for one."""
+    """Limit of CPU time for all tests of a program together, in seconds. The wall-clock limit is larger by the factors
+    that `time_s` describes."""
     stdin_kb: int = Field(default=32 << 10, ge=1)
-    """What a test may give a program to read, in KiB."""
+    """Maximum standard input of a test, in KiB."""
     output_kb: int = Field(default=8 << 10, ge=1, le=256 << 10)
-    """What a program may write in a test, or a function answer, in KiB."""
+    """Maximum output of a program, or return value of a function, per test, in KiB."""
     libraries: tuple[str, ...] = ()
-    """Packages that programs may import beside the standard library."""
+    """Packages that programs may import in addition to the standard library."""
     max_tokens: int = Field(default=96, ge=4)
-    """Tokens of one reply; one that is cut counts as empty."""
+    """Maximum tokens per reply. A reply that is cut off counts as empty."""
 
     def limits(self) -> Box:
         """The sandbox's settings."""

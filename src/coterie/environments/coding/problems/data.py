@@ -1,4 +1,4 @@
-"""Programming problems as published: the benchmarks, and what makes a row one; see `published/data.py`."""
+"""Published programming problems: the benchmarks, and how a row becomes a problem; see `published/data.py`."""
 
 from __future__ import annotations
 

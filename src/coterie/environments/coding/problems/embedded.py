@@ -1,12 +1,12 @@
 """Embedded problems: small functions of lists, strings and numbers, as many as are wanted.
 
-A problem is a chain of two or three named steps, such as `keep even, double, sum`. Its split is
-decided by the chain, so a chain that is tested is never trained; its hidden tests are random and
-edge inputs, with values worked out by the steps themselves. Programs that nearly solve it, for
-testers to tell apart, leave out or exchange a step.
+A problem is a chain of two or three named steps, such as `keep even, double, sum`. The chain decides the
+split, so a test chain is never trained on. The hidden tests are random inputs and edge cases; the steps
+themselves compute their values. Nearly right programs (mutants) leave out or exchange a step, and testers
+should detect them.
 
-The demonstrator is systematically imperfect: from a chain of three it forgets the second step, with
-probability `naive`. A starter made from it has the habit, and can do without it.
+The demonstrator is imperfect on purpose: in a chain of three it forgets the second step with probability
+`naive`. A starter that is trained on it has this habit, and reinforcement learning can remove it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How the rows of public sets, and of one's own, become problems.
 
-A set is told by its columns: HumanEval and CoopHumanEval, MBPP, APPS, TACO, CodeContests, LiveCodeBench, BigCodeBench,
-or one's own. Only hidden tests are kept: those that a statement shows are not among them where the set tells them
-apart. Where rows come from: `sources.py`; what becomes of them: `data.py`.
+A data set is recognised by its columns: HumanEval and CoopHumanEval, MBPP, APPS, TACO, CodeContests, LiveCodeBench,
+BigCodeBench, or your own. Only hidden tests are kept. If a set marks the tests that the statement shows, these are left
+out. `sources.py` reads the rows, and `data.py` selects them.
 
 One's own rows: text, tests (a list of {"args": […], "value": …} with `name`, else of {"input": …,
 "output": …}), and where there are any: id, name, preamble, solution.

@@ -1,7 +1,7 @@
-"""Each row's own solution, tried on its own tests before it is used: side by side, with a line that says how far.
+"""Runs each row's own solution on its tests before the row is used, in parallel and with a progress line.
 
-What came of it is kept in the user's cache folder by content: of the problem, its solution, the limits and this
-module's version. An outcome that a clock had a part in is not kept.
+Outcomes are cached in the user's cache folder. The key is the content of the problem, its solution, the limits and
+this module's version. An outcome that depends on a time limit is not cached.
 """
 
 from __future__ import annotations
