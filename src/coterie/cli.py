@@ -299,11 +299,16 @@ def report(
     for run in runs:
         Run.open(run)  # checked before torch is loaded, which takes seconds
     from coterie.report.gather import report as build
+    from coterie.report.story import glance
 
     console = terminal(stderr=True)
     with console.status("reading") as status:
         text = build(runs, tasks=tasks, progress=status.update)
     write_whole(page, text, "choose another place with --out")
+    for run in map(Run.open, runs):
+        say(f"{run.folder}:")
+        for line in glance(run.metrics(), tuple(run.config.team.roles), run.config.train.steps):
+            say(f"  {line}")
     say(f"open in a browser: {page}")
 
 

@@ -21,7 +21,7 @@ from coterie.kernel.group import Collected, Group, Key, Member
 from coterie.kernel.scene import Reply
 from coterie.report.conversation import Part, conversation
 from coterie.report.curves import MOST_ROWS, chart
-from coterie.report.story import duration, story
+from coterie.report.story import duration, glance, sparkline, story
 from coterie.report.trees import seen
 from coterie.run.records import Played
 
@@ -99,6 +99,18 @@ def test_what_is_wrong_now_is_said_and_what_it_cost():
     assert answers["warnings"].text.startswith("Play gave no reward in any episode.")
     assert answers["cost"].text == "1 of 20 steps, 1,234,567 sampled tokens, 3 min: rollout 50%, update 25%, eval 25%."
     assert {one.place: one for one in story([], ("a",), 20)}["warnings"].mark == "good"
+
+
+def test_a_terminal_has_the_curve_and_the_answers_that_need_no_page():
+    assert glance([], ("a",), 5)[0] == "Did it learn? It has not been validated yet."
+    told = glance(validated((0.1, 0.05, 0.2), (0.6, 0.5, 0.7), (1.0, 0.9, 1.0)), ("a", "b"), 5)
+    assert told[0] == "validation 0.100 ▁▅█ 1.000"
+    assert told[1].startswith("Did it learn? Yes: it solved 10.0% of validation tasks at the start and 100.0%")
+    assert [line.partition("? ")[0] for line in told[1:]] == [
+        "Did it learn", "Does every role earn its place", "Is anything wrong", "What did it cost",
+    ]  # fmt: skip
+    assert len(sparkline([0.5] * 100)) == 24
+    assert sparkline([-1.0, 0.0, 0.999, 2.0]) == "▁▁██"
 
 
 def test_durations_are_said_as_people_say_them():

@@ -25,13 +25,12 @@ from coterie.kernel.environment import Settings
 from coterie.kernel.safe import plain
 from coterie.kernel.tracker import Line, Tracker
 from coterie.report.diagnose import Watch
+from coterie.report.story import glance, sparkline
 from coterie.report.terminal import SafeConsole
 from coterie.run.trackers import in_notebook
 
 BAR = 24
-"""Characters of the progress bar, and of the curve at most."""
-BLOCKS = "▁▂▃▄▅▆▇█"
-"""Eighths of the way to 1."""
+"""Characters of the progress bar."""
 RECENT = 20
 """Steps whose time says what is left."""
 
@@ -64,9 +63,13 @@ class Display(Tracker):
             self._live.start()
 
     def end(self) -> None:
-        """Leaves the last line where it is."""
+        """Leaves the last line where it is, and tells the story below it."""
         if self._live:
             self._live.stop()
+        for text in glance(self._lines, tuple(self._roles), self._train["steps"]) if self._told else ():
+            self._say(text)
+        if self._cell:
+            self._cell.show(self._table(self._lines[-1]))
 
     def log(self, line: Line) -> None:
         """Shows one line of metrics."""
@@ -136,12 +139,6 @@ class Display(Tracker):
             table.add_row("speed", f"{line['time/tokens_per_s']:.0f} tokens/s, {line['time/step']:.1f} s a step")
         table.add_row("time", f"{clock(time.monotonic() - self._began)}, {self._left()} left")
         return table
-
-
-def sparkline(values: Sequence[float]) -> str:
-    """Shares as a curve of blocks from 0 to 1, the latest `BAR` of them."""
-    top = len(BLOCKS) - 1
-    return "".join(BLOCKS[min(top, max(0, int(value * len(BLOCKS))))] for value in values[-BAR:])
 
 
 class Cell:

@@ -17,6 +17,12 @@ Place = Literal["curves", "warnings", "roles", "rollouts", "cost"]
 """The page of a run that shows what an answer rests on."""
 
 
+BLOCKS = "▁▂▃▄▅▆▇█"
+"""Eighths of the way to 1."""
+LONGEST = 24
+"""Characters of a curve."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """mark: whether it is as one would wish; open: nobody knows yet; told: it is no matter of good and bad."""
@@ -42,6 +48,20 @@ def story(lines: Sequence[Line], roles: Sequence[str], steps: int) -> list[Answe
         Answer("What does it say?", "Read its episodes, and the trees it learned from.", "told", "rollouts"),
         _cost(lines, steps),
     ]
+
+
+def glance(lines: Sequence[Line], roles: Sequence[str], steps: int) -> list[str]:
+    """The story as lines of a terminal: the curve of validation, and each answer that needs no page."""
+    shares = [line["validation/success"] for line in lines if "validation/success" in line]
+    curve = [f"validation {shares[0]:.3f} {sparkline(shares)} {shares[-1]:.3f}"] if len(shares) > 1 else []
+    told = (answer for answer in story(lines, roles, steps) if answer.place != "rollouts")
+    return [*curve, *(f"{answer.question} {answer.text}" for answer in told)]
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Shares as a curve of blocks from 0 to 1, the latest `LONGEST` of them."""
+    top = len(BLOCKS) - 1
+    return "".join(BLOCKS[min(top, max(0, int(value * len(BLOCKS))))] for value in values[-LONGEST:])
 
 
 def _learned(lines: Sequence[Line]) -> Answer:
