@@ -111,6 +111,7 @@ def test_a_page_follows_a_run_that_goes_on_and_leaves_what_is_open_as_it_is(runs
         seen.go("kind/")
         tab.wait_for_timeout(2500)
         tab.evaluate("document.querySelector('#team details').open = true")
+        tab.evaluate("document.querySelector('#words').remove()")  # as if nothing had been said when it was opened
         last = json.loads(before.splitlines()[-1])
         later = {**last, "step": last["step"] + 1, "budget/sampled_tokens": 7_654_321}
         try:
@@ -120,6 +121,7 @@ def test_a_page_follows_a_run_that_goes_on_and_leaves_what_is_open_as_it_is(runs
                 assert time.monotonic() < deadline
                 tab.wait_for_timeout(200)
             assert tab.evaluate("document.querySelector('#team details').open")
+            assert tab.evaluate("document.querySelector('#team + #words') !== null"), "a new section, in its place"
         finally:
             metrics.write_text(before)
         seen.window.close()

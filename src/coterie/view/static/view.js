@@ -12,7 +12,7 @@ document.addEventListener("keydown", (event) => {
 const EVERY_MS = 2000;
 let known = null;
 
-// Sections are put in place of those that have changed, unless somebody is at work in them.
+// Sections replace those that have changed, unless somebody is at work in them; new ones come after their neighbours.
 const follow = async () => {
   if (document.hidden) return;
   const answer = await fetch(location.href, { cache: "no-cache" });
@@ -22,9 +22,12 @@ const follow = async () => {
   known = stamp;
   if (first) return;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-  for (const now of document.querySelectorAll("main > section[id]")) {
-    const next = fresh.getElementById(now.id);
-    if (!next || next.innerHTML === now.innerHTML || now.contains(document.activeElement)) continue;
+  let before = null;
+  for (const next of fresh.querySelectorAll("main > section[id]")) {
+    const now = document.getElementById(next.id);
+    if (!now) before ? before.after(next) : document.getElementById("main").append(next);
+    before = now || next;
+    if (!now || next.innerHTML === now.innerHTML || now.contains(document.activeElement)) continue;
     const open = [...now.querySelectorAll("details")].map((each) => each.open);
     now.replaceChildren(...next.childNodes);
     now.querySelectorAll("details").forEach((each, at) => { each.open = open[at] || false; });
