@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from coterie.bench import BENCHES
 from coterie.cli import app, main
 from coterie.kernel.episode import Called, Log, Noted, Returned
 from coterie.models.load import save_model
@@ -269,6 +270,13 @@ MISTAKES = [
     (["sft", "tests/toys.py:Sequential", "--out", "new"], "has no demonstrate()"),
     (["check", "plan_path", "--set", "environment.size=99"], "environment.size = 99"),
 ]
+
+
+def test_benchmarks_are_listed_with_what_they_measure():
+    code, out, _ = call("bench")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == list(BENCHES)
+    assert json.loads(call("bench", "--json")[1]) == BENCHES
 
 
 @pytest.mark.parametrize(

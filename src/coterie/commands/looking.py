@@ -174,10 +174,13 @@ def doctor(as_json: AsJson = False) -> None:
 
 
 def bench(
-    name: Annotated[str, typer.Argument(help=f"One of {', '.join(BENCHES)}.")],
+    name: Annotated[str | None, typer.Argument(help="Which one. Default: list all, with what they measure.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a benchmark; each reproduces figures of the docs. Example: coterie bench rollout"""
+    if name is None:
+        say(json.dumps(BENCHES) if as_json else "\n".join(f"{each:12} {text}" for each, text in BENCHES.items()))
+        return
     from coterie.bench import run_bench
     from coterie.report.terminal import let_output_break
 
