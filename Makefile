@@ -170,6 +170,9 @@ screenshots: setup ## the pictures of docs/viewer.md, from RUNS (default: the ne
 	$(BIN)/coterie view $(or $(RUNS),$$(ls -dt runs/*/ | head -2)) --bundle build/shown
 	$(BIN)/python -m tests.screenshots build/shown docs
 
+shown: setup ## docs/demo: the pages of a finished demo, RUN
+	$(BIN)/python -m tests.shown $(RUN) docs/demo
+
 pictures: setup ## the drawn figures of the docs, from real episodes and groups
 	$(BIN)/python -m tests.pictures docs/pictures
 
@@ -187,4 +190,4 @@ docs: setup ## regenerate docs/config.md
 clean: ## remove what was built
 	rm -rf .venv .venv-oldest .venv-vllm .venv-docs build dist mutants .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo fmt lint types test test-slow test-long test-oldest test-gpu test-vllm test-cluster test-plans test-agents test-verifiers bench-agents check mutants smoke bench starter starter-code starter-assistants starter-assistants-solo starter-desks starter-maths starter-sokoban starter-sudoku starter-tally starter-writing screenshots pictures site docs clean
+.PHONY: help setup demo fmt lint types test test-slow test-long test-oldest test-gpu test-vllm test-cluster test-plans test-agents test-verifiers bench-agents check mutants smoke bench starter starter-code starter-assistants starter-assistants-solo starter-desks starter-maths starter-sokoban starter-sudoku starter-tally starter-writing screenshots shown pictures site docs clean

@@ -48,6 +48,15 @@ def test_what_a_table_lacks_as_a_whole_is_said_of_no_setting_that_is_not_named(t
     assert refusal("plan_path", frozen).startswith("--set policies.team.kind=frozen: every policy is frozen or remote")
 
 
+def test_a_probe_that_is_never_reached_is_told():
+    sets = ["train.steps=130", "train.eval_every=20"]
+    (said,) = load_config("plan_path", [*sets, "train.mute_every=65"]).remarks
+    assert said.startswith("train.mute_every = 65 counts validations, and this run makes 6 after its start")
+    for every in (0, 6):
+        assert not load_config("plan_path", [*sets, f"train.mute_every={every}"]).remarks
+    assert not load_config("plan_path", ["train.steps=20"]).remarks
+
+
 def test_a_starter_of_another_environment_is_told():
     (said,) = load_config("plan_path", ["policies.team.model=starter-tally"]).remarks
     assert said == (

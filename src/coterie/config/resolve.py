@@ -156,6 +156,12 @@ def _sized(config: Config, source: Source) -> Config:
     if config.engine.front == "eager":
         remarks.append("engine.front = 'eager': what is computed together depends on timing, so a resume is not exact")
     remarks += _out_of_its_world(config)
+    made = config.train.steps // config.train.eval_every
+    if "mute_every" in config.train.model_fields_set and config.train.mute_every > made:
+        remarks.append(
+            f"train.mute_every = {config.train.mute_every} counts validations, and this run makes {made} after its "
+            "start: no role is probed"
+        )
     train = config.train.model_copy(update=sizes)
     return replace(config, train=train, remarks=(*config.environment.remarks(), *remarks))
 

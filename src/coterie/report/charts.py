@@ -10,7 +10,7 @@ from math import ceil, log10
 Point = tuple[float, float]
 COLORS = ("#2f7ed8", "#e8762d", "#1d9a6c", "#a05bd0", "#d64545", "#b8901a")
 """One a series, readable on light and dark."""
-MOST_POINTS = 200
+MOST_POINTS = 120
 """Points of a line that are drawn; longer ones are thinned."""
 WIDTH, HEIGHT = 320, 190
 LEFT, RIGHT, TOP, BOTTOM = 46, 10, 8, 24
