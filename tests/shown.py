@@ -4,6 +4,7 @@ Of its saved rollouts the first and the last are shown, and of each so many task
 """
 
 import gzip
+import json
 import shutil
 import sys
 import tempfile
@@ -20,6 +21,9 @@ def main(run: Path, folder: Path) -> None:
     with tempfile.TemporaryDirectory() as home:
         copy = Path(home) / "demo"
         shutil.copytree(run, copy, ignore=shutil.ignore_patterns("*.safetensors", "optimizer*"))
+        about = json.loads((copy / "about.json").read_text())
+        about["command"] = ["coterie", *about["command"][1:]]
+        (copy / "about.json").write_text(json.dumps(about))
         saved = sorted((copy / "episodes").glob("step-*.jsonl.gz"))
         for file in saved[1:-1]:
             file.unlink()
@@ -27,9 +31,8 @@ def main(run: Path, folder: Path) -> None:
             lines = gzip.decompress(file.read_bytes()).splitlines(keepends=True)
             file.write_bytes(gzip.compress(b"".join(lines[:TASKS]), mtime=0))
         shutil.rmtree(folder, ignore_errors=True)
-        count, unread = write(Site(Shelf([copy]), static=True), folder)
+        _, unread = write(Site(Shelf([copy]), static=True), folder)
         assert not unread, unread
-        print(f"{count} pages in {folder}")
 
 
 if __name__ == "__main__":

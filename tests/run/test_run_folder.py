@@ -73,7 +73,7 @@ def test_a_new_run_says_how_it_was_made_and_nothing_is_left_aside(made, monkeypa
     told = about(made)
     assert told["exact"] == EXACT
     assert told["seed"] == 0
-    assert told["command"] == sys.argv
+    assert told["command"] == [Path(sys.argv[0]).name, *sys.argv[1:]]
     assert told["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
     assert set(told["versions"]) == {"python", "coterie", "torch", "transformers", "tokenizers", "pydantic", "numpy"}
     assert told["hardware"]["cores"] == os.cpu_count()

@@ -157,7 +157,7 @@ def _sized(config: Config, source: Source) -> Config:
         remarks.append("engine.front = 'eager': what is computed together depends on timing, so a resume is not exact")
     remarks += _out_of_its_world(config)
     made = config.train.steps // config.train.eval_every
-    if "mute_every" in config.train.model_fields_set and config.train.mute_every > made:
+    if config.train.mute_every > made and config.train.mute_every != TrainConfig.model_fields["mute_every"].default:
         remarks.append(
             f"train.mute_every = {config.train.mute_every} counts validations, and this run makes {made} after its "
             "start: no role is probed"

@@ -86,7 +86,7 @@ def circumstances(config: Config, exact: Mapping[str, str]) -> dict[str, Any]:
         "exact": dict(exact),
         "seed": config.train.seed,
         "commit": git or None,
-        "command": sys.argv,
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }
 
 
