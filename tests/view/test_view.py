@@ -28,6 +28,7 @@ from coterie.errors import CheckpointError, ConfigError
 from coterie.models.load import save_model
 from coterie.protocol.listening import listen
 from coterie.report.diagnose import history
+from coterie.run import loaded
 from coterie.run.ablation import every_ablation
 from coterie.run.folder import Run
 from coterie.view.app import Viewer
@@ -509,7 +510,7 @@ def test_what_each_role_is_worth_is_measured_when_somebody_asks(runs, window):  
         assert f"<td>{change.ablation}</td><td>{change.success:.3f}</td><td>{100 * change.change:+.1f}</td>" in page
 
 
-def test_a_team_that_cannot_be_measured_says_why(copies):
+def test_a_team_that_cannot_be_measured_says_why(copies, monkeypatch):
     folder = copies / "one"
     (folder / "config.toml").write_text((folder / "config.toml").read_text().replace("[train]", "[trian]"))
     measured = Measured()
@@ -521,3 +522,8 @@ def test_a_team_that_cannot_be_measured_says_why(copies):
     while not measured.measures[folder].done:
         time.sleep(0.05)
     assert "unknown table 'trian'" in measured.measures[folder].error
+    monkeypatch.setattr(loaded, "load", lambda folder: sys.exit("it is over"))
+    measured.begin(folder, 2)
+    while not measured.measures[folder].done:
+        time.sleep(0.05)
+    assert measured.measures[folder].error == "SystemExit: it is over"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -65,12 +65,13 @@ def sections(
 def chart(key: str, lines: Sequence[Sequence[Line]], names: Sequence[str], across: str = "step") -> Chart | None:
     """A metric of runs over their steps, or over another metric; None: none of them has it."""
     series: list[Series] = []
+    value_of = _reader(key)
     for run, name, color in zip(lines, names, itertools.cycle(COLORS)):
         low, high = f"{key}_low", f"{key}_high"
         points: list[tuple[float, float]] = []
         band: list[tuple[float, float]] = []
         for line in run:
-            value = _value(line, key)
+            value = value_of(line)
             if value is not None and (across in line or not line["step"]):  # at the start nothing was sampled
                 points.append((line.get(across, 0.0), value))
                 if low in line and high in line:
@@ -106,10 +107,11 @@ def _rows(series: Sequence[Series]) -> list[tuple[float, Sequence[float | None]]
     return [(step, [column.get(step) for column in columns]) for step in kept]
 
 
-def _value(line: Line, key: str) -> float | None:
-    if key == "groups/live_share" and line.get("groups/total"):
-        return line["groups/live"] / line["groups/total"]
-    for end in ("_low", "_high"):
-        if key.endswith(end) and key.removesuffix(end) in line:
-            return None  # it is that one's interval
-    return line.get(key)
+def _reader(key: str) -> Callable[[Line], float | None]:
+    """What gives a metric's value of a line, or None."""
+    if key == "groups/live_share":
+        return lambda line: line["groups/live"] / line["groups/total"] if line.get("groups/total") else None
+    middle = next((key.removesuffix(end) for end in ("_low", "_high") if key.endswith(end)), "")
+    if middle:
+        return lambda line: None if middle in line else line.get(key)  # else it is that one's interval
+    return lambda line: line.get(key)

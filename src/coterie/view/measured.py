@@ -107,6 +107,7 @@ def _measure(folder: Path, measure: Measure) -> None:
             measure.changes = changes
     except CoterieError as error:
         measure.error = str(error)
-    except Exception as error:  # an environment's code may raise anything
+    except BaseException as error:  # an environment's code may raise anything, and `exit()` in it ends no viewer
         measure.error = said(error)
-    measure.done = True
+    finally:
+        measure.done = True
