@@ -68,7 +68,7 @@ def test_other_data_is_for_environments_that_play_some(run):
     assert (code, err.count("\n")) == (2, 1)
     assert "Agree plays no data of others" in err
     code, _, err = call("eval", str(run), "--data", "rows.jsonl", "--split", "validation")
-    assert (code, "ask for it without --split validation" in err) == (2, True)
+    assert (code, "leave --split validation out" in err) == (2, True)
 
 
 def test_help_names_every_verb_and_how_to_begin():
@@ -336,7 +336,7 @@ def test_a_bug_of_play_is_shown_from_play_on(run, tmp_path):
 def test_a_finished_run_says_how_it_is_given_more_steps(run):
     code, out, _ = call("train", "--resume", str(run), "--no-test")
     assert code == 0
-    assert f"it had made its 2 steps before; for more: coterie train --resume {run} --set train.steps=4" in out
+    assert f"all its 2 steps were made before; for more: coterie train --resume {run} --set train.steps=4" in out
 
 
 def test_output_is_plain_without_a_terminal_or_utf8(run):

@@ -94,7 +94,7 @@ def train(
         say(line)
     if finished:
         made = run.config.train.steps
-        say(f"it had made its {made} steps before; for more: {run.resume_command} --set train.steps={2 * made}")
+        say(f"all its {made} steps were made before; for more: {run.resume_command} --set train.steps={2 * made}")
     if test:
         say(_tested(run))
     say(f"measure it on held-out tasks: {command('eval', run.folder)}")
@@ -178,7 +178,7 @@ def evaluate(
     from coterie.run.evaluate import at_k
 
     if data is not None and split != "test":
-        raise ConfigError(f"--data {data} is tested on; ask for it without --split {split}")
+        raise ConfigError(f"--data {data} replaces the test tasks; leave --split {split} out")
     from coterie.report.logs import Held, writer
 
     write = writer(log) if log is not None else None
@@ -209,7 +209,10 @@ def evaluate(
 @app.command()
 def play(
     run: RunFolder,
-    step: Annotated[int | None, typer.Option(help="Step of the checkpoint; with --tree, of a saved rollout.")] = None,
+    step: Annotated[
+        int | None,
+        typer.Option(help="Step of the checkpoint. Default: the best by validation. With --tree: of a saved rollout."),
+    ] = None,
     task: Annotated[int, typer.Option(min=0, help="Index of the task in the rollout (--tree) or split.")] = 0,
     tree: Annotated[
         bool, typer.Option("--tree", help="Show a saved training tree: prompts, replies, values, advantages.")
@@ -265,7 +268,9 @@ def play(
 def update(
     run: RunFolder,
     step: Annotated[int, typer.Option(min=1, help="The step. Its episodes and the checkpoint before it must exist.")],
-    out: Annotated[Path | None, typer.Option(help="Save the weights here. Default: only compare them.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the new weights. Default: they are only compared with the run's.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Recompute one update from saved episodes, without sampling. Example: coterie update RUN --step 1"""
@@ -285,7 +290,7 @@ def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders. Their curves share one chart.")],
     out: Annotated[Path | None, typer.Option(help="The HTML file. Default: report.html in the first run.")] = None,
     tasks: Annotated[
-        int, typer.Option(min=0, help="Validation tasks to play, to compare roles and the start with the end.")
+        int, typer.Option(min=0, help="Validation tasks to play, to measure roles and progress. 0: none.")
     ] = 0,
 ) -> None:
     """Write runs as one HTML page of curves, warnings, groups and roles. Example: coterie report RUN"""

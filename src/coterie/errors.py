@@ -54,9 +54,12 @@ class CheckpointError(CoterieError, OSError):
 
 
 class UpdateError(CoterieError, ArithmeticError):
-    """An update produced numbers that are not finite; untouched: no weight has moved since the step before.
+    """An update produced numbers that are not finite, or engine and learner differ too much.
 
-    With several updates a step, those before it have been made.
+    Args:
+        message: the text of the error.
+        untouched: whether no weight has changed since the previous step. It is False if an earlier optimizer step of
+            the same training step has already changed weights.
     """
 
     def __init__(self, message: str, *, untouched: bool = True) -> None:
@@ -65,7 +68,7 @@ class UpdateError(CoterieError, ArithmeticError):
 
 
 class LearnerLost(UpdateError):
-    """What learns has ended: its weights since the last checkpoint are gone, and a run goes on from there."""
+    """The learner's process has ended. Its weights since the last checkpoint are lost; the run continues from there."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, untouched=False)

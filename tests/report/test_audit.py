@@ -129,9 +129,7 @@ def test_a_group_that_mixes_is_found_in_every_format_and_judged_by_hand(make, tm
     assert [judged.was for judged in mixed.replies] == pytest.approx([scale * MIXED[at] for at in order], abs=1e-5)
     assert [judged.apart for judged in mixed.replies] == pytest.approx([APART[at] for at in order], abs=1e-5)
     assert "they mix prompts (1), roles (1)" in str(found)
-    assert "of 4 replies in them, compared with their own kind alone: 0 would be pushed the other way, 2 not" in str(
-        found
-    )
+    assert "to its prompt: 0 get an advantage of the opposite sign, 2 an advantage of 0" in str(found)
 
 
 @pytest.mark.parametrize("make", [verl, slime, results, traces])
@@ -164,7 +162,7 @@ def test_equal_groups_of_two_steps_are_two(tmp_path):
 def test_a_reply_that_is_alone_of_its_kind_is_told(tmp_path):
     found = audit(read(verl(tmp_path, [*TEAM[:2], TEAM[2]])))
     assert [judged.apart is None for judged in found.mixed[0].replies] == [True, False, False]
-    assert "1 have none to be compared with" in str(found)
+    assert "1 have no other reply to be compared with" in str(found)
     assert " alone" in str(found)
 
 

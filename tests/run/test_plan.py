@@ -287,7 +287,7 @@ def test_a_dry_run_asks_no_server(folder, tmp_path):
     from coterie.report.planned import try_out
 
     told = list(try_out(load_config("tests/toys.py:Agree", [*SETS, f"policies.x.model={folder}", *sets])))
-    assert told[-1] == "# no step was tried: a server plays in it, and may want to be paid\n"
+    assert told[-1] == "# no step was tried: a server plays a policy, and it may charge for requests\n"
 
 
 def test_the_command_tells_and_refuses(folder, tmp_path):

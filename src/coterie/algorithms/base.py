@@ -99,7 +99,8 @@ class RoleBaseline(GroupBaseline):
     """Settings of the methods that judge episodes by all rewards or each role by its own rewards."""
 
     own: bool = False
-    """true: a role's return counts only its own local rewards, for competing roles. false: those of all roles."""
+    """Which local rewards a role's return contains, besides the team rewards. true: only its own, for competing roles.
+    false: those of all roles."""
 
     def adds_up(self) -> bool:
         """Unless a role's return is its own."""

@@ -12,7 +12,7 @@ from coterie.sampling.episodes import episodes
 
 
 class GiGPO(RoleBaseline):
-    """Episodes of a task are compared, and so are decisions that were asked the same on the way.
+    """Episodes of a task are compared, and so are the replies to the same prompt in these episodes.
 
     A = A_E + step_weight A_S: the episode's return among the task's episodes, and the discounted rewards that
     followed a reply among all replies of the task to the same prompt. No branch is played for it.
@@ -24,7 +24,8 @@ class GiGPO(RoleBaseline):
     """
 
     step_weight: float = Field(default=1.0, gt=0)
-    """Weight of the step-level advantage relative to the episode-level advantage."""
+    """Weight of the step-level advantage relative to the episode-level advantage. The first compares replies to the
+    same prompt, the second compares episodes."""
     discount: float = Field(default=0.95, ge=0, le=1)
     """Discount factor per decision of the role."""
 

@@ -28,17 +28,21 @@ class JoyAgents(NodeWise):
     """Node-wise groups, all of which are trained unless another rule is chosen.
 
     The paper's: alternatives at nodes of an initial trajectory, and an update from the K groups that stand
-    out. Ours, against it: every live group is trained, for what is left out was paid for (`selection`); where
-    groups are ranked, by what their decision controls ("signal", which needs two continuations to tell it
-    from chance) and with a floor, so that no policy starves; every decision of one base episode a node with
-    four alternatives, which is what bought the best gradient (`coterie bench allocation`); leave-one-out
-    credit without deviation; and sums over tokens, so that neither length nor turns are weighted.
+    out. The defaults differ from the paper in five ways. Every live group is trained, because its samples are
+    already paid for (`selection`). If groups are ranked, a `floor` keeps some for each policy; ranking by "signal"
+    needs two continuations to tell the effect of the decision from chance. Every decision of one base episode is
+    a node with four alternatives, which gave the best gradient (`coterie bench allocation`). Credit is
+    leave-one-out, without a division by the deviation. The loss sums over tokens, so that neither the length of a
+    reply nor the number of turns is weighted.
     """
 
     advantage: Credit = "leave_one_out"
     """Function that turns the returns of a group into advantages."""
     selection: Rule = "all_live"
-    """Rule that selects the groups to train on; `selection.select` explains the rules."""
+    """Rule that selects the groups to train on. all_live: no selection. raw_var: groups with the largest variance of
+    returns. signal: groups with the largest variance due to the decision. shrunk: all live groups, weighted by the
+    share of their variance that is due to the decision. random_live: random live groups. sample: each live group with
+    a probability; its weight is the inverse."""
     top_k: int | None = Field(default=None, ge=1)
     """Maximum number of groups to select from each set that `among` names. none: half of its live groups (groups whose
     returns differ), and at least one per policy."""
@@ -47,9 +51,10 @@ class JoyAgents(NodeWise):
     floor: int = Field(default=1, ge=0)
     """Number of best live groups per policy that are always selected."""
     noise: Literal["measured", "last_exact"] = "measured"
-    """measured: noise is estimated from several continuations. last_exact: rewards are deterministic, so groups without
-    a later decision have no noise. With one continuation the signal of the other groups is unknown, and only `floor`
-    can select them.
+    """How the noise of a group is found. Noise is the part of the variance of its returns that comes from chance after
+    the decision; the rest is its signal. measured: noise is estimated from several continuations. last_exact: rewards
+    are deterministic, so groups without a later decision have no noise. With one continuation the signal of the other
+    groups is unknown, and only `floor` can select them.
     """
 
     loss: ClassVar[Mapping[str, Any]] = {"name": "clip", "epsilon_high": 0.28, "denominator": "tasks"}
@@ -86,7 +91,7 @@ class JoyAgents(NodeWise):
             )
 
     def select(self, groups: Sequence[Group], rng: Random) -> Sequence[Group]:
-        """The groups that the rule chooses; where it chooses none, flat ones stay, as zeros in the loss's mean."""
+        """The groups that the rule selects. With "all_live" flat ones stay, too, as zeros in the mean of the loss."""
         if self.selection == "all_live":
             return groups
         floor = 0 if self.selection == "sample" else self.floor
@@ -106,10 +111,12 @@ class JoyAgentsPaper(JoyAgents):
     advantage: Credit = "standardize"
     """Function that turns the returns of a group into advantages."""
     selection: Rule = "raw_var"
-    """Rule that selects the groups to train on; `selection.select` explains the rules."""
+    """Rule that selects the groups to train on. all_live: no selection. raw_var: groups with the largest variance of
+    returns. signal: groups with the largest variance due to the decision. shrunk: all live groups, weighted by the
+    share of their variance that is due to the decision. random_live: random live groups. sample: each live group with
+    a probability; its weight is the inverse."""
     top_k: int | None = Field(default=5, ge=1)
-    """Maximum number of groups to select from each set that `among` names. none: half of its live groups (groups whose
-    returns differ), and at least one per policy."""
+    """Maximum number of groups to select from each set that `among` names."""
     among: Among = "query"
     """Set in which groups are ranked: those of one base episode (query), of one policy, or of the step (batch)."""
     floor: int = Field(default=0, ge=0)

@@ -44,7 +44,8 @@ class MAGRPO(Algorithm):
     If a team grows during an episode and exceeds the maximum, the joint actions of that node are aligned.
     """
     max_nodes: int = Field(default=256, ge=1)
-    """Maximum number of nodes per task with `expansion = "all"`. Their number is multiplied at every decision point."""
+    """Maximum number of nodes per task with `expansion = "all"`. Every decision point multiplies their number by the
+    number of joint actions."""
     expansion: Expansion = "all"
     """all: every joint action becomes a node. greedy: only the best one is continued, which is biased but cheap."""
     baseline: Baseline = "mean"

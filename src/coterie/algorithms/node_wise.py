@@ -17,7 +17,8 @@ class NodeWise(GroupBaseline):
     num_generations: int = Field(default=4, ge=2)
     """Number of alternative replies at a node. With `reuse_base`, the base episode's own reply is one of them."""
     bases: int = Field(default=1, ge=1)
-    """Number of base episodes per task."""
+    """Number of base episodes per task. A base episode is played once to the end. Some or all of its decisions are
+    nodes: alternative replies are sampled there, and played to the end."""
     nodes: Nodes = "all"
     """Which decisions of a base episode are nodes. all: every one; uniform: `num_nodes` of the episode; per_agent:
     `num_nodes` of each role."""

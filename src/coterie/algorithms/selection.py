@@ -64,9 +64,10 @@ class Variation:
 class Choice:
     """How groups are chosen.
 
-    rule: see `select`. top_k: at most so many of each lot; None: half of its live groups, or what the floors need.
-    among: what makes a lot: the groups of one base episode, of one policy, or of the step. floor: a
-    policy's best live groups that come first. last_exact: scoring after the last decision has no chance.
+    rule: see `select`. among: the sets ("lots") in which groups are ranked: those of one base episode, of one policy,
+    or of the step. top_k: maximum number of groups per lot; None: half of its live groups, or as many as the floors
+    need. floor: number of best live groups of each policy that are always selected. last_exact: rewards after the
+    last decision are deterministic.
     """
 
     rule: Rule

@@ -265,8 +265,9 @@ def page(checked: Sequence[tuple[float, float, float]]) -> list[str]:
         "",
         "Written by `coterie bench scaling`. All numbers for more than two CPU cores come from a simulation.",
         "",
-        "In the simulation, a step's rollout is a sequence of waves, and each wave waits for the engines of its role's "
-        "pool. The run's process starts later rollouts ahead of time, waits for the rollout of the current step, and "
+        "In the simulation, a step's rollout is a sequence of waves. A wave is a set of requests that the engines "
+        "answer in one batch. It waits for the engines of its role's [pool](cluster.md#components). The run's process "
+        "starts later rollouts ahead of time, waits for the rollout of the current step, and "
         "trains on it. It then sends the new weights to the engines, which load them after their current wave. The "
         "duration of each stage is an input of the simulation; the waiting times are its output.",
         "",
@@ -300,8 +301,8 @@ def page(checked: Sequence[tuple[float, float, float]]) -> list[str]:
         f"{NVLINK / 1e9:.0f} GB/s within a machine and {NETWORK / 1e9:.0f} GB/s between machines; weights packed at "
         f"{COPY / 1e9:.0f} GB/s; at least {1e3 * GRAPH * LAYER_S:.1f} ms per layer and decoded token; "
         f"{SAMPLE_S * 1e6:.0f} microseconds of the run's process per sample (on two cores it took "
-        f"{driven() * 1e6:.0f}); {DOLLARS} dollars per GPU hour. The share of GPUs that sample is the best of five "
-        "values. Rollouts run one step ahead.",
+        f"{driven() * 1e6:.0f}); {DOLLARS} dollars per GPU hour. In each case, the share of GPUs that "
+        "sample (the others train) is the best of five values. Rollouts run one step ahead.",
         "",
         "**A step of 256 tasks with two roles, on an increasing number of GPUs:**",
         "",
@@ -322,7 +323,7 @@ def page(checked: Sequence[tuple[float, float, float]]) -> list[str]:
         "weights make up a larger share of the step.",
         f"- **New weights** are transferred one policy after another, and each is copied {PASSES} times: a rank packs "
         "them, the run's process unpacks and packs them, and an engine unpacks them. Direct transfer between GPUs "
-        "would run at network speed. Adapters are small enough as they are.",
+        "would run at network speed. Adapters are so small that they do not need it.",
         "- **The run's process** alone computes the credit of every sample, routes it and writes it to disk. With "
         "4,096 tasks per step this takes a fifth of the time. For larger steps, several processes would have to share "
         "this work.",
@@ -368,7 +369,11 @@ def _grown() -> list[str]:
 
 def _why() -> list[str]:
     """What bounds a step at both ends, by leaving each part out."""
-    lines = ["The time of a step if one part took no time, as a share of its present time:", ""]
+    lines = [
+        "Each cell gives the time of a step if one part took no time, as a share of the time of the step with all "
+        "parts. A small share means that this part limits the step.",
+        "",
+    ]
     lines += ["| | 256 tasks on 1,024 GPUs | 4,096 tasks on 1,024 GPUs |", "|---|---|---|"]
     without: dict[str, Callable[[Stages], Stages]] = {
         "rollouts": lambda one: replace(one, waves=[(pool, 0.0) for pool, _ in one.waves]),

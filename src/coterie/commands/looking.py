@@ -60,7 +60,7 @@ def show_data(
     except ConfigError as error:
         if environment is not None:
             raise
-        raise ConfigError(f"{error}; that is what code reads: for another environment, add --for ENV") from error
+        raise ConfigError(f"{error}; it was read for the environment code: for another one, add --for ENV") from error
     if not isinstance(world, PlaysRows):
         raise ConfigError(f"{environment} reads no data sets; `coterie check {environment}` says what it plays")
     data = world.rows()
@@ -70,7 +70,9 @@ def show_data(
 def matrix(
     players: Annotated[
         list[str],
-        typer.Argument(metavar="PLAYER...", help="RUN, RUN#STEP, a model's folder or Hugging Face id, or chance."),
+        typer.Argument(
+            metavar="PLAYER...", help="RUN, RUN#STEP, a model's folder or Hugging Face id, or chance (random moves)."
+        ),
     ],
     games: Annotated[int, typer.Option(min=1, help="Number of games per pair of players.")] = 200,
     as_json: AsJson = False,
@@ -87,7 +89,7 @@ def matrix(
 
 
 def ledger(run: RunFolder) -> None:
-    """Check that a cluster run trained or dropped each sample once. Example: coterie ledger RUN"""
+    """Check that a cluster run trained or dropped each sample exactly once. Example: coterie ledger RUN"""
     from coterie.run.folder import Run
     from coterie.run.ledger import audit
 
@@ -120,7 +122,7 @@ def check(
     with kept_for_json(as_json), terminal(stderr=True).status("looking at what is written") as status:
         report = prove(
             config.environment, tasks=tasks, horizon=config.algorithm.reach, decentralised=decentralised, **limits,
-            progress=lambda claim: status.update(f"does it hold: {claim}"),
+            progress=lambda claim: status.update(f"checking: {claim}"),
         )  # fmt: skip
         if model is not None and report.ok:
             from coterie.checks.conformance import Patience
@@ -139,10 +141,15 @@ def check(
 def audit_rollouts(
     file: Annotated[
         Path,
-        typer.Argument(metavar="FILE|RUN", help="Rollout file of TRL, verl, slime, miles or verifiers; or a run."),
+        typer.Argument(
+            metavar="FILE|RUN", help="Rollout file of TRL, verl, slime, miles, verifiers or Inspect; or a run."
+        ),
     ],
     group: Annotated[
-        str, typer.Option(help="Column with a reply's group, or consecutive rows per group. Default: as saved.")
+        str,
+        typer.Option(
+            help="Column with a reply's group, or the number of consecutive rows per group. Default: as saved."
+        ),
     ] = "",
     reward: Annotated[str, typer.Option(help="The reward column. Default: the one of the file's format.")] = "",
     as_json: AsJson = False,

@@ -51,10 +51,10 @@ def plan(
     from coterie.run.plan import check_planned
     from coterie.run.plan import plan as planned
 
-    with kept_for_json(as_json), terminal(stderr=True).status("looking at shapes, and at what a step asks"):
+    with kept_for_json(as_json), terminal(stderr=True).status("predicting memory and time"):
         plans = planned(resolved, machine)
     say(json.dumps(as_data(plans)) if as_json else "\n\n".join(map(planned_text, plans)))
-    with terminal(stderr=True).status("looking for what would fit"):
+    with terminal(stderr=True).status("looking for settings that would fit"):
         check_planned(resolved, plans, machine)
 
 

@@ -17,7 +17,7 @@ from coterie.report.output import say
 
 KINDS = ("environment",)
 TAKEN = {"none", "true", "false", "environment", "scene", "task", "coterie"}
-"""Whose class, or file, would hide one that the file uses."""
+"""Names that are refused: a class or file of this name would hide another one that the generated files use."""
 TEMPLATES = ("environment.py", "test_environment.py")
 
 

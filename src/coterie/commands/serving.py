@@ -82,7 +82,7 @@ def view(
         tell=lambda text: say(text, err=True),
     )  # fmt: skip
     if listening.anywhere:
-        say("coterie: everybody who reaches this address can look and play, with the key", err=True)
+        say("coterie: anybody who can reach this address and has the key can view runs and play episodes", err=True)
     if not shelf.books():
         say(f"no run is in {', '.join(map(str, runs or ['runs']))} yet; one that begins there will be shown", err=True)
     say(f"open in a browser: {listening.url}/?key={key}")

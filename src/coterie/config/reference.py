@@ -32,14 +32,15 @@ def reference() -> str:
         "be set on the command line with `--set table.key=value`. `[team]` assigns a policy to each role; without it, "
         "one policy, `team`, plays all roles. `[policies.NAME.optimizer]` overrides `[optimizer]` for one policy. "
         "`[trackers.NAME]` holds the name and the settings of a tracker. For how to name your own classes, see "
-        "[extending](extending.md).",
+        "[extending](extending.md). A key whose default is *not set* can be left out; the text after `none:` says "
+        "what then applies. TOML has no null, so the word none is not accepted as a value of such a key.",
     ]
     for name in ENVIRONMENTS:
         parts += _table(f'[environment] name = "{name}"', find("environment", name, Environment))
     for name in ALGORITHMS:
         method = find("algorithm", name, Algorithm)
         its = ", ".join(f"{key} = {json.dumps(value)}" for key, value in method.loss.items())
-        parts += [*_table(f'[algorithm] name = "{name}"', method), f"Its loss: `{its}`."]
+        parts += [*_table(f'[algorithm] name = "{name}"', method), f"The default `[loss]` of this algorithm: `{its}`."]
     for name in LOSSES:
         parts += _table(f'[loss] name = "{name}"', find("loss", name, Loss))
     parts += _table("[memory]", MemoryConfig)
@@ -61,13 +62,21 @@ def _table(title: str, kind: type[Settings]) -> list[str]:
     schema = kind.model_json_schema(mode="serialization")["properties"]
     rows = ["| key | default | meaning |", "|---|---|---|"]
     for name, field in kind.model_fields.items():
-        default = "" if field.is_required() else json.dumps(field.get_default(call_default_factory=True), default=list)
+        default = "" if field.is_required() else _default(field.get_default(call_default_factory=True))
         meaning = (field.description or "").replace("|", "\\|").replace("\n", " ")
         choices = schema[name].get("enum")
         among = f" One of {', '.join(f'`{choice}`' for choice in choices)}." if choices else ""
         most = f" At most {limit}." if (limit := schema[name].get("maximum")) and limit != LONGEST_S else ""
-        rows.append(f"| `{name}` | {f'`{default}`' if default else ''} | {meaning}{most}{among} |")
+        least = f" At least {limit:g}." if (limit := schema[name].get("minimum")) else ""
+        rows.append(f"| `{name}` | {default} | {meaning}{least}{most}{among} |")
     return [f"## {title}", "\n".join(rows)]
+
+
+def _default(value: object) -> str:
+    """A default as a cell: a table of its own has them there, and what is not set cannot be written in TOML."""
+    if value is None:
+        return "not set"
+    return "its own table" if isinstance(value, Settings) else f"`{json.dumps(value, default=list)}`"
 
 
 if __name__ == "__main__":

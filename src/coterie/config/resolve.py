@@ -94,7 +94,8 @@ def load_config(source: str | Path | Mapping[str, Any], overrides: Sequence[str]
     """Reads and resolves a config.
 
     Args:
-        source: a TOML file, the name of an environment (all defaults), `file.py:Class`, or tables.
+        source: a TOML file, the name of an environment (all defaults), `file.py:Class`, or the tables of a config as a
+            mapping.
         overrides: strings such as `train.steps=200`, with values as in TOML; a value without quotes may be a string.
 
     Raises:

@@ -111,7 +111,7 @@ class TrainConfig(Settings):
     """The run."""
 
     seed: int = Field(default=0, ge=0)
-    """Random seed of tasks and samples. Two runs with the same seed are equal."""
+    """Random seed of tasks and samples. Runs with the same seed are equal under the conditions in docs/concepts.md."""
     steps: int = Field(default=120, ge=1)
     """Number of training steps. A step is one rollout and one update."""
     tasks_per_step: int = Field(default=16, ge=1)

@@ -60,18 +60,18 @@ class VLLMConfig(EngineConfig):
     """eager: each request is sent at once and batched with running requests. waves: requests are collected and answered
     together, as with engine transformers."""
     memory_gib: float | None = Field(default=None, gt=0, le=1e6)
-    """Size of the KV cache of each vLLM instance, in GiB. none: 1 on a CPU; on a GPU, the rest of the instance's equal
-    share of `memory_share`, after its weights."""
+    """Size of the KV cache of each vLLM instance, in GiB. none: 1 on a CPU. On a GPU, the memory of `memory_share` is
+    divided equally among the instances, and the cache gets what the weights of the instance leave."""
     memory_share: float = Field(default=0.9, gt=0, le=1)
     """Share of a GPU's memory that all vLLM instances on it use together, including weights. The rest is for everything
     else on the GPU."""
     max_tokens_at_once: int = Field(default=8192, ge=1)
-    """Maximum number of tokens per vLLM step. It is raised to the model's context length if it is smaller."""
+    """Maximum number of tokens per vLLM step. If it is below the model's context length, it is raised to that."""
     server: bool = False
     """true: vLLM runs as a server process that the run starts, monitors and stops. false: it runs in this process."""
     url: str = ""
     """URL of a running vLLM server that accepts new weights, such as http://127.0.0.1:8000. All policies must share one
-    network."""
+    network: one policy, or adapters on one base."""
     key_variable: str = Field(default="", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$|^$")
     """Name of the environment variable with the key of that server. Empty: the server needs no key."""
     sleep: bool = False

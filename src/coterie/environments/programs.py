@@ -14,7 +14,8 @@ class RunsPrograms(Environment):
     """An environment with a sandbox."""
 
     sandbox: Backend = "bubblewrap"
-    """How programs are isolated. With process they are not: a program can use your files, processes and network."""
+    """How programs are isolated. bubblewrap: in a sandbox. process: not at all; a program can use your files, processes
+    and network."""
     time_s: float = Field(default=2.0, gt=0, le=60)
     """Limit of CPU time per test, in seconds. The wall-clock limit is four times this, plus ten times the CPU time that
     the test uses. After three time-outs the other tests of the program are not run."""

@@ -50,7 +50,7 @@ class Tally(Environment):
     starter: ClassVar[str] = "starter-tally"
 
     shortest: int = Field(default=6, ge=4, le=60)
-    """Minimum number of cells in a row. It is large enough for every split to have rows."""
+    """Minimum number of cells in a row. It must be at least 4, so that every split has rows."""
     longest: int = Field(default=24, ge=4, le=60)
     """Maximum number of cells in a row."""
     cost: float = Field(default=0.02, ge=0)

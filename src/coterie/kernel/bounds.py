@@ -13,14 +13,14 @@ from coterie.kernel.episode import (
 from coterie.kernel.scene import JSON
 
 DEEPEST = 100
-"""Levels of lists and objects in what goes to a call and comes back: logs are written by recursion."""
+"""Maximum nesting depth of the arguments and the result of a call. Logs are written by recursion."""
 BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 """What opens and closes lists and objects in JSON; a string comes whole, so that its brackets do not count."""
 LARGEST_REWARD = 1e9
-"""Of one reward. A gradient is in proportion to it, and is squared and summed over the weights in float32: 1e9 squared,
-over a billion weights, is 1e27, well below where float32 ends."""
+"""Maximum size of one reward. A gradient is proportional to it, and is squared and summed over the weights in float32.
+1e9 squared, summed over a billion weights, is 1e27, which is well below the largest float32."""
 LARGEST_METRIC = 2.0**53
-"""Of one metric: the last whole number that every smaller one can be told from; means never overflow."""
+"""Maximum size of one metric. Up to this number a float represents every whole number; means never overflow."""
 
 
 def checked_number(value: object, what: str, largest: float) -> float:

@@ -51,16 +51,16 @@ Perform = Callable[[Callable[..., JSON], tuple[JSON, ...]], Awaitable[JSON]]
 """Runs a call live; raises CallError or Unavailable."""
 E = TypeVar("E", Asked, Rewarded)
 VALUES = {Asked: attrgetter("prompts", "max_tokens", "stop"), Rewarded: attrgetter("role", "point", "value", "name")}
-"""What says that two of the events a replay is full of are the same."""
+"""The fields that a replay compares, for the two kinds of events that are most frequent in it."""
 SETTLED = {str, int, float, bool, bytes, type(None), Reply}
 """Types of values that cannot change."""
 CHANGING = {list, dict, set}
 """Types of values that are changed in place."""
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.GeneratorType, types.CoroutineType)
 LONGEST_EPISODE = 2000
-"""Decision points of an episode: more is a loop that a model's words keep going."""
+"""Maximum number of decision points of an episode. An episode with more is taken for a loop that replies keep going."""
 MOST_AT_ONCE = 256
-"""Prompts of one decision point, for the same reason."""
+"""Maximum number of prompts of one decision point. Replies may decide how many there are."""
 NEVER_AWAITED = (
     "what {} makes was never awaited, so nothing was done; write `await` before it: `reply = await scene.ask(…)`"
 )
@@ -94,7 +94,10 @@ def _suspend(event: Asked | Called) -> Generator[Asked | Called, Any, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """An episode when a turn began: what the cursor had (of events and points, how many) and the state of `play`."""
+    """A snapshot of an episode at the beginning of a turn.
+
+    events, points: how many there were. state: the state of `play`. The other fields are those of the cursor.
+    """
 
     events: int
     points: int
@@ -106,13 +109,13 @@ class _Kept:
 
 
 def _copied(state: dict[str, Any], memo: dict[int, Any] | None = None) -> dict[str, Any]:
-    """A state that stays as it is, whatever becomes of the other.
+    """A deep copy of a state.
 
     Args:
-        memo: by the id of what is in it, what stands there in the copy.
+        memo: as in `copy.deepcopy`: by the id of an object, the object that stands for it in the copy.
 
     Raises:
-        EnvError: there is something in it that cannot be copied, or would be shared.
+        EnvError: the state contains something that cannot be copied, or that the copy would share with it.
     """
     if all(map(_settled, state.values())):
         return dict(state)
@@ -126,14 +129,17 @@ def _copied(state: dict[str, Any], memo: dict[int, Any] | None = None) -> dict[s
 
 
 def _put(kept: dict[str, Any], state: dict[str, Any]) -> None:
-    """Makes a state what was kept: lists, dicts and sets in place, for `play` may hold them since before its turns."""
+    """Sets a state to the kept values.
+
+    Lists, dicts and sets are changed in place, because variables of `play` from before its turns may refer to them.
+    """
     places = {
         name: state[name]
         for name, value in kept.items()
         if type(value) in CHANGING and type(state.get(name)) is type(value)
     }
     if not len({id(value) for value in places.values()}) == len({id(kept[name]) for name in places}) == len(places):
-        places = {}  # two names of one value, or of one that are two: which of them `play` holds is not known
+        places = {}  # two names share one value, now or in what was kept: it is not known which of them `play` uses
     memo = {id(kept[name]): value for name, value in places.items()}
     for name, value in places.items():
         whole = kept[name]
@@ -176,8 +182,8 @@ class Cursor:
             seed: the episode's chance.
             name: the branch.
             parent: the log and point it forks from.
-            trial: it only values a reply: it stops before it would change the world.
-            watch: stops `play` where it never comes back, while it is entered.
+            trial: the branch only values a reply: it stops before a call with an external effect.
+            watch: while it is entered, it stops a `play` that does not return to the scene.
         """
         self.environment = environment
         self.task = task
@@ -195,11 +201,11 @@ class Cursor:
         self._points: list[int] = []
         self._state: types.SimpleNamespace | None = None
         self._kept: list[_Kept] = []
-        """Of each turn of the first loop, where `play` gave its state."""
+        """A snapshot of each turn of the first loop over `scene.turns`, if `play` has declared its state."""
         self._loops = 0
         self._late = ""
         self._from: _Kept | None = None
-        """Where the replay begins, until it does."""
+        """The snapshot with which a replay starts; None once it has been used."""
         self._turn = -1
         self._external = False
         self._ended = False
@@ -478,7 +484,7 @@ class Cursor:
         value = checked_number(value, f"the metric '{name}'", LARGEST_METRIC)
         self._say(Noted(one_line(checked_text(name, "a metric's name")), value))
 
-    # Behind them.
+    # Helpers.
 
     def _rewarded(self, whose: str | Reply, name: str) -> tuple[str, int]:
         """The speaker that a reward is for, and the point where it spoke. Raises: EnvError: none, or several."""

@@ -19,9 +19,9 @@ from coterie.kernel.episode import LoggedPrompt, Sample
 from coterie.kernel.watchdog import PLAY_TIMEOUT_S
 
 LONGEST_S = 1e6
-"""Seconds of a limit: eleven days."""
+"""Maximum value of a time limit in seconds (eleven days)."""
 RETRIES = 2
-"""How often an engine, or a call, is tried again after a fault before what waits for it is given up."""
+"""Number of retries of an engine or a call after a fault. After that, the branches that wait for it are dropped."""
 FrontName = Literal["waves", "eager"]
 
 
@@ -58,7 +58,7 @@ class EngineConfig(Settings):
     """Settings that all engines share."""
 
     exact: ClassVar[bool] = False
-    """Whether the log-probabilities equal the learner's up to rounding in the same arithmetic."""
+    """Whether the log-probabilities equal the learner's, up to rounding, if both compute in the same data type."""
     found: ClassVar[tuple[str, ...]] = ()
     """Settings that the engine determines for its machine if they are None. The run's config records the values."""
 

@@ -45,7 +45,10 @@ class Settings(BaseModel):
         return {}
 
     def content(self) -> str:
-        """Returns a text that identifies what results depend on besides settings and the files they name."""
+        """Returns a text that stands for everything that results depend on, except settings and the files they name.
+
+        A run records a digest of it. An example is the digest of a data set that is downloaded.
+        """
         return ""
 
     @model_validator(mode="after")
@@ -148,7 +151,10 @@ class Environment(Settings):
         return False
 
     def facing(self, *, chance: bool) -> Self:
-        """Returns the same game for evaluation, with roles for all players, or random moves for all but the first.
+        """Returns the same game for evaluation, with other opponents.
+
+        Args:
+            chance: True: all players but the first make random moves; False: all players are roles.
 
         Raises:
             ConfigError: the roles do not play against each other, or the legal moves are not known.

@@ -1,7 +1,7 @@
 """Episodes as logs: everything that `play` asked and recorded, and every answer to it.
 
 This module defines the events, the `Log` that holds them, and two functions of a log: `value`, the return
-of one decision under a horizon, and `unseen`, a reward that the horizon in use does not count.
+of one decision under a horizon, and `check_seen`, which refuses a reward that the horizon does not count.
 `cursor.py` writes logs.
 """
 
@@ -33,7 +33,8 @@ class Sample:
         prompt_ids: the token ids of the prompt.
         completion_ids: the token ids of the reply, including the stop token.
         logprobs: natural log-probabilities under the sampled distribution, one per completion token.
-        finish: how the reply ended.
+        finish: how the reply ended: "stop" (a stop token), "string" (a stop string), "length" (the token limit) or
+            "context" (the prompt did not fit, so nothing was sampled).
         text: the text without the stop string.
         seed: the seed that reproduces the sample.
         temperature: the divisor of the logits; 0 for greedy decoding.

@@ -26,7 +26,8 @@ Samples = tuple[Sample, ...]
 ROUNDING = 1e-3
 """How far above 0 an engine's arithmetic may put a log-probability."""
 LEAST = -700.0
-"""Of what was drawn: below it a probability is none in any arithmetic. Some write -9999 where they know none."""
+"""Smallest log-probability of a sampled token. Below it a probability is 0 in every float type. Some engines write
+-9999 for one that they do not know."""
 
 
 @dataclass(slots=True)
@@ -43,7 +44,7 @@ class Budget:
     """Questions that were not asked, by role: the prompt had outgrown the model's context."""
     dropped: Counter[str] = field(default_factory=Counter[str])
     faults: Counter[str] = field(default_factory=Counter[str])
-    """What the faults said that branches were dropped for, in a line each."""
+    """The messages of the faults that caused dropped branches, and how often each came."""
     retried: Counter[str] = field(default_factory=Counter[str])
     calls: Counter[str] = field(default_factory=Counter[str])
     call_timeouts: Counter[str] = field(default_factory=Counter[str])
@@ -55,7 +56,7 @@ class Budget:
 
 
 class Front:
-    """Takes the questions of a rollout's branches to the engine. One for a rollout; subclasses say when they leave."""
+    """Sends the requests of a rollout's branches to the engine. One per rollout; subclasses decide when to send."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -163,7 +164,7 @@ class Front:
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
-        """Counts the time in which the engine has something to do, once however much it is."""
+        """Measures the time in which the engine is busy. Calls that overlap in time are counted once."""
         if not self._busy:
             self._since = time.perf_counter()
         self._busy += 1

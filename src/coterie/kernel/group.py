@@ -54,9 +54,9 @@ class Member:
 class Group:
     """Members that may be compared.
 
-    weight: how much the group counts in the loss. committed: the member the story went on with.
-    baseline: what returns are judged by, where it does not come from the group itself. last: nothing is
-    decided after its members. pooled: members that said the same were valued once, and share their returns.
+    weight: the factor of the group in the loss. committed: index of the member with which the episode continued.
+    baseline: the baseline of the returns, if it does not come from the group itself. last: there is no later
+    decision. pooled: equal replies were valued once and share their returns.
 
     Raises:
         GroupError: no member, or members that its scope does not allow.

@@ -26,9 +26,9 @@ SHUT_S = 60.0
 
 
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine on a loop of its own; where a signal stops it, its tasks leave without a word.
+    """Runs a coroutine in an event loop of its own. If a signal stops it, its tasks end without error messages.
 
-    Where a loop runs here already, as in a notebook, that is in a thread beside.
+    If a loop already runs in this thread, as in a notebook, the new loop runs in another thread.
     """
     if not _looping():
         with asyncio.Runner() as runner:
@@ -52,7 +52,7 @@ def _quietly(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 
 def aside(function: Callable[[], T]) -> T:
-    """What a function returns that drives; where a loop runs here already, it does so in a thread beside."""
+    """Calls a function that uses `drive`; if an event loop already runs in this thread, it is called in another one."""
     if not _looping():
         return function()
     with ThreadPoolExecutor(1) as thread:
@@ -81,7 +81,7 @@ class Thread:
         self._loop.close()
 
     def _run(self) -> None:
-        while not self._stopped:  # asyncio lets `exit()` in a task through, and would leave whoever waits waiting
+        while not self._stopped:  # an `exit()` in a task ends run_forever; the loop goes on, for others wait
             with contextlib.suppress(SystemExit, KeyboardInterrupt):
                 self._loop.run_forever()
 
@@ -145,7 +145,7 @@ class Hosted(Engine):
         try:
             self._thread.run(self.engine.start())
         except BaseException as error:
-            with contextlib.suppress(Exception):  # half of it is up, and what stopped it is told
+            with contextlib.suppress(Exception):  # the engine is half started; the first error is raised
                 self.shut()
             if isinstance(error, CoterieError) or not isinstance(error, Exception):
                 raise

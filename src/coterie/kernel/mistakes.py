@@ -24,7 +24,7 @@ from coterie.kernel.watchdog import Late
 AWAITED = ("'coroutine'", "'Reply'")
 """What a TypeError names when a question was not awaited, or a reply was taken for its text."""
 TEAM = "team"
-"""Under which metrics count what the team is paid: no role's name."""
+"""The name of the team in metrics of rewards. No role may have it."""
 METHODS = tuple(name for name in vars(Scene) if not name.startswith("_") and name != "never_awaited")
 """What `play` may ask of the scene."""
 

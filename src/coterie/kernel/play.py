@@ -27,14 +27,14 @@ Seats = Mapping[str, Callable[[str], str]]
 
 
 class Reminder(Protocol):
-    """What tells a role, with a prompt, what it remembers."""
+    """The part of the memory that adds notes to the prompts of roles."""
 
     def told(self, prompt: LoggedPrompt, role: str, task: Task, episode: int) -> LoggedPrompt:
         """The prompt with what is remembered, or the same object where nothing is."""
         ...
 
     def unseen(self, role: str, task: Task, episode: int) -> None:
-        """A prompt of the episode had no room for it and went without."""
+        """Records that the notes did not fit into a prompt of the episode, which was sent without them."""
         ...
 
 
@@ -42,9 +42,10 @@ class Reminder(Protocol):
 class Sampling:
     """How replies are drawn.
 
-    temperature: 0 takes the most likely token; own: those of some policies. top_p: 1 for all of it. max_tokens: of one
-    reply where the environment sets no limit. call_timeout_s: of one `scene.call`. play_timeout_s: of `play` from an
-    answer to its next question. front: when questions leave for the engine.
+    temperature: 0 takes the most likely token. own: temperatures of single policies, which override it. top_p: nucleus
+    sampling; 1 is the whole distribution. max_tokens: limit of a reply if the environment sets none. call_timeout_s:
+    limit of one `scene.call`. play_timeout_s: limit of `play` from an answer to its next request. front: when requests
+    are sent to the engine.
     """
 
     temperature: float = 1.0
@@ -103,7 +104,7 @@ class Play:
             step: whose rollout this is; both enter every sample's seed.
             recall: memory.
             votes: replies that `run` draws at every question; what most of them say is the answer.
-            trial: an episode ends, as if what it needs were not there, before it would change the world.
+            trial: before a call with an external effect an episode ends, with an Unavailable.
             front: one that several share; None: one of its own, as `sampling` names it.
         """
         self.environment = environment
@@ -158,7 +159,7 @@ class Play:
         roles: Sequence[str] | None = None,
         temperature: float | None = None,
     ) -> dict[str, Samples]:
-        """Each speaker's replies at an open point, but for those whose seat is taken.
+        """The replies of each speaker at an open point, except of roles in `seats`, which no policy plays.
 
         One whose prompt has outgrown its model's context is not asked: its samples are silent.
 
@@ -182,7 +183,7 @@ class Play:
         return {speaker: answers[speaker] for speaker in asked}
 
     def learning(self, speakers: Iterable[str]) -> list[str]:
-        """Those of the speakers whose policy is trained: to draw of others more than the story needs teaches nobody."""
+        """The speakers whose policy is trained. For the others one reply is enough: nobody learns from more."""
         return [speaker for speaker in speakers if self.team.learns(role_of(speaker))]
 
     async def run(
@@ -264,7 +265,7 @@ class Play:
         )
 
     async def perform(self, function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
-        """What a function given to `scene.call` returns, tried again where what it needs was not there.
+        """The result of a function given to `scene.call`. The call is retried if its infrastructure is unavailable.
 
         Raises:
             CallError: it failed.

@@ -92,7 +92,7 @@ class Scene:
         self._waiting: dict[int, tuple[Coroutine[Any, Any, Any], CodeType, int]] = {}
         self._seed = seed
         self.chance: Random | None = None
-        """What `rng` is, once it was asked for."""
+        """The generator that `rng` returns; None until `rng` is used for the first time."""
 
     @property
     def rng(self) -> Random:
@@ -181,7 +181,10 @@ class Scene:
         return self._stage.state(first)
 
     def turns(self, limit: int) -> Iterator[int]:
-        """Yields 0, 1, … limit - 1 and logs each turn; must not nest. With `state`, a branch starts at its turn."""
+        """Yields 0, 1, … limit - 1 and logs each turn; must not nest.
+
+        With `state`, a branch is replayed from the beginning of its own turn, not from the beginning of the episode.
+        """
         if not isinstance(limit, int) or limit < 0:
             raise ValueError(f"scene.turns({limit!r:.80}): give the number of turns, a whole one")
         if self._in_turn:
@@ -210,11 +213,11 @@ class Scene:
         self._stage.reward(None, value, name)
 
     def succeed(self) -> None:
-        """Ends the episode as solved. No role may be asked afterwards."""
+        """Ends the episode as solved. Afterwards `play` may only give rewards and record metrics."""
         self._stage.outcome(True, "solved")
 
     def fail(self, reason: str) -> None:
-        """Ends the episode as not solved, with a reason. No role may be asked afterwards."""
+        """Ends the episode as not solved, with a reason. Afterwards `play` may only give rewards and record metrics."""
         self._stage.outcome(False, reason)
 
     def metric(self, name: str, value: float) -> None:
@@ -274,15 +277,15 @@ class Scene:
 
 
 def role_of(speaker: str) -> str:
-    """Whose reply is meant: the role, of which `worker#2` is the third reply at one point."""
+    """The role of a speaker. The speaker `worker#2` is the third one of the role `worker` at one point."""
     return speaker.partition("#")[0]
 
 
 def _listed(prompts: Iterable[tuple[str, Prompt]]) -> list[tuple[str, Prompt]]:
-    """Prompts with their roles, of whatever can be gone through once.
+    """The pairs (role, prompt) of any iterable, as a list.
 
     Raises:
-        EnvError: these are none.
+        EnvError: it does not consist of such pairs.
     """
     given: Any = prompts
     listed: list[Any] = list(given) if isinstance(given, Iterable) else [given]

@@ -45,7 +45,7 @@ class Team:
 class Graded:
     """A sample with what it is trained with: the group's weight and its member's advantage.
 
-    share: its part of a mean over the step's tasks of its group's mean, 1 / (tasks x members).
+    share: 1 / (tasks x members of its group): its weight in a mean over the tasks of the step.
     """
 
     sample: Sample
@@ -70,9 +70,8 @@ def route(
     """Each trained policy's experience: exactly the samples of the roles it plays, each once.
 
     Groups without spread are among them, with advantage 0: the loss's mean counts them. So are groups whose members
-    are alike and whose advantages sum to zero: they would pull the same logits up and down alike. Order is the groups'.
-    A sample that stands in several groups counts as one of the first, with the sum of its advantages times the groups'
-    weights.
+    are alike and whose advantages sum to zero: their gradients cancel. The order is the groups'. A sample that is in
+    several groups counts as one of the first, with the sum of its advantages, each times the weight of its group.
 
     Args:
         advantages: for each group, one number a member.

@@ -29,7 +29,7 @@ OURS = (__file__, str(Path(__file__).with_name("mistakes.py")))
 LOOKS = 10
 """How often the timer looks within the limit."""
 PATIENCE = 3
-"""Limits after which a piece that goes on all the same ends the process."""
+"""Number of time limits after which the process is ended, if a piece of code catches the exception and goes on."""
 
 
 class Stuck(EnvError):
@@ -140,7 +140,7 @@ class Watch:
             signal.signal(signal.SIGALRM, self._before)
 
     def _counted(self) -> int:
-        """Looks, this one too, that the piece under way has been found at since the one that found it first."""
+        """The number of checks in a row that found the same piece running, up to now and without the first of them."""
         began = self._began  # read once: another thread may end the piece
         self._looks = self._looks + 1 if began and began == self._seen else 0
         self._seen = began
@@ -172,9 +172,10 @@ class Watch:
                     self._fired = False
 
     def _settle(self) -> None:
-        """Waits for what was to be raised, now that the piece has ended, so that it is raised here.
+        """Raises `Late` here if the other thread has raised it for a piece that has ended meanwhile.
 
-        It is not taken back: Python 3.11 would look for it for ever, and never go on where calls are traced.
+        The exception is not cancelled instead. Python 3.11 would then look for it for ever, and hang where calls are
+        traced.
         """
         with self._lock:
             fired, self._fired = self._fired, False

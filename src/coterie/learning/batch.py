@@ -16,7 +16,7 @@ from coterie.kernel.team import Graded
 from coterie.learning.loss import Denominator, Loss
 
 ROUNDING = 1e-4
-"""Nats by which log-probabilities of one token differ at most where they are of equal weights, in float32."""
+"""Maximum difference, in nats, of two log-probabilities of one token that equal weights give in float32."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -95,12 +95,12 @@ class Pack:
 
     @property
     def alike(self) -> list[int]:
-        """With how many of its tokens each row begins as the row before it does; the first with none."""
+        """For each row, how many of its first tokens equal those of the row before; 0 for the first row."""
         return [0, *(_common(left.line, right.line) for left, right in pairwise(self.rows))]
 
     @property
     def fewest(self) -> int:
-        """Length of the line where whatever two rows begin with alike is computed once, in replies too."""
+        """Length of the line if the common beginning of neighbouring rows is computed once, also inside replies."""
         return sum(row.tokens - alike for row, alike in zip(self.rows, self.alike, strict=True))
 
 
@@ -118,8 +118,8 @@ def rows_of(graded: Sequence[Graded], loss: Loss, *, groups: int | None = None) 
     in these means: they are counted, and left out of the rows unless a KL term trains them.
 
     Args:
-        groups: how many the policy had in all, where `graded` is a part of them, which then stands for the whole;
-            None: these.
+        groups: number of all groups of the policy in the step, if `graded` holds only a part of them. The part is then
+            scaled up to stand for all. None: `graded` holds all.
     """
     there = len({member.group for member in graded})
     scale = 1.0 if groups is None else groups / max(1, there)
@@ -215,8 +215,9 @@ def microbatches(
 ) -> list[list[Pack]]:
     """Packs of like length together, as many as the budget holds; none is padded by more than a quarter.
 
-    Side by side under a mask, packs x longest stays within it; by parts, which lie in one line, their tokens do. A
-    pack longer than the budget is alone in its micro-batch.
+    Packs under a mask lie side by side, and (number of packs) x (longest pack) stays within the budget. Packs whose
+    attention is computed by parts lie in one line, and the sum of their tokens stays within it. A pack that is longer
+    than the budget is alone in its micro-batch.
 
     Args:
         by_parts: whether a pack's attention is made of parts.

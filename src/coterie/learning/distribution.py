@@ -8,7 +8,8 @@ from __future__ import annotations
 import torch
 
 UNITS = 2.0**52
-"""Of probability 1. Probabilities are summed up as whole numbers of these: so a sum is the same in any order."""
+"""Units of which probability 1 consists. Probabilities are added as whole numbers of units, so a sum is the same in any
+order."""
 
 
 def log_distribution(logits: torch.Tensor, temperature: torch.Tensor | float, vocabulary: int) -> torch.Tensor:
@@ -67,4 +68,4 @@ def inverse_cdf(logprobs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     found = torch.searchsorted(cumulated, threshold[:, None], right=True)[:, 0]
     return found.clamp_(max=logprobs.shape[-1] - 1).to(
         logprobs.device
-    )  # of what is no number, which the learner refuses
+    )  # the clamp matters only for NaN, and the learner refuses such a sample

@@ -62,8 +62,8 @@ class Layout:
 
         Args:
             logprobs: (N,), of the trained tokens.
-            corrected: compare with the learner's own weights before the first optimizer step, which these are where a
-                row has no others, and not with the engine's.
+            corrected: whether the ratio compares with the learner's weights before the first optimizer step, and not
+                with the engine. Rows without `old_logprobs` belong to that first step, so their own values are used.
         """
         device = logprobs.device
         rollout = torch.tensor([value for row in self.rows for value in row.rollout_logprobs], device=device)
@@ -109,7 +109,7 @@ Line = tuple[list[int], list[int], list[int], list[int]]
 
 
 def _joined(lines: Sequence[Line], shared: Sequence[int]) -> Line:
-    """Lines as one: what is shared in each, then the rest of each; where branches end is nobody's question then."""
+    """Joins lines to one: all shared prefixes, then the rest of each line. The ends of branches are not used then."""
     ids, positions = (
         [one for line, size in zip(lines, shared, strict=True) for one in line[at][:size]] for at in (0, 1)
     )
@@ -200,7 +200,7 @@ def logprobs_of(policy: Policy, sample: Sample) -> list[float]:
 def _lean_states(lean: LeanForward, model: Model, layout: Layout) -> tuple[torch.Tensor, Head]:
     """The states that predict a trained token, (N, H), and what makes logits of them.
 
-    What the last layer makes of tokens before the first of those is asked by nobody.
+    The output of the last layer for tokens before the first of these is not needed.
     """
     device, (_, longest) = model.device, layout.ids.shape
     line, place = layout.predictor // longest, layout.predictor % longest
@@ -233,9 +233,10 @@ def _heads_first(attend: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], to
 
 
 def merges(loss: Loss) -> bool:
-    """Whether a loss lets equal replies be trained as one, see `batch.merged`: it is tried, on random ones.
+    """Whether a loss allows equal replies to be trained as one row, see `batch.merged`. It is tested on random replies.
 
-    So nobody has to say it of a loss of their own. One that fails here is not merged, and fails where it trains.
+    So a user's own loss needs no setting for it. If the loss raises here, replies are not merged, and it raises again
+    in training.
     """
     chance = torch.Generator().manual_seed(0)
 

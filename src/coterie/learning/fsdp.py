@@ -52,7 +52,7 @@ class Sharded(Ranks):
         """Leaves this rank its part of a model's weights: layer by layer, and of what is outside the layers."""
         if isinstance(model.net, FSDPModule):  # the base of several adapters, as their reference
             return
-        after = None if model.trained else True  # what has no backward pass would stay together after a forward
+        after = None if model.trained else True  # without a backward pass they would stay whole after the forward
         for part in (*layers_of(model.net), model.net):
             sharded: Any = fully_shard(part, mesh=self._mesh, reshard_after_forward=after)
             assert isinstance(sharded, FSDPModule)
@@ -60,7 +60,10 @@ class Sharded(Ranks):
             sharded.set_force_sum_reduction_for_comms(True)  # gloo cannot divide on the way
 
     def mine(self, batches: Sequence[list[Pack]]) -> Iterator[tuple[list[Pack], bool]]:
-        """Every size-th micro-batch; where they run out, the first once more, for a rank that is short would hang."""
+        """Every size-th micro-batch. A rank that would have one less repeats the first one, which then does not count.
+
+        Otherwise the other ranks would wait for it for ever.
+        """
         for start in range(0, len(batches), self.size):
             there = start + self.rank < len(batches)
             yield batches[start + self.rank if there else 0], there
@@ -97,7 +100,7 @@ class Sharded(Ranks):
         save_file(parts, path / f"{self.rank:05d}.safetensors", rate)
 
     def part(self, value: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """What a rank holds of what an optimizer keeps of a weight; a count of steps is everybody's."""
+        """The part of an optimizer value that this rank holds; one of another shape, such as a step count, is whole."""
         if not isinstance(weight, DTensor) or value.shape != weight.shape:
             return value
         return distribute_tensor(value.to(weight.device), weight.device_mesh, weight.placements)

@@ -19,7 +19,8 @@ from coterie.models.lean import Attend, Network, Operations, Weights, gated, inv
 from coterie.models.load import Model
 
 LARGE = 8_000_000
-"""Of more parameters, a step is products of matrices, and copies would cost memory for little."""
+"""Maximum number of parameters. In larger networks the matrix products take most of the time, and copies of the weights
+would cost memory for little."""
 
 
 class LeanForward:
@@ -35,9 +36,10 @@ class LeanForward:
 
     @contextmanager
     def lent(self) -> Iterator[None]:
-        """Lays the weights out once for all that is computed meanwhile; all gradients are the network's at the end.
+        """Lays the weights out once, for everything that is computed inside the `with` block.
 
-        The network's own weights must not move meanwhile. Those that are used as they are have theirs at once.
+        At its end, the gradients of all weights are in the network's parameters. The parameters must not change inside
+        the block. Parameters that are used without a copy get their gradients at once.
         """
         with torch.enable_grad():
             own = merged(self._network.net)

@@ -103,7 +103,8 @@ class LocalLearner:
         policies: by name; their weights are changed in place.
         total_steps: what the schedules run over.
         max_mismatch: nats by which engine and learner may differ, in the mean over a rollout's tokens.
-        checkpoint: go on from its weights and optimizers, once a reference for KL is made of those that there are.
+        checkpoint: its weights and optimizer states are loaded. The reference of the KL term is made before that, from
+            the initial weights.
         ranks: the processes that train together; each has a learner like this and is given the same experience.
     """
 
@@ -136,7 +137,7 @@ class LocalLearner:
 
     @cached_property
     def _merges(self) -> bool:
-        """Whether equal replies are trained as one; in a plan, which has no numbers, nobody asks."""
+        """Whether equal replies are trained as one row. It is never read in a plan, whose tensors have no data."""
         return merges(self.loss)
 
     def _trainee(self, policy: Policy, checkpoint: Path | None) -> Trainee:
@@ -225,8 +226,8 @@ class LocalLearner:
     def _rows(self, name: str, graded: Sequence[Graded], step: int) -> list[list[Row]]:
         """The rows of each of the step's optimizer steps.
 
-        Where the loss corrects what the engine sampled with, those of a later one know their log-probabilities before
-        the first.
+        With a `correction` of the loss, rows of the second and later optimizer steps also hold their log-probabilities
+        under the weights before the first one.
         """
         groups = len({member.group for member in graded})
         parts = [rows_of(part, self.loss, groups=groups) for part in self._parts(name, graded, step)]
@@ -261,7 +262,7 @@ class LocalLearner:
         return [row for part in self.ranks.gathered(dated) for row in part]
 
     def _gradients(self, rows: Mapping[str, Sequence[Row]], number: int) -> dict[str, Totals]:
-        """Every policy's gradient, of small networks side by side; where one cannot be, there are none."""
+        """The gradients of all policies, of small networks in parallel. If one fails, all gradients are cleared."""
         works = [partial(self._gradient, name, mine, number) for name, mine in rows.items()]
         try:
             found = self._threads.beside(works) if self.at_once > 1 else [work() for work in works]
@@ -302,7 +303,7 @@ class LocalLearner:
         trainee = self.trainees[name]
         if not trainee.model.packs:
             return alone(rows)
-        budget = max(1, trainee.config.tokens_per_microbatch // self.at_once)  # whether or not they are, this time
+        budget = max(1, trainee.config.tokens_per_microbatch // self.at_once)  # even if fewer have rows this time
         return microbatches(pack(rows, budget), budget, lambda one: by_parts(trainee.model, one))
 
     def forward(self, name: str, batch: Sequence[Pack]) -> Forward:

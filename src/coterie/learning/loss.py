@@ -68,10 +68,8 @@ class Loss(Settings):
     kl: float = Field(default=0.0, ge=0)
     """Weight of the KL term to the starting weights. With 0, no reference model is kept in memory."""
     denominator: Denominator = "tokens"
-    """The loss is a mean over all tokens of a policy's step, over its sequences, or over tasks.
-
-    With tasks, the terms of a reply's tokens are summed, as in the policy gradient.
-    """
+    """What the loss of a policy in a step is a mean over. tokens: all tokens. sequences: all replies, each with its
+    mean over tokens. tasks: all tasks, with the sum over the tokens of a reply, as in the policy gradient."""
     overlong_from: int | None = Field(default=None, ge=0)
     """Length of a reply, in tokens, above which a length penalty applies. none: no length penalty."""
     overlong_buffer: int = Field(default=64, ge=1)
@@ -93,7 +91,7 @@ class Loss(Settings):
     corrects: ClassVar[bool] = True
     """Whether the loss remains valid if the weights are newer than those that sampled."""
     bounds: ClassVar[tuple[str, ...]] = ()
-    """Settings that have an effect only in that case."""
+    """Names of settings without effect while the ratio is always 1, such as the bounds of the clip."""
 
     def tokens(self, batch: Tokens) -> Tensor:
         """The policy term of each token, (N,)."""
@@ -228,10 +226,11 @@ class GSPO(Clip):
     epsilon_high: float | None = Field(default=4e-4, gt=0)
     """Upper clip: the bound is 1 + epsilon_high."""
     denominator: Denominator = "sequences"
-    """A mean over replies, as published; tokens: longer replies weigh more; tasks: a reply's tokens are summed."""
+    """What the loss is a mean over. sequences: replies, as published. tokens: tokens, so longer replies weigh more.
+    tasks: tasks, with the sum over the tokens of a reply."""
 
     def ratio(self, batch: Tokens) -> Tensor:
-        """S of each token's row."""
+        """The ratio s of the reply that a token belongs to, for each token."""
         return batch.row_means(batch.logprobs - batch.old).exp()
 
 

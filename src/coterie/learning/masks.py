@@ -34,7 +34,7 @@ def kinds_of(config: Any) -> tuple[str, ...]:
 
 
 def can_mask(config: Any) -> bool:
-    """Whether a mask can say all that a token of this network sees; a state that goes on from token to token cannot."""
+    """Whether a mask can describe what a token of this network sees; it cannot if layers pass a state along tokens."""
     return {"full_attention", "sliding_attention", "chunked_attention"}.issuperset(kinds_of(config))
 
 

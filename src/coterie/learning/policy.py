@@ -21,8 +21,9 @@ Kind = Literal["full", "lora", "frozen", "past"]
 class Policy:
     """What plays one role or several.
 
-    kind: full: all its weights are its own, and trained; lora: an adapter is, on a base that it may share; frozen:
-    nothing is; past: nothing is, and its weights are another's, of before. template: variables of its chat template.
+    kind: full: all its weights are its own, and trained; lora: only an adapter is trained, on a base that it may share;
+    frozen: nothing is trained; past: nothing is trained, and the weights are an earlier version of another policy.
+    template: variables of its chat template.
     thinking, system: how messages become a prompt, see Renderer. dtype: what its network computes in; trained weights
     are float32.
     """
@@ -54,7 +55,7 @@ class Policy:
 
     @property
     def vocabulary(self) -> int:
-        """Tokens that it may say are below it; from there on the network's are padding."""
+        """Token ids below this number can be sampled; the network's ids from here on are padding."""
         return self.model.vocabulary
 
     def render(self, prompt: LoggedPrompt, role: str) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from coterie.models.load import Model
 
 T = TypeVar("T")
 RATE = "lr"
-"""What the rate of the latest step is called in a file of a rank's part."""
+"""Key of the latest learning rate in the metadata of a rank's optimizer file."""
 
 
 class Ranks:
@@ -69,7 +69,7 @@ class Ranks:
         optimizer.load_state_dict({"state": state, "param_groups": groups})
 
     def part(self, value: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """What a rank holds of what an optimizer keeps of a weight."""
+        """The part that this rank holds of a value that an optimizer keeps for a weight."""
         return value
 
 
@@ -78,7 +78,7 @@ def _whole_file(path: Path) -> Path:
 
 
 Values = Iterator[tuple[int, str, torch.Tensor]]
-"""What an optimizer keeps of its weights: of which, under what name, and the value."""
+"""The values that an optimizer keeps: index of the weight, name of the value, and the value."""
 
 
 def _read_whole(file: Path) -> tuple[float, Values]:
@@ -96,7 +96,7 @@ def _read_parts(folder: Path) -> tuple[float, Values]:
 
 
 def _put_together(files: Sequence[Path]) -> Values:
-    """Values whose parts follow one another by rank; what has no size is everybody's."""
+    """Joins the parts of each value in the order of ranks. A value without dimensions is the same on all ranks."""
     with ExitStack() as opened:
         parts = [opened.enter_context(safe_open(file, "pt")) for file in files]
         for key in parts[0].keys():  # noqa: SIM118 no mapping

@@ -45,15 +45,15 @@ class MemoryConfig(Settings):
     mask: float = Field(default=0.2, gt=0, lt=1)
     """Share of training episodes without notes. They are the baseline against which the worth of notes is measured."""
     add: int = Field(default=4, ge=1)
-    """Maximum number of new notes per role and iteration."""
+    """Maximum number of new notes per role and training step."""
     capacity: int = Field(default=256, ge=1)
     """Maximum number of notes per role."""
     worth: float = Field(default=-0.1, ge=-1, le=1)
-    """A note's worth is success with the note minus success without it. A note is deleted if its worth is not above
-    this value in two consecutive iterations. 0: a note must help to stay. Below 0: a note stays unless it clearly
-    harms."""
+    """A note's worth is success with the note minus success without it. A note is deleted if its worth was not above
+    this value twice in a row, after it was shown for six queries. 0: a note must help to stay. Below 0: a note stays
+    unless it clearly harms."""
     half_life: float = Field(default=20.0, gt=0)
-    """Half-life of the recency score of an unused note, in iterations."""
+    """Half-life of the recency score of an unused note, in training steps."""
 
     def inert(self) -> dict[str, str]:
         """Nothing else has an effect where memory is off."""

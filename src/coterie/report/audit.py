@@ -100,8 +100,9 @@ class Audit:
         turned = sum((judged.apart or 0.0) * judged.was < 0 for judged in others)
         idle = sum(not judged.apart and judged.was != 0 for judged in others)
         lines.append(
-            f"of {len(replies)} replies in them, compared with their own kind alone: {turned} would be pushed the "
-            f"other way, {idle} not at all, for their kind earned the same, and {alone} have none to be compared with"
+            f"of {len(replies)} replies in them, if each is compared only with replies of its role to its prompt: "
+            f"{turned} get an advantage of the opposite sign, {idle} an advantage of 0, because the others earned the "
+            f"same, and {alone} have no other reply to be compared with"
         )
         if self.computed:
             lines.append("(the file has no advantages: both are (r - mean) / (standard deviation + 1e-6), of rewards)")

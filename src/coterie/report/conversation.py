@@ -28,7 +28,7 @@ LONGEST = 2000
 class Part:
     """One thing that happened. who: the speaker. prompt: what it was asked. point: the number of its decision.
 
-    good: whether it is as one would wish; None: it is no matter of that.
+    good: whether it is desirable, such as a positive reward; None: neither.
     """
 
     kind: Literal["turn", "said", "reward", "call", "metric", "end"]

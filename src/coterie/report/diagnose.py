@@ -350,7 +350,7 @@ def _lazy(role: str, lines: Sequence[Line]) -> list[Concern]:
         Concern(
             "lazy", role,
             f"role '{role}' is lazy: muting it at step {int(probe['step'])} changed success by "
-            f"{100 * probe[key]:+.1f} points, and costs less than {100 * LAZY_POINTS:.0f} at 95 %",
+            f"{100 * probe[key]:+.1f} points; by the 95 % interval it costs less than {100 * LAZY_POINTS:.0f} points",
             "leave the role out, or give it something that the others cannot see or do",
         )
     ]  # fmt: skip

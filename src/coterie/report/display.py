@@ -32,7 +32,7 @@ from coterie.run.trackers import in_notebook
 BAR = 24
 """Characters of the progress bar."""
 RECENT = 20
-"""Steps whose time says what is left."""
+"""Number of latest steps from which the remaining time is estimated."""
 
 
 class Display(Tracker):

@@ -82,7 +82,7 @@ def prepare_streams() -> None:
 
 
 def ctrl_c(number: int, frame: FrameType | None) -> NoReturn:
-    """Where it strikes; asyncio's own handler waits for a task to hear of it, and one that fails has not heard."""
+    """Raises KeyboardInterrupt at once. asyncio's own handler only cancels a task, which may hide it by failing."""
     raise KeyboardInterrupt
 
 

@@ -13,7 +13,7 @@ from coterie.run.plan import Plan, check_planned, plan
 
 
 def try_out(config: Config, old: Run | None = None) -> Iterator[str]:
-    """A config as the run would keep it, what it would take, and one tiny step: TOML, of which all the rest is comment.
+    """The config as the run would save it, as TOML. As comments follow its memory, its time, and one tiny step.
 
     Args:
         old: the run that would go on.
@@ -27,7 +27,7 @@ def try_out(config: Config, old: Run | None = None) -> Iterator[str]:
     yield _comment("\n\n".join(map(planned_text, plans)))
     check_planned(config, plans)
     if any(policy.kind == "remote" for policy in config.policies.values()):
-        yield _comment("no step was tried: a server plays in it, and may want to be paid")
+        yield _comment("no step was tried: a server plays a policy, and it may charge for requests")
     else:
         yield _comment(dry_text(dry_run(config)))
 
@@ -58,7 +58,7 @@ def planned_text(plan: Plan) -> str:
         f"GiB while policies are sampled from: {plan.sampling / GIB:.2f}: {_sum(plan, 'the largest caches')}.",
         f"GiB while policies learn: {plan.learning / GIB:.2f}: "
         f"{_sum(plan, 'all gradients, the largest activations and logits')}.",
-        "Seconds are of a step in which every reply is as long as it may be, by what the device can do just now.",
+        "Seconds are for a step in which every reply has its maximum length, at the present speed of the device.",
     ]
     return "\n".join([*lines, *(f"{remark}." for remark in plan.remarks)])
 
@@ -76,7 +76,7 @@ def dry_text(done: DryRun) -> str:
         f"{done.update_s:.1f} s learning"
     ]
     lines += [
-        f"{_title(plan)}: {measured / GIB:.2f} GiB at the peak, {plan.peak / GIB:.2f} planned of it"
+        f"{_title(plan)}: {measured / GIB:.2f} GiB at the peak, {plan.peak / GIB:.2f} predicted"
         for plan, measured in zip(done.plans, done.measured, strict=True)
     ]
     return "\n".join(lines)

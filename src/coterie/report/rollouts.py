@@ -400,7 +400,7 @@ def _played(events: Sequence[Record]) -> list[Record]:
 
 
 def _said(prompt: object) -> object:
-    """Messages without what differs from one to the next that is the same: who sent it, under which id."""
+    """Messages reduced to role and content: other fields, such as ids, may differ where messages are equal."""
     if not isinstance(prompt, list):
         return prompt
     return [[message.get("role"), message.get("content")] for message in prompt]

@@ -25,7 +25,7 @@ LONGEST = 24
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """mark: whether it is as one would wish; open: nobody knows yet; told: it is no matter of good and bad."""
+    """One question with its answer. mark: good or bad; open: not known yet; told: neither good nor bad."""
 
     question: str
     text: str
@@ -87,7 +87,7 @@ def _learned(lines: Sequence[Line]) -> Answer:
     if first["validation/success"] >= CEILING:
         text = f"There was little to learn: it solved {start} at the start already, and at best {reached}."
         return Answer(question, text, "told", "curves")
-    text = f"Not so that it could be told from chance: it solved {start} at the start and at best {reached}."
+    text = f"The difference may be chance: it solved {start} at the start and at best {reached}."
     return Answer(question, text, "bad", "curves")
 
 
@@ -109,8 +109,8 @@ def _roles(lines: Sequence[Line], roles: Sequence[str]) -> Iterator[Answer]:
         return
     idle, surely = any(most < LAZY_POINTS for _, most in costs), all(least > 0 for least, _ in costs)
     mark: Mark = "bad" if idle else "good" if surely and len(costs) == len(roles) else "open"
-    verdict = {"bad": "No", "good": "Yes", "open": "Not known of all"}[mark]
-    yield Answer(question, f"{verdict}. Success changes so: {'; '.join(told)}.", mark, "roles")
+    verdict = {"bad": "No", "good": "Yes", "open": "Not known for every role"}[mark]
+    yield Answer(question, f"{verdict}. Change of success: {'; '.join(told)}.", mark, "roles")
 
 
 def _wrong(lines: Sequence[Line], roles: Sequence[str]) -> Answer:

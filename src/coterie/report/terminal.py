@@ -17,7 +17,7 @@ from coterie.kernel.safe import plain
 
 
 class Unbreakable:
-    """A stream of text; from what cannot be written on, all is dropped, here and by whoever else writes there."""
+    """A text stream. After the first write that fails, all output to the underlying stream is dropped."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -43,7 +43,7 @@ class Unbreakable:
 
 
 def drop(stream: TextIO) -> None:
-    """What is still to be written to a stream goes nowhere, what the interpreter flushes at its end too."""
+    """Drops all later output of a stream, also what the interpreter flushes at its end, by the null device."""
     with suppress(OSError, ValueError):  # no file of the system: then it is a test's, and nothing is flushed
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

@@ -92,7 +92,7 @@ def seen(played: Played, words: Words | None = None, address: Callable[[int], st
     """A task's tree.
 
     Args:
-        words: where tokens are to be told apart.
+        words: the texts of tokens, by policy, if single tokens are shown.
         address: where a group is looked at, by its number; the picture leads there.
     """
     groups = [

@@ -239,7 +239,7 @@ class Loaded:
             raise ConfigError(f"there is no {split} task {index}: there are {count}, from 0")
         environment, team = self.config.environment, self.config.team
         if seats:
-            with suppress(ConfigError):  # in a game of players a person has the seat of one whom chance may play else
+            with suppress(ConfigError):  # a person may take the seat of a player that otherwise moves at random
                 environment = environment.facing(chance=False)
                 first = next(iter(team.roles.values()))
                 team = Team({role: team.roles.get(role, first) for role in environment.roles})
@@ -277,7 +277,7 @@ class Headline:
 
 
 def headline(run: Run, progress: Callable[[str, int, int], None] = lambda *_: None) -> Headline:
-    """The one number of a run, from what its config calls a test.
+    """The main result of a run: its success on test tasks, with the settings of `[eval]`.
 
     Args:
         progress: is told which checkpoint plays, and how many tasks of how many it has played.

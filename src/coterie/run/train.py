@@ -52,7 +52,7 @@ from coterie.run.weights import TeamModels
 from coterie.seeds import seed_of
 
 LOSSES = 3
-"""How often what learns may end after one checkpoint, before the run ends with it."""
+"""Times in a row that the learner's process may end after the same checkpoint; at the last one the run ends too."""
 
 
 def train(
@@ -110,7 +110,7 @@ def _trained(
     interrupts: Interrupts,
     trackers: Callable[[Run, Config], Trackers],
 ) -> Run:
-    """A run, from where it was opened to its end; what stops it is raised once what is whole is saved."""
+    """Trains a run to its end. What stops it is raised again, after the run was saved as of its last whole step."""
     with opened as (run, models, progress), light_collection(), trackers(run, config) as told:
         try:
             _steps(run, models, progress, interrupts, told)
@@ -126,7 +126,7 @@ def _trained(
 
 
 def _save_whole(run: Run, models: TeamModels, progress: Progress, interrupts: Interrupts, *, wanted: bool) -> None:
-    """Saves the run as of its last step, unless an update or a write was cut: then the weights are of no step."""
+    """Saves the run after its last step, unless an update or a write was interrupted: the weights then fit no step."""
     there = run.checkpoints.steps()[-1:] == [progress.step] and progress.pending is None
     if wanted and interrupts.whole and not there:
         with interrupts.shielded():
@@ -140,7 +140,7 @@ def _how_to_go_on(run: Run) -> str:
 
 
 def _steps(run: Run, models: TeamModels, progress: Progress, interrupts: Interrupts, told: Trackers) -> None:
-    """Steps until the last, or until a signal asks to stop; where one was left before its validation, that first."""
+    """Makes the steps until the last, or until a signal asks to stop. A pending validation comes first."""
     interrupts.beginning = False
     while progress.pending is not None or progress.step < models.config.train.steps:
         if interrupts.number:
@@ -176,7 +176,7 @@ def _learn(run: Run, models: TeamModels, progress: Progress, interrupts: Interru
             learned = models.learner.update(experience, step)
         except LearnerLost:
             raise
-        except UpdateError as error:  # the episodes that spoilt it stay saved; a resume would meet them again
+        except UpdateError as error:  # saves the episodes for inspection; a resumed run would sample the same ones
             interrupts.whole = error.untouched
             run.save_episodes(step + 1, trained)
             look = f"look at what spoilt it with: {command('play', run.folder, '--step', step + 1, '--tree')}"
@@ -184,7 +184,7 @@ def _learn(run: Run, models: TeamModels, progress: Progress, interrupts: Interru
         fault: Exception | None = None
         try:
             models.sync(step + 1)
-        except Exception as error:  # the weights have moved all the same, and what they cost is kept
+        except Exception as error:  # the weights have changed anyway, so the step is still recorded
             fault = error
         add_budget(progress.budget, rollout.budget, learned)
         updated = time.perf_counter()
@@ -256,7 +256,7 @@ def _begin(folder: Path, config: Config) -> Iterator[tuple[Run, TeamModels, Prog
                 models.past.add(0, models.save)
                 yield run, models, progress
         except (ConfigError, EnvError, EngineError):  # a mistake that shows in the first rollout leaves nothing behind
-            if progress.step == 0 and not (folder / "answers").exists():  # those were paid for
+            if progress.step == 0 and not (folder / "answers").exists():  # paid answers of a server are kept
                 shutil.rmtree(folder)
                 with suppress(OSError):  # another process has put something there
                     for parent in made[1:]:
@@ -325,7 +325,7 @@ def _as_trained(
 
 @contextmanager
 def _bugs_kept(run: Run, environment: Environment, split: Split, indices: Iterable[int]) -> Iterator[None]:
-    """Keeps the log of an exception out of `play`, and says how to play it again."""
+    """If `play` raises, saves the log of the episode, and adds to the exception how to replay it."""
     try:
         yield
     except PlayBug as bug:
@@ -379,7 +379,7 @@ def _recall(config: Config, progress: Progress, seed: int = 0, *, training: bool
 
 
 def _remember(config: Config, progress: Progress, recall: Recall, collected: Sequence[Played]) -> dict[str, float]:
-    """Memory's one evolution of a step, when every reward is in; and how it went."""
+    """Updates the memory once, after all rewards of the step are known. Returns its metrics."""
     environment = config.environment
     episodes = [
         told_by(environment, recall, task_of(environment, task.split, task.index), log)

@@ -58,7 +58,8 @@ def update(run: Run | str | Path, step: int, out: Path | None = None) -> Updated
     Raises:
         CheckpointError: the step's episodes or the previous checkpoint were not kept, or the environment files,
             models or versions that they depend on have changed.
-        UpdateError: the update gives numbers that are not finite.
+        UpdateError: the update gives numbers that are not finite, or the log-probabilities of engine and learner differ
+            by more than `train.max_mismatch`.
     """
     run = run if isinstance(run, Run) else Run.open(Path(run))
     if out is not None:

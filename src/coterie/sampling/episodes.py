@@ -46,8 +46,8 @@ async def episodes(
         count: in a role's group an episode is a member once, or once for each of its replies.
         own: of local rewards a role's return has its own alone.
         lone: keep groups of one, for a method whose baseline comes from elsewhere.
-        step_weight: of groups of equal prompts within and between the episodes, whose returns are what came after,
-            a decision later times `discount`; 0: there are none.
+        step_weight: weight of the groups of replies to equal prompts, within and between the episodes. Their returns
+            are the rewards that followed, discounted by `discount` per decision. 0: there are no such groups.
     """
     played = await play.together(*(_episode(play, task, episode) for episode in range(num_generations)))
     kept = [outcome for outcome in played if not isinstance(outcome, Unavailable)]

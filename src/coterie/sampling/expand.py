@@ -41,8 +41,8 @@ Expansion = Literal["all", "greedy"]
 class Plan:
     """How a task is expanded.
 
-    max_nodes: more of them under "all" are an error. max_joint_actions: so are more of a node under "cross".
-    greedy_baseline: groups are judged by the greedy joint action's return.
+    max_nodes: with "all", more nodes are an error. max_joint_actions: with "cross", a node that would have more of them
+    is aligned instead. greedy_baseline: the baseline of groups is the return of the greedy joint action.
     """
 
     num_generations: int
@@ -162,7 +162,8 @@ async def _play_on(
 def _joints(roles: Sequence[str], plan: Plan) -> list[dict[str, int]]:
     """Which of its draws each role plays, for every joint action.
 
-    A team that has grown beyond the bound, as its replies decide, is aligned there: no reply may end a run.
+    If the team of this point would make more than `max_joint_actions`, they are aligned. Replies can decide how large a
+    team is, and no reply may end a run.
     """
     draws = range(plan.num_generations)
     if plan.joint == "aligned" or plan.num_generations ** len(roles) > plan.max_joint_actions:

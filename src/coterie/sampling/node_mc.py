@@ -55,7 +55,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Decision:
-    """One reply of the base: where, whose, what everybody said at that point, and for how many it was drawn."""
+    """One reply of the base episode: its point and speaker, the sample, and the replies of everybody at that point.
+
+    weight: how many decisions it stands for, if not all are nodes.
+    """
 
     point: Point
     speaker: str

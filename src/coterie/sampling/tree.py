@@ -51,9 +51,9 @@ async def tree(
 
     Args:
         horizon, team_weight: how a candidate is valued, see `episode.value`.
-        commit: the story goes on with the best valid candidate, or with any.
-        joint: where roles speak at once, branch k answers with every role's k-th draw ("aligned"), or role i's
-            candidates are tried against the partners' draw 0 ("per_role").
+        commit: the main episode continues with the best valid candidate ("greedy") or with a random one.
+        joint: how simultaneous replies are combined. aligned: branch k answers with the k-th draw of every role;
+            per_role: the candidates of a role are tried together with draw 0 of the others.
 
     Returns:
         one group a point and role; candidates lost to faults are missing from their group.
@@ -62,7 +62,7 @@ async def tree(
     groups: list[Group] = []
     spare: list[Cursor] = []
     same: list[Cursor] = []
-    """A fork that was answered as the story was."""
+    """The fork that was answered like the main episode at the previous point, if there is one."""
     while (point := await _advanced(spine, same)) is not None:
         carried, spare, same = spare, [], []
         learning = play.learning(point.roles)
@@ -112,7 +112,7 @@ async def tree(
 
 
 async def _advanced(spine: Cursor, forks: Sequence[Cursor]) -> Point | None:
-    """The story's next point. Raises: EnvError: a fork that was answered alike has gone another way."""
+    """The next point of the main episode. Raises: EnvError: a fork with the same answers has other events."""
     last = spine.asked
     point = await spine.advance()
     told = spine.since(last) if forks else ()

@@ -41,7 +41,7 @@ class Viewer:
 
     Args:
         key: what its first address must have as `?key=`; a cookie keeps it.
-        cookie: what that is called, since all ports of a host share theirs.
+        cookie: the name of that cookie. It differs by port, because all ports of a host share their cookies.
         anywhere: requests may come under any host's name.
         tell: is told of what goes wrong here, a line each.
     """
@@ -54,7 +54,8 @@ class Viewer:
         self._key, self._cookie, self._anywhere, self._tell = key, cookie, anywhere, tell
         self._reading, self._playing = Lock(), Lock()  # an episode that takes long keeps nobody from looking
         self._pass = blake2b(key.encode(errors="replace"), person=b"viewer", digest_size=24).hexdigest()
-        """What the cookie holds: it goes to every port of this host, and the key may open another door."""
+        """The value of the cookie: a hash of the key. Browsers send it to every port of this host, and the key may be
+        in use elsewhere."""
         self._files = {"style.css": ("text/css", style()), "view.js": ("text/javascript", script())}
 
     def app(self) -> Starlette:

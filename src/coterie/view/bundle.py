@@ -28,7 +28,7 @@ def write(site: Site, folder: Path) -> tuple[int, list[str]]:
         raise ConfigError(f"--bundle {folder} exists; name a new folder, or remove it")
     done: set[str] = set()
     unread: list[str] = []
-    aside = folder.with_name(f".{folder.name}-{os.getpid()}-{secrets.token_hex(4)}")  # of nobody's
+    aside = folder.with_name(f".{folder.name}-{os.getpid()}-{secrets.token_hex(4)}")  # a name that nothing else uses
     with whole(folder, "choose another folder with --bundle", aside):
         (aside / "static").mkdir(parents=True)
         (aside / "static/style.css").write_text(style(), encoding="utf-8")

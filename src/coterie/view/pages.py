@@ -76,7 +76,8 @@ class Site:
             "": self._story, "curves": self._curves, "roles": self._roles, "warnings": _warnings, "memory": _memory,
             "config": _config, "rollouts": self._in_rollouts,
         }  # fmt: skip
-        """By its first word, what makes a page of a run, of the run, of what is asked for and of further numbers."""
+        """The functions that make the pages of a run, by the first word of the address. Each is given the run, the
+        query and the numbers in the address."""
         if not static:
             self._pages["find"] = self._find
 

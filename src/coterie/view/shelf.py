@@ -253,7 +253,7 @@ def _words(file: Path, stamp: Stamp) -> Callable[[int], str]:
     def word(token: int) -> str:
         try:
             return made.decode([token], skip_special_tokens=False)[:LONGEST_WORD] or f"<{token}>"
-        except BaseException as error:  # the library panics beside all exceptions
+        except BaseException as error:  # a panic of the library is no Exception
             if isinstance(error, KeyboardInterrupt):
                 raise
             return f"<{token}>"

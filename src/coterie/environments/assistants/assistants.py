@@ -121,11 +121,12 @@ class Assistants(Environment):
     cost_weight: float = Field(default=0.3, ge=0)
     """Penalty of a right episode of maximum length; proportionally less for shorter ones."""
     published_weights: bool = False
-    """Set both weights to 1, as far as the paper states them. Format and cost can then outweigh the answer."""
+    """true: format_weight and cost_weight are 1, as far as the paper's weights are known. Format and cost can then
+    outweigh the answer."""
     max_tokens: int = Field(default=48, ge=4)
     """Maximum tokens per call. A call that is cut off counts as malformed."""
     naive: float = Field(default=0.6, ge=0, le=1)
-    """Probability that a demonstration follows one of the bad habits in `demonstrate`."""
+    """Probability that a demonstration follows a bad habit, such as to send a question to the wrong specialist."""
 
     @property
     def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]

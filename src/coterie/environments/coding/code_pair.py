@@ -129,12 +129,13 @@ class CodePair(ProgrammingTask):
     max_turns: int = Field(default=1, ge=1)
     """Maximum turns."""
     feedback: Literal["plain", "levels", "expert"] = "levels"
-    """Feedback that a later turn shows in addition to a role's own last reply. plain: nothing; levels: which levels
-    were reached; expert: an edit by another model."""
+    """Feedback that a later turn shows in addition to a role's own last reply. plain: nothing; levels: which levels of
+    the reward (structure, syntax, tests, cooperation) were reached; expert: an edit by another model."""
     solo: bool = False
     """Single-agent baseline: the role main writes the function alone."""
     stop_at: float | None = None
-    """A turn whose levels sum to at least this value ends the episode. none: the maximum of a turn."""
+    """A turn whose levels (the parts of its reward) sum to at least this value ends the episode. none: the maximum of
+    this sum."""
     expert_url: str = ""
     """For feedback "expert": the URL of an OpenAI-compatible server, such as http://localhost:8000/v1."""
     expert_model: str = ""

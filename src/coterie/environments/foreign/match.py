@@ -100,9 +100,10 @@ class SelfPlay(Environment):
     """Maximum tokens per reply."""
     playouts: int = Field(default=0, ge=0)
     """`coterie sft` demonstrates the move with the highest return over this many random playouts. Playouts use hidden
-    information that a player does not have. 0: any legal move."""
+    information that a player does not have. 0: a random legal move."""
     wrong_move: float = Field(default=0.25, ge=0)
-    """Penalty for a reply that is no legal move. If the reply ends the game, the penalty is 1 more and nobody wins."""
+    """Penalty for a reply that is not a legal move. If such a reply ends the game, its player loses 1 more, and nobody
+    wins."""
 
     _known: dict[str, dict[str, float]] = PrivateAttr(default_factory=dict[str, dict[str, float]])
     """What moves earned in all, by prompt: states of small games come again."""

@@ -53,7 +53,8 @@ class Game(RunsPrograms):
     brief: bool = True
     """true: short prompts, for a small model that was trained on the game. false: prompts that explain the rules."""
     tool: bool = False
-    """The first role writes a Python program, and the program's output is the proposal, as published."""
+    """true: the first role writes a Python program, and the program's output is its proposal, as published. false: it
+    writes the proposal itself."""
 
     @property
     def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]

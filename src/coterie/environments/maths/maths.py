@@ -93,7 +93,7 @@ class Maths(PlaysData, RunsPrograms):
     max_tokens: int = Field(default=64, ge=4)
     """Maximum tokens per reply. A reply that is cut off has no answer."""
     naive: float = Field(default=0.6, ge=0, le=1)
-    """Probability that a demonstration makes a typical mistake, see `procedural.mistaken`."""
+    """Probability that a demonstration makes a typical mistake, such as to ignore the order of operations."""
 
     @property
     def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]

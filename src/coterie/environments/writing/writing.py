@@ -77,7 +77,8 @@ class Writing(PlaysData):
     form: Literal["summary", "introduction"] = "summary"
     """summary: the roles write a headline and a body. introduction: they write the two halves of an introduction."""
     measure: Literal["ours", "published"] = "ours"
-    """The reward. ours: facts for the embedded corpus, prose for other data. published: that of MAGRPO's library."""
+    """The reward. ours: how well the text reports the facts of the embedded corpus; for other data, a score of prose.
+    published: the reward of MAGRPO's library."""
     protocol: Protocol = "together"
     """together: neither role sees the other's text. pipeline: the second sees the first's text. discussion: after one
     round both see both texts and write again. alone: one role writes both parts."""
