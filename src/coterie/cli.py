@@ -215,7 +215,7 @@ def play(
     ] = None,
     task: Annotated[int, typer.Option(min=0, help="Index of the task in the rollout (--tree) or split.")] = 0,
     tree: Annotated[
-        bool, typer.Option("--tree", help="Show a saved training tree: prompts, replies, values, advantages.")
+        bool, typer.Option("--tree", help="Show a saved training tree: prompts, replies, returns, advantages.")
     ] = False,
     split: Annotated[str, typer.Option(help="train, validation or test.")] = "validation",
     temperature: Annotated[float, typer.Option(min=0, help="Sampling temperature; 0 is greedy.")] = 0.0,

@@ -40,7 +40,7 @@ def list_names(
 
 def show_data(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="As in environment.data: file, hub:…, TRAIN -> TEST, benchmark.")
+        str, typer.Argument(metavar="NAME", help="A file, hub:…, two of these as 'TRAIN -> TEST', or a benchmark.")
     ],
     environment: Annotated[
         str | None, typer.Option("--for", metavar="ENV", help="The environment that reads the data. Default: code.")
