@@ -309,8 +309,8 @@ def page(checked: Sequence[tuple[float, float, float]]) -> list[str]:
         *_fixed(whole, adapters),
         "",
         "**Four tasks per GPU, one policy per role.** Each cell gives thousands of replies per second and, in "
-        "parentheses, the throughput per GPU relative to 8 GPUs (where 8 or 16 policies share the GPUs and wait for "
-        "each other):",
+        "parentheses, the throughput per GPU relative to that with 8 GPUs. With 8 GPUs, the 8 or 16 policies of the "
+        "last two columns share the GPUs and wait for each other, so their values can be above 100%:",
         "",
         *_grown(),
         "",

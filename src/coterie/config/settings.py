@@ -113,7 +113,7 @@ class TrainConfig(Settings):
     seed: int = Field(default=0, ge=0)
     """Random seed of tasks and samples. Runs with the same seed are equal under the conditions in docs/concepts.md."""
     steps: int = Field(default=120, ge=1)
-    """Number of training steps. A step is one rollout and one update."""
+    """Number of training steps. A step is one rollout and the updates on it (`optimizer.updates_per_step`)."""
     tasks_per_step: int = Field(default=16, ge=1)
     """Number of tasks per rollout."""
     temperature: float = Field(default=1.0, ge=COLDEST)
@@ -164,8 +164,8 @@ class RuntimeConfig(Settings):
     workers: int = Field(default=1, ge=1, le=1024)
     """Number of processes that play environments. Each plays a share of a rollout's tasks."""
     max_staleness: int = Field(default=0, ge=0, le=64)
-    """Maximum number of updates by which the sampling weights may lag behind the learner. This many rollouts are played
-    ahead. 0: rollout and update alternate."""
+    """Maximum number of training steps by which the sampling weights may lag behind the learner. This many rollouts are
+    played ahead. 0: rollout and training alternate."""
     cpus: int = Field(default=1, ge=1, le=1024)
     """Number of CPUs, and of compute threads, per engine and per rank."""
     engine_gpus: float = Field(default=1.0, gt=0, le=1)

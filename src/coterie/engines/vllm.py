@@ -68,7 +68,8 @@ class VLLMConfig(EngineConfig):
     max_tokens_at_once: int = Field(default=8192, ge=1)
     """Maximum number of tokens per vLLM step. If it is below the model's context length, it is raised to that."""
     server: bool = False
-    """true: vLLM runs as a server process that the run starts, monitors and stops. false: it runs in this process."""
+    """true: vLLM runs as a server process that the run starts, monitors and stops. false: this process drives it and
+    its worker processes."""
     url: str = ""
     """URL of a running vLLM server that accepts new weights, such as http://127.0.0.1:8000. All policies must share one
     network: one policy, or adapters on one base."""

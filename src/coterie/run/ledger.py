@@ -133,7 +133,7 @@ class Audit:
         ]
         if set(self.staleness) - {0}:
             told = ", ".join(f"{count:,} by {updates}" for updates, count in sorted(self.staleness.items()))
-            lines.append(f"updates by which the weights that sampled were behind: {told}")
+            lines.append(f"training steps by which the weights that sampled were behind: {told}")
         if self.incarnations > 1:
             lines.append(f"{self.incarnations} processes have had the run; {self.undone} steps were undone")
         if self.open:

@@ -95,7 +95,7 @@ def play_tasks(config: Config, engine: Engine, step: int, indices: Sequence[int]
 
 
 def check_versions(config: Config, played: Sequence[Played], step: int) -> dict[str, float]:
-    """By how many updates the weights that sampled were behind those that will learn.
+    """By how many training steps the weights that sampled were behind those that will learn.
 
     Returns:
         metrics, where they may be behind at all.
@@ -110,8 +110,8 @@ def check_versions(config: Config, played: Sequence[Played], step: int) -> dict[
         if sample.policy in learns and not sample.silent
     }.values()  # fmt: skip
     behind = [step - sample.version for sample in samples]
-    for sample, updates in zip(samples, behind, strict=True):
-        if not 0 <= updates <= bound:
+    for sample, steps in zip(samples, behind, strict=True):
+        if not 0 <= steps <= bound:
             raise EngineError(
                 f"step {step + 1} holds a sample of policy '{sample.policy}' by weights of step {sample.version}, and "
                 f"runtime.max_staleness = {bound}; the engine answered with weights that are not the run's"

@@ -68,8 +68,9 @@ def train(
     Args:
         config: a loaded config, or any source that `load_config` accepts; None: the config of the run to resume.
         out: the new run folder, which must not exist yet; None: a new folder under runs/.
-        resume: the folder of a run to continue, instead of out; its config must equal `config`, except for the number
-            of steps.
+        resume: the folder of a run to continue, instead of out; its config must equal `config`, except for settings
+            that do not affect the steps made so far: `train.steps`, `train.ranks`, `[runtime]`, trackers, and the
+            limits of servers.
         anyway: resume even if the result cannot be exact, and record this in the run.
         trackers: trackers that get the metrics, in addition to metrics.jsonl and the trackers of the config; None:
             the display in a notebook, and no further trackers elsewhere.
