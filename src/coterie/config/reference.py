@@ -65,7 +65,7 @@ def _table(title: str, kind: type[Settings]) -> list[str]:
         default = "" if field.is_required() else _default(field.get_default(call_default_factory=True))
         meaning = (field.description or "").replace("|", "\\|").replace("\n", " ")
         choices = schema[name].get("enum")
-        among = f" One of {', '.join(f'`{choice}`' for choice in choices)}." if choices else ""
+        among = f" One of {', '.join(f'`{choice}`' for choice in choices if choice)}." if choices else ""
         most = f" At most {limit}." if (limit := schema[name].get("maximum")) and limit != LONGEST_S else ""
         least = f" At least {limit:g}." if (limit := schema[name].get("minimum")) else ""
         rows.append(f"| `{name}` | {default} | {meaning}{least}{most}{among} |")

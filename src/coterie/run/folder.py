@@ -261,8 +261,8 @@ class Run:
             if was != now and not MAY_CHANGE.fullmatch(key):
                 raise CheckpointError(
                     f"{self.folder} was run with {key} = {was!r}, not {now!r}; a run continues with its own config. "
-                    "Only train.steps, train.ranks, [runtime], trackers and servers' limits may change: leave the setting "
-                    "out, or start a new run"
+                    "Only train.steps, train.ranks, [runtime], trackers and servers' limits may change: leave the "
+                    "setting out, or start a new run"
                 )
         made = max(self.checkpoints.steps(), default=0)
         if config.train.steps < made:
