@@ -18,7 +18,7 @@ from coterie.engines.scripted import ScriptedEngine
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import Environment
 from coterie.kernel.episode import text_of
-from coterie.kernel.group import Group
+from coterie.kernel.group import Collected, Group
 from coterie.kernel.loops import drive
 from coterie.kernel.play import Play
 from coterie.kernel.scene import Reply, role_of
@@ -159,22 +159,24 @@ def environment_picture(name: str) -> str:
     ended = f"{parts[-1].text}; " + ", ".join(
         part.text for part in parts if part.kind == "reward" and "team" in part.text
     )
-    canvas.text(20, y + 28, f"… {more} more decisions, then: {ended}" if more > 0 else ended, kind="soft", size=12)
-    canvas.height = y + 44
+    for line in textwrap.wrap(f"… {more} more decisions, then: {ended}" if more > 0 else ended, 104):
+        canvas.text(20, y + 28, line, kind="soft", size=12)
+        y += 18
+    canvas.height = y + 26
     return canvas.svg(f"an episode of {name}")
 
 
-def groups_of(name: str) -> tuple[Environment, Algorithm, Sequence[Group], int]:
-    """What an algorithm samples of one task of a toy: its groups, and how many episodes."""
+def sampled(name: str) -> tuple[Environment, Algorithm, Sequence[Collected]]:
+    """What an algorithm samples of one task of a toy, or of four where it plays a task once."""
     kind = find("algorithm", name, Algorithm)
-    settings = {"num_generations": 4} if "num_generations" in kind.model_fields else {}
-    algorithm = kind(**settings)
+    several = kind.model_fields["num_generations"].default > 1
+    algorithm = kind(num_generations=4) if several else kind()  # pyright: ignore[reportCallIssue]
     environment = Simultaneous() if name == "magrpo" else Alone() if name == "grpo" else Sequential()
     team = Team({role: f"policy {role}" for role in environment.roles})
     algorithm.check(environment, team)
     play = Play(environment, team, ScriptedEngine(lambda role, prompt, rng: str(rng.randint(0, 9))), seed=2)
-    collected = drive(algorithm.collect(play, play.task("train", 0)))
-    return environment, algorithm, collected.groups, len(collected.logs)
+    tasks = [drive(algorithm.collect(play, play.task("train", index))) for index in range(1 if several else 4)]
+    return environment, algorithm, tasks
 
 
 class Alone(Sequential):
@@ -194,25 +196,29 @@ SAID: Mapping[str, str] = {
     "at_grpo": "K replies at each decision, judged within their group. The episode goes on with the best (ring).",
     "grpo": "K whole episodes of one agent are compared. All replies of an episode share its advantage.",
     "mas_grpo": "K whole episodes of the team are compared. All replies of an episode share its advantage.",
-    "magrpo": "All roles reply at once, K times. Reply i of one role meets reply i of the others.",
+    "magrpo": "All roles reply at once, K times. The i-th replies of all roles meet. The log has the first (ring).",
     "joyagents": "K replies at each node of one episode (the ring), judged within their group.",
     "joyagents_paper": "As joyagents. Of all groups, only the five whose returns vary most are trained.",
     "drmas": "K whole episodes. Mean and deviation are those of all replies of the role.",
-    "c3": "K replies at each node. The baseline of a reply is the mean return of the others of its group.",
+    "c3": "K replies at each node, each continued twice. The baseline of a reply is the mean return of the others.",
     "gigpo": "K whole episodes are compared. Replies to an equal prompt, wherever it came up, are compared once more.",
-    "rae": "Single episodes. The baseline of a role is the running mean of its returns over the training so far.",
-    "reinforce_pp": "Single episodes. The baseline of a role is the mean over all episodes of the step.",
+    "rae": "One episode per task. The baseline of a role is the running mean of its returns over the training so far.",
+    "reinforce_pp": "One episode per task. The baseline of a role is the mean over all episodes of the step.",
 }
 """What a picture of an algorithm shows."""
 
 
 def algorithm_picture(name: str) -> str:
     """The groups of one task, by role."""
-    environment, algorithm, groups, episodes = groups_of(name)
+    environment, algorithm, tasks = sampled(name)
+    groups = tasks[0].groups
     colors = {role: COLORS[at] for at, role in enumerate(environment.roles)}
     canvas = Canvas(height=26)
     if any(group.scope == "task" for group in groups):
-        draw_episodes(canvas, environment.roles, groups, colors, episodes)
+        rows = [f"task {number}" for number in range(1, len(tasks) + 1)]
+        if len(tasks) == 1:
+            rows = [f"episode {number}" for number in range(1, len(tasks[0].logs) + 1)]
+        draw_episodes(canvas, environment.roles, groups, colors, rows)
     elif name == "magrpo":
         draw_joint(canvas, groups, colors)
     else:
@@ -267,21 +273,21 @@ def draw_joint(canvas: Canvas, groups: Sequence[Group], colors: Mapping[str, str
 
 
 def draw_episodes(
-    canvas: Canvas, roles: Sequence[str], groups: Sequence[Group], colors: Mapping[str, str], episodes: int
+    canvas: Canvas, roles: Sequence[str], groups: Sequence[Group], colors: Mapping[str, str], rows: Sequence[str]
 ) -> None:
     """Groups of whole episodes: a row an episode, a column a decision, a frame a group."""
     columns = [(role, turn) for turn in range(3 if len(roles) == 1 else 2) for role in roles]
     top, left, across = canvas.height + 22, 120, 150
     for at, (role, turn) in enumerate(columns):
         canvas.text(left + across * at, top - 14, f"{role}, turn {turn}", size=12, kind="soft", anchor="middle")
-        for row in range(episodes):
+        for row in range(len(rows)):
             y = top + 16 + 32 * row
             if at:
                 canvas.line(left + across * (at - 1) + 8, y, left + across * at - 8, y)
             canvas.dot(left + across * at, y, colors[role])
-    for row in range(episodes):
-        canvas.text(20, top + 20 + 32 * row, f"episode {row + 1}", size=12, kind="soft")
-    tall = 32 * episodes
+    for row, called in enumerate(rows):
+        canvas.text(20, top + 20 + 32 * row, called, size=12, kind="soft")
+    tall = 32 * len(rows)
     for group in groups:
         mine = [
             at

@@ -244,7 +244,9 @@ def _package_module(name: str, meant: str) -> ModuleType:
 
 def _module(file: Path) -> ModuleType:
     if not file.is_file():
-        raise ConfigError(f"{file} does not exist; name your own class as FILE.py:Class")
+        kind, about, _ = str(file).partition(":")  # it may be a name and what it is about
+        meant = nearest(kind, TABLES["environment"]) if about else ""
+        raise ConfigError(f"{file} does not exist; name your own class as FILE.py:Class{meant}")
     whole = file.resolve()
     name = f"{USER_MODULE}{seed_of(str(whole)):x}"
     content = whole.read_bytes()

@@ -48,6 +48,26 @@ def test_what_a_table_lacks_as_a_whole_is_said_of_no_setting_that_is_not_named(t
     assert refusal("plan_path", frozen).startswith("--set policies.team.kind=frozen: every policy is frozen or remote")
 
 
+def test_a_value_is_one_value_and_what_is_too_deep_is_text():
+    said = refusal("tally", ["train.steps=" + "[" * 20000])
+    assert said.startswith("--set train.steps=[[[")
+    assert len(said) < 1000
+    assert "train.steps = '3\\nfoo=1'" in refusal("tally", ["train.steps=3\nfoo=1"])
+
+
+def test_the_optimizer_of_a_policy_is_blamed_for_its_updates():
+    own = ["team.lead=b", "team.counter=b", "policies.b.model=starter-tally", "loss.name=policy_gradient"]
+    said = refusal("tally", [*own, "policies.b.optimizer.updates_per_step=4", "optimizer.lr=0.001"])
+    assert said.startswith("--set policies.b.optimizer.updates_per_step=4: policies.b.optimizer.updates_per_step = 4 ")
+
+
+def test_of_two_settings_that_a_message_names_none_is_blamed():
+    said = refusal("sudoku", ["environment.size=4", "environment.givens=3"])
+    assert "--set" in said
+    both = refusal("plan_path", ["environment.min_distance=90", "environment.size=6"])
+    assert "min_distance" in both
+
+
 def test_a_probe_that_is_never_reached_is_told():
     sets = ["train.steps=130", "train.eval_every=20"]
     (said,) = load_config("plan_path", [*sets, "train.mute_every=65"]).remarks

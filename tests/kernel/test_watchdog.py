@@ -46,6 +46,27 @@ def test_a_loop_in_play_is_named_by_task_role_point_and_line():
     assert "\n" not in said
 
 
+def test_a_server_outlives_what_blocks_in_a_thread_and_hears_of_it_when_it_comes_back(monkeypatch):
+    monkeypatch.setattr(Watch, "ends_process", False)
+    found: list[BaseException] = []
+
+    class Blocks(Sequential):
+        async def play(self, task, scene):
+            threading.Event().wait(1.5)  # seven limits: from a thread nothing can be raised in it
+            await super().play(task, scene)
+
+    def work() -> None:
+        try:
+            played(Blocks())
+        except EnvError as error:
+            found.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(10.0)
+    assert "has run for more than 0.2 s" in str(found[0])
+
+
 def test_a_loop_in_a_thread_of_its_own_is_found_too():
     found: list[BaseException] = []
 

@@ -104,6 +104,9 @@ def test_about_knows_the_commit_where_there_is_git(tmp_path, monkeypatch):
 
 def test_a_folder_that_is_there_is_refused_and_stays(made):
     before = (made.folder / "config.toml").read_bytes()
+    with pytest.raises(CheckpointError, match=r"run exists; .* --out; it has no checkpoint, so .* remove it$"):
+        Run.create(made.folder, config("train.steps=9"))
+    (made.folder / "checkpoints/step-00000").mkdir(parents=True)
     with pytest.raises(
         CheckpointError, match=r"run exists; choose .* --out, or go on with: coterie train --resume \S+run$"
     ):

@@ -22,7 +22,7 @@ from coterie.kernel.scene import Reply
 from coterie.report.conversation import Part, conversation
 from coterie.report.curves import MOST_ROWS, chart
 from coterie.report.story import duration, glance, sparkline, story
-from coterie.report.trees import seen
+from coterie.report.trees import GroupSeen, MemberSeen, Token, seen, shifted
 from coterie.run.records import Played
 
 
@@ -98,10 +98,33 @@ def test_what_is_wrong_now_is_said_and_what_it_cost():
     assert answers["warnings"].mark == "bad"
     assert answers["warnings"].text.startswith("Play gave no reward in any episode.")
     assert answers["cost"].text == "1 of 20 steps, 1,234,567 sampled tokens, 3 min: rollout 50%, update 25%, eval 25%."
-    assert {one.place: one for one in story([], ("a",), 20)}["warnings"].mark == "good"
+    short = {one.place: one for one in story([], ("a",), 20)}["warnings"]
+    assert (short.mark, "look back on 20 steps, and there are 0" in short.text) == ("open", True)
+    fine = [{"step": float(at), "groups/total": 4.0, "groups/live": 3.0} for at in range(1, 21)]
+    assert {one.place: one for one in story(fine, (), 20)}["warnings"].mark == "good"
+
+
+def test_tokens_move_where_both_probabilities_are_numbers():
+    def group(*members):
+        seen = [
+            MemberSeen(
+                "", [Token("x", share, 0) for share in shares], value=0.0, parts="", advantage=0.0, strength=0.0,
+                committed=False, cut=False,
+            )
+            for shares in members
+        ]  # fmt: skip
+        return GroupSeen(0, "k", "a", "0@0", "", "prompt", live=True, prompt="", members=seen)
+
+    moved = shifted(group((0.5, 0.5, 0.5, 0.0), ()), [[math.log(0.25), math.nan, 1000.0, -1.0], []])
+    first, second, third, last = moved.members[0].tokens
+    assert (first.ratio, first.shift) == (pytest.approx(0.5), 1)
+    assert [(token.ratio, token.shift) for token in (second, last)] == [(None, 2)] * 2
+    assert third.shift == 4
+    assert not moved.members[1].tokens, "one without tokens stays as it is"
 
 
 def test_a_terminal_has_the_curve_and_the_answers_that_need_no_page():
+    assert glance(validated((0.1, 0.05, 0.2)), ("a",), 5)[0].startswith("Did it learn? "), "one point is no curve"
     assert glance([], ("a",), 5)[0] == "Did it learn? It has not been validated yet."
     told = glance(validated((0.1, 0.05, 0.2), (0.6, 0.5, 0.7), (1.0, 0.9, 1.0)), ("a", "b"), 5)
     assert told[0] == "validation 0.100 ▁▅█ 1.000"

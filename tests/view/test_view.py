@@ -33,7 +33,7 @@ from coterie.run.ablation import every_ablation
 from coterie.run.folder import Run
 from coterie.view.app import Viewer
 from coterie.view.bundle import write
-from coterie.view.measured import Measured
+from coterie.view.measured import Measure, Measured
 from coterie.view.pages import Missing, Site, _said
 from coterie.view.shelf import Shelf
 from tests.report.test_report import HOSTILE, browser, runs  # noqa: F401  (a fixture)
@@ -504,26 +504,46 @@ def test_what_each_role_is_worth_is_measured_when_somebody_asks(runs, window):  
         assert "Measuring, " in page
         time.sleep(0.1)
     with closing(load(runs[0])) as team:
-        whole, changes = team.compare(every_ablation(team.config.team), "validation", tasks=3)
+        asked = [one for one in every_ablation(team.config.team) if one.kind != "replace" or team.progress.step]
+        whole, changes = team.compare(asked, "validation", tasks=3)
     assert f"solves <b>{whole.success:.3f}</b>" in page
     for change in changes:
         assert f"<td>{change.ablation}</td><td>{change.success:.3f}</td><td>{100 * change.change:+.1f}</td>" in page
 
 
+def test_what_was_measured_of_a_run_is_not_shown_of_a_later_one_in_its_folder(copies):
+    site = Site(Shelf([copies]))
+    book = site.shelf.book("one")
+    assert book is not None
+    site.measured._measures[book.folder, book.made] = Measure(8, step=2, success=0.75, done=True)
+    site.measured._later[(book.folder, book.made), 1, 0, 0, 0] = [
+        [0.0] * len(member.samples[0].completion_ids) for member in book.rollout(1)[0].collected.groups[0].members
+    ]
+    assert "solves <b>0.750</b> of 8" in site.get("one/roles/")
+    assert SHIFTED.search(site.get("one/rollouts/1/0/0/", {"at": "0"}))
+    shutil.copytree(copies / "one", copies / "again")
+    shutil.rmtree(copies / "one")
+    (copies / "again").rename(copies / "one")
+    os.utime(copies / "one/config.toml")
+    assert "0.750" not in site.get("one/roles/")
+    assert not SHIFTED.search(site.get("one/rollouts/1/0/0/", {"at": "0"}))
+
+
 def test_a_team_that_cannot_be_measured_says_why(copies, monkeypatch):
     folder = copies / "one"
+    run = folder, (0, 0, 0, 0)
     (folder / "config.toml").write_text((folder / "config.toml").read_text().replace("[train]", "[trian]"))
     measured = Measured()
-    measured.begin(folder, 2)
-    measured.measures[folder].done = False
+    measured.begin(run, 2)
+    measured.measures[run].done = False
     with pytest.raises(ConfigError, match="a team is being measured already"):
-        measured.begin(copies / "other/one", 2)
-    measured.measures[folder].done = bool(measured.measures[folder].error)
-    while not measured.measures[folder].done:
+        measured.begin((copies / "other/one", (0, 0, 0, 0)), 2)
+    measured.measures[run].done = bool(measured.measures[run].error)
+    while not measured.measures[run].done:
         time.sleep(0.05)
-    assert "unknown table 'trian'" in measured.measures[folder].error
+    assert "unknown table 'trian'" in measured.measures[run].error
     monkeypatch.setattr(loaded, "load", lambda folder: sys.exit("it is over"))
-    measured.begin(folder, 2)
-    while not measured.measures[folder].done:
+    measured.begin(run, 2)
+    while not measured.measures[run].done:
         time.sleep(0.05)
-    assert measured.measures[folder].error == "SystemExit: it is over"
+    assert measured.measures[run].error == "SystemExit: it is over"

@@ -48,7 +48,7 @@ def page() -> list[str]:
         "pieces a row is cut, and one counter per piece counts, all at the same time. Lead and counter have one policy",
         "each, of 0.18 million parameters, and start from the starter of `tally`. The table gives the success of",
         "greedy play on held-out test tasks, before and after 40 steps of 8 tasks with 8 runs each. All three agents",
-        "ask the same questions.",
+        "ask the same questions, so their success is equal. An agent's episodes count no turns, so the turns are 0.",
         "",
         *TABLE.lines(),
         "",

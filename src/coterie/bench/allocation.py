@@ -40,9 +40,9 @@ FOLDER, PAGE = Path("runs/bench-allocation"), Path("docs/results/allocation.md")
 REPLIES = 2000
 """Of one half."""
 PAIRS, PROBES = 10, 4
+"""Pairs of halves, and queries played to learn what one costs."""
 DEFAULT = "1 base, all nodes, 4 replies"
 """How `joyagents` allocates unless told otherwise."""
-"""Pairs of halves, and queries played to learn what one costs."""
 LAST = 30
 """The step of the trained team."""
 SUMS: Mapping[str, Any] = {"advantage": "leave_one_out"}
@@ -143,15 +143,17 @@ def page() -> list[str]:
         "# Results: gradient quality per sampled reply",
         "",
         "Written by `coterie bench allocation`. The team is that of `assistants` at its starter, with one policy per "
-        "role. A row is one way to spend replies. For each row, two halves of a batch are played on different "
-        f"queries, each with as many queries as need about {REPLIES} replies (column `queries`). The columns of the "
-        f"policies give the cosine c between the gradients of the two halves: mean over {PAIRS} pairs with a 95 % "
-        "t-interval. 1 would mean that a gradient has no noise. Signal to noise is c / (1 - c), averaged over "
-        "policies; it is given per 1,000 replies and per ten seconds of one core, with all ways measured side by side. "
-        f"The column *default minus this* compares with the default, `{DEFAULT}`, per 1,000 replies, with a 95 % "
-        "jackknife interval over pairs; an interval that contains 0 means no measurable difference. All rows of "
-        "`joyagents` but the standardized one use leave-one-out credit and sums over tokens; equal replies of a node "
-        "are valued once. `mas_grpo` and `drmas` use their default, standardized credit.",
+        "role. A row is one way to spend replies. A *base* is a played episode of a query, a *node* is one of its "
+        "decisions, and *replies* are the alternatives that are compared at a node. For each row, two halves of a "
+        f"batch are played on different queries, each with as many queries as need about {REPLIES} replies (column "
+        "`queries`). The columns of the policies give the cosine c between the gradients of the two halves: mean "
+        f"over {PAIRS} pairs with a 95 % t-interval. 1 would mean that a gradient has no noise. Signal to noise is c "
+        "/ (1 - c), averaged over policies; it is given per 1,000 replies and per ten seconds of one core, with all "
+        f"ways measured side by side. The column *default minus this* compares with the default, `{DEFAULT}`, per "
+        "1,000 replies, with a 95 % jackknife interval over pairs; an interval that contains 0 means no measurable "
+        "difference. The rows with bases are `joyagents`. All of them but the standardized one use leave-one-out "
+        "advantages and sums over tokens; equal replies of a node are valued once. `mas_grpo` and `drmas` use their "
+        "default, standardized advantages.",
         "",
         *_table("starter"),
         "",

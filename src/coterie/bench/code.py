@@ -68,9 +68,9 @@ def page(say: Say) -> list[str]:
         "Written by `coterie bench code`. Teams start from the shipped starter-code (0.92 million parameters) and "
         "train on the embedded problems. Success is that of greedy play on the 498 held-out problems (chains of "
         "steps), which training never sees; the checkpoint is chosen on 200 validation problems. Intervals are 95 % "
-        "intervals over seeds (Student's t). Each run has one thread. The baseline of naive concatenation, two "
-        "untrained roles side by side, is the column `start` of the code_pair rows; at evaluation it has the same "
-        "budget as the trained team.",
+        "intervals over seeds (Student's t). Each run has one thread. The column `start` of the code_pair rows is "
+        "the baseline *naive concatenation*: the functions of two untrained roles are put together. At evaluation it "
+        "has the same budget as the trained team.",
         "",
         *TABLE.lines(),
         "",
@@ -87,9 +87,11 @@ def page(say: Say) -> list[str]:
         "",
         "## pass@k, accuracy@k, cooperation@k",
         "",
-        f"Unbiased estimates from {SAMPLED} sampled episodes of each of 100 test problems, seed 0. accuracy@k is the "
-        "largest share of hidden tests passed among k episodes, cooperation@k the largest cooperation level among "
-        "them.",
+        f"Unbiased estimates for code_pair with magrpo, seed 0, from {SAMPLED} sampled episodes of each of 100 test "
+        "problems. At the start, sampled play solves more than greedy play (column `start` above), because the "
+        "starter makes its habitual mistake most often but not always ([decisions](../decisions.md)). accuracy@k is "
+        "the largest share of hidden tests passed among k episodes, cooperation@k the largest cooperation level "
+        "among them.",
         "",
         *_at_k(say),
         "",

@@ -98,11 +98,12 @@ HEAD = [
     "written in lots by authors who did not know the reward function. The reward function was later corrected with "
     "some lots in view (column *looked at*); the error rates on those lots do not predict the rates on new pairs.",
     "",
-    "Each lot was judged once before anybody looked at it. Cheats that were paid wrongly at that time: 19 of 19 by the "
-    "previous reward function, 4 of 44 (lot 2), 3 of 48 (lot 3), 6 of 60 (lot 4), 3 of 84 (lot 5). Honest pairs: 5 of "
-    "44 (lot 2), 0 of 48 (lot 3). The reward function was not changed after the last lots. The cheats that are still "
-    "paid are of one kind: aux encodes its argument, and main decodes it and does all the work. An honest main that "
-    "needs a reversed or negated list behaves in the same way, so the reward cannot distinguish the two.",
+    "Each lot was judged once before anybody looked at it. The previous reward function, which counted calls, paid "
+    "19 of 19 cheats wrongly. Paid wrongly when a later lot was first judged: 4 of 44 (lot 2), 3 of 48 (lot 3), 6 of "
+    "60 (lot 4) and 3 of 84 (lot 5) of the cheats; 5 of 44 (lot 2) and 0 of 48 (lot 3) of the honest pairs. The "
+    "reward function was not changed after the last lots (cheats 5, honest 3). The cheats that are still paid are of "
+    "one kind: aux encodes its argument, and main decodes it and does all the work. An honest main that needs a "
+    "reversed or negated list behaves in the same way, so the reward cannot distinguish the two.",
     "",
     "| | lot | looked at | pairs | deserved share of the reward | paid wrongly | which pairs |",
     "|---|---|---|---|---|---|---|",

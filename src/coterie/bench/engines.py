@@ -28,7 +28,7 @@ SETTINGS = (
 WAYS = {
     "embedded": ("the embedded engine, one process", ""),
     "ray": ("two pools of a cluster, the embedded engine in each", "ray", "runtime.name=ray"),
-    "vllm": ("vLLM, a network a role", "vllm", "engine.name=vllm", "engine.memory_gib=0.5"),
+    "vllm": ("vLLM, one network per role", "vllm", "engine.name=vllm", "engine.memory_gib=0.5"),
 }
 """By name: what it is called, what it needs, and what differs."""
 
@@ -64,12 +64,14 @@ def trained(way: str, seed: int) -> tuple[float, float, float] | None:
 def page(there: dict[str, list[tuple[float, float, float]]]) -> list[str]:
     """The results page."""
     lines = [
-        "# Results: the same team trained with three sampling engines",
+        "# Results: the same team trained with three ways of sampling",
         "",
-        "Written by `coterie bench engines`. `plan_path` as in configs/plan_path.toml, with one policy of 0.85 million "
-        f"parameters per role, is trained for {STEPS} steps of 24 tasks with {len(SEEDS)} seeds on two cores. Success "
-        "is measured on 1,000 validation tasks: mean over seeds with a 95 % interval over seeds (Student's t). The "
-        "last column is the largest difference between the engine's and the learner's log-probability of one token.",
+        "Written by `coterie bench engines`. `plan_path` as in configs/plan_path.toml, with one policy of 0.85 "
+        f"million parameters per role, is trained for {STEPS} steps of 24 tasks with {len(SEEDS)} seeds on two cores. "
+        "Success is measured on 1,000 validation tasks before training and after the last step; "
+        "[plan_path](plan_path.md) uses test tasks and the best checkpoint, so its numbers differ. It is the mean "
+        "over seeds with a 95 % interval over seeds (Student's t). The last column is the largest difference between "
+        "the engine's and the learner's log-probability of one token.",
         "",
         "| | success before | success after | largest difference (nats) |",
         "|---|---|---|---|",

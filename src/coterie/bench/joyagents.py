@@ -38,8 +38,8 @@ WHY = [
     "compare whole episodes cannot be distinguished: the intervals overlap. joyagents trains on a tenth of the "
     "replies that it samples, because most replies only continue an alternative; methods with whole episodes train "
     "on half. A trained reply of joyagents carries more signal ([gradient quality](allocation.md)). c3 had a sixth "
-    "fewer replies, and one of its two seeds failed, so it is not a fair comparison yet. Voting makes the single "
-    "agent slightly worse than greedy play.",
+    "fewer replies than mas_grpo, and one of its two seeds failed, so it is not a fair comparison yet. Voting among "
+    "five sampled replies (next table) makes the single agent slightly worse than greedy play.",
 ]
 TABLE = Table(Path("runs/bench-joyagents"), "coterie.bench.joyagents", ROWS)
 CONTEST = Contest(
@@ -79,8 +79,10 @@ def page(say: Say) -> list[str]:
         "scripted expert solves every query.",
         "",
         "`replies` counts the replies sampled in training, of all roles, in thousands. All rows but the single agent "
-        "got about the same number. `trained` counts the replies, in thousands, that contributed to a gradient. Seeds "
-        "are numbered from 0; `by seed` has one value for each.",
+        "got about the same number, c3 somewhat fewer. `trained` counts the replies, in thousands, that contributed "
+        "to a gradient. Seeds are numbered from 0; `by seed` has one value for each. *played twice*: each "
+        "alternative reply has two continuations. `joyagents_paper` is the published method as far as it is known "
+        "([page](../algorithms/joyagents_paper.md)), here with our rewards.",
         "",
         *_results(),
         "",

@@ -26,7 +26,7 @@ TABLE = Table(
         "gigpo": Row("gigpo: also compares replies to the same prompt", CONFIG, {"name": "gigpo"}, GROUPS),
         "reinforce_pp": Row("reinforce_pp: baseline per role, over the step", CONFIG, {"name": "reinforce_pp"}, ALONE),
         "rae": Row("rae: running-mean baseline per role", CONFIG, {"name": "rae"}, ALONE),
-        "rae_slow": Row("rae, a third of the learning rate", CONFIG, {"name": "rae"}, (*ALONE, "optimizer.lr=1e-4")),
+        "rae_slow": Row("rae, a tenth of the learning rate", CONFIG, {"name": "rae"}, (*ALONE, "optimizer.lr=1e-4")),
     },
 )
 
@@ -50,9 +50,11 @@ def page() -> list[str]:
         *TABLE.lines(),
         "",
         "These runs are short. They show that each method learns, and how much it learns from 192 episodes per step. "
-        "They do not show which method is best. rae's running mean does not know how hard a task is, so its advantages "
-        "mostly contain the difficulty of tasks. At the common learning rate one of its three seeds got worse; at a "
-        "third of that rate all three learn.",
+        "They do not show which method is best. mas_grpo has three of the five seeds of its row in "
+        "[plan_path](plan_path.md), so its mean differs from the one there. rae's running mean does not know how "
+        "hard a task is, so its advantages mostly contain the difficulty of tasks. At the common learning rate "
+        "(1e-3) one of its three seeds got worse, so its best checkpoint is the start; at a tenth of that rate all "
+        "three learn.",
         "",
         "## Validation success by step",
         "",

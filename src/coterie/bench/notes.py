@@ -53,12 +53,12 @@ def page(say: Say) -> list[str]:
     return [
         "# Results: selection rules, and notes",
         "",
-        "Written by `coterie bench notes`. `assistants` is trained from its starter with joyagents for 12 steps of 16 "
-        "queries; 4 alternatives are each played twice. A row is a selection rule, a column a setting of the "
-        "[memory](../memory.md). A cell gives the success of greedy play on 1,000 held-out queries: the mean over "
-        "seeds, and in brackets each seed. With `placebo`, each query is shown the note of another query. The last "
-        "row averages over the rules for each seed, then gives the mean and its 95 % interval over seeds (Student's "
-        "t).",
+        "Written by `coterie bench notes`. `assistants` is trained from its starter with joyagents for 12 steps of "
+        "16 queries; 4 alternatives are each played twice. A row is a selection rule (`selection` in the "
+        "[config](../config.md) explains them), a column a setting of the [memory](../memory.md). A cell gives the "
+        "success of greedy play on 1,000 held-out queries: the mean over seeds, and in brackets each seed. With "
+        "`placebo`, each query is shown the note of another query. The last row averages over the rules for each "
+        "seed, then gives the mean and its 95 % interval over seeds (Student's t); the three intervals overlap.",
         "",
         *_cells(),
         "",

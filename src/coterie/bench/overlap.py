@@ -165,10 +165,10 @@ def page() -> list[str]:
     return [
         *lines,
         "",
-        "When taking turns, each of the two cores is idle for half of a step. With one step ahead both are always "
-        "busy. Two steps ahead gain nothing more, because rollout and update take about the same time. If one of them "
-        "takes ten times as long as the other, running ahead can gain at most a tenth. The speed of a row also "
-        "depends on how well its team plays: a worse team plays and trains longer replies and more turns.",
+        "When taking turns, each of the two cores is idle for half of a step. When rollouts run one step ahead, both "
+        "are always busy. Two steps ahead gain nothing more, because rollout and update take about the same time. If "
+        "one of them takes ten times as long as the other, running ahead can gain at most a tenth. The speed of a "
+        "row also depends on how well its team plays: a worse team plays and trains longer replies and more turns.",
         "",
         "With `loss.correction`, the ratio that `clip` clips compares the current weights with those at the start of "
         "the update. With one update per step this ratio is always 1, so only the weights of the correction limit a "

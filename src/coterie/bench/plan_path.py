@@ -76,10 +76,11 @@ def page(say: Say) -> list[str]:
         "Written by `coterie bench plan_path`. Teams train on 6 x 6 grids with split view, from the shipped starter "
         "(0.9 million parameters). Success is that of greedy play on the same 1,000 test tasks, which training never "
         "sees; the checkpoint is chosen on 400 validation tasks. Intervals are 95 % intervals over seeds (Student's "
-        "t). In the mean number of turns, an unsolved task counts as 4, the limit. Rows of one budget have the same "
-        "steps, tasks and replies per group, except that the single agent may have twice the tasks. The cost is given "
-        "in sampled and trained tokens (millions per run). Here a run has one thread. With two threads, as in `make "
-        "demo`, sums are computed in another order, so the numbers differ.",
+        "t). In the mean number of turns, an unsolved task counts as 4, the limit. The rows above `40 steps of 24 "
+        "tasks` have the demo's budget; that row and those below have a smaller one. Rows of one budget have the "
+        "same steps, tasks and replies per group, except that the single agent may have twice the tasks. The cost is "
+        "given in sampled and trained tokens (millions per run). Here a run has one thread. With two threads, as in "
+        "`make demo`, sums are computed in another order, so the numbers differ.",
         "",
         *TABLE.lines(),
         "",

@@ -62,9 +62,9 @@ HEAD = [
     "",
     "An ablation measures the trained team; it does not test whether a role is needed. It shows what the team loses "
     "when a role suddenly falls silent, not what a team trained without that role would reach. In the full view the "
-    "planner could find the way alone. It still loses much without the proposal, because it has learned to follow it. "
-    "The size of this loss differs more between seeds than between the two views. (An agent that is trained alone "
-    "with the map [does as well](plan_path.md).)",
+    "planner could find the way alone. It still loses much without the proposal, because it has learned to follow "
+    "it. The size of this loss differs more between seeds than between the two views. (An agent that is trained "
+    "alone with the map [does at least as well](plan_path.md).)",
 ]
 
 

@@ -98,7 +98,7 @@ def page() -> list[str]:
         "Memory helps here because the weights cannot know what a topic needs, a note can say it in a few words, and "
         "one success is enough to write the note. In `assistants`, such notes say what the weights learn in the same "
         "minutes, so they bring no gain ([notes](notes.md)). After the change, the team follows the old notes and "
-        "fails. The old notes do little harm, since success without notes is only 0.06 too; so a rule that removes "
+        "fails. The old notes do little harm, since success without notes is also only 0.06. So a rule that removes "
         "only harmful notes (third row) keeps them. `memory.worth = 0` (first row) also removes notes that do not "
         "help; the last row gives the difference in the same offices. Both rules are slow, because every note on a "
         "topic must be shown several times before it is judged.",

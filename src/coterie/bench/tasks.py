@@ -62,11 +62,12 @@ def page() -> list[str]:
     return [
         "# Results: sokoban, sudoku, maths, writing",
         "",
-        "Written by `coterie bench tasks`. Each team is trained from its shipped starter (0.9 million parameters) with "
-        "one policy per role, as `coterie train NAME` does it. Success is that of greedy play on 1,000 test tasks, "
-        "which training never sees; the checkpoint is chosen on 400 validation tasks. Intervals are 95 % intervals "
-        "over seeds (Student's t); sampled and trained tokens are in millions per run. A run has one thread and takes "
-        f"{min(minutes):.1f} to {max(minutes):.1f} CPU minutes, including evaluations.",
+        "Written by `coterie bench tasks`. Each team is trained from its shipped starter (0.9 million parameters) "
+        "with one policy per role, as `coterie train NAME` does it. Success is that of greedy play on 1,000 test "
+        "tasks, which training never sees; the checkpoint is chosen on 400 validation tasks. Intervals are 95 % "
+        "intervals over seeds (Student's t); sampled and trained tokens are in millions per run. `writing` counts no "
+        f"turns, so its turns are 0. A run has one thread and takes {min(minutes):.1f} to {max(minutes):.1f} CPU "
+        "minutes, including evaluations.",
         "",
         *TABLE.lines(),
         "",
@@ -84,12 +85,12 @@ def page() -> list[str]:
         "",
         *speed(),
         "",
-        "Roles that write at the same time finish first; only a role that writes alone reads less. Seeing the other's "
-        "text costs time and brings no gain here, because who tells which fact can be agreed on beforehand. The "
-        "discussion was trained for half the steps, since each role writes twice: that makes as many texts. Pipeline "
-        "and discussion are trained on whole episodes (`mas_grpo`). With `magrpo`, which plays 64 episodes per task "
-        "there, the pipeline took seven times as long, and the discussion had learned nothing by step 75 (one seed "
-        "of each, at a learning rate of 1e-3).",
+        "Roles that write at the same time finish first; only a role that writes alone reads less. Seeing the "
+        "other's text costs time and brings no gain here, because the roles can learn a fixed rule for which role "
+        "tells which fact. In the discussion each role writes twice, so it was trained for half the steps; the "
+        "number of written texts is the same. Pipeline and discussion are trained on whole episodes (`mas_grpo`). "
+        "With `magrpo`, which plays 64 episodes per task there, the pipeline took seven times as long, and the "
+        "discussion had learned nothing by step 75 (one seed of each, at a learning rate of 1e-3).",
         "",
     ]
 

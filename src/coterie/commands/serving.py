@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from coterie.commands import RunFolder, team_of
+from coterie.kernel.watchdog import Watch
 from coterie.report.output import say
 
 KEY = "COTERIE_KEY"
@@ -36,6 +37,7 @@ def serve(
     from coterie.run.folder import Run
 
     Run.open(run)  # checked before torch is loaded, which takes seconds
+    Watch.ends_process = False
     listening = listen(host, port)
     key = os.environ.get(KEY, "") or f"coterie-{secrets.token_urlsafe(24)}"
     from coterie.serving.server import serve as serve_team
@@ -75,6 +77,7 @@ def view(
         raise ConfigError("viewing needs starlette and uvicorn: pip install 'coterie[serve]'") from error
     from coterie.view.app import Viewer
 
+    Watch.ends_process = False
     listening = listen(host, port)
     key = os.environ.get(KEY, "") or secrets.token_urlsafe(24)
     viewer = Viewer(

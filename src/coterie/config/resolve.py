@@ -146,7 +146,8 @@ def _sized(config: Config, source: Source) -> Config:
         if count and count < tasks and key not in config.train.model_fields_set:
             sizes[key] = count
         elif count == 0:
-            said = "; ".join(config.environment.remarks()) or "the environment needs more"
+            none = f"{type(config.environment).__name__}.count('{split}') is 0"
+            said = "; ".join(config.environment.remarks()) or none
             said = f"give more rows, or TRAIN -> TEST; {said}" if getattr(config.environment, "data", "") else said
             none = f"there are no {split} tasks, and a run needs some: {said}"
             raise ConfigError(f"{source.place('environment', none)}{none}")
@@ -312,8 +313,12 @@ def _check_learner(config: Config, source: Source) -> None:
             f"{source.place('runtime.rank_gpus')}runtime.rank_gpus = {runtime.rank_gpus:g} would put several of "
             f"train.ranks = {ranks} on one GPU, which cannot exchange gradients there; set one of the two to 1"
         )
-    updates = max(config.optimizer_of(name).updates_per_step for name in config.policies)
-    older = {"optimizer.updates_per_step": (updates, 1), "runtime.max_staleness": (runtime.max_staleness, 0)}
+    updates = {name: config.optimizer_of(name).updates_per_step for name in config.policies}
+    most = max(updates, key=lambda name: updates[name])
+    own = f"policies.{most}." if "updates_per_step" in config.policies[most].optimizer else ""
+    older = {
+        f"{own}optimizer.updates_per_step": (updates[most], 1), "runtime.max_staleness": (runtime.max_staleness, 0)
+    }  # fmt: skip
     for key, (value, none) in older.items():
         if not config.loss.corrects and value > none:
             raise ConfigError(
@@ -418,7 +423,7 @@ def _validated(
             raise ConfigError(
                 f"{source.place(where)}unknown key '{where}'{hint or '; known: ' + ', '.join(kind.model_fields)}"
             ) from error
-        found = f" = {first['input']!r}" if key else ""
+        found = f" = {first['input']!r:.300}" if key else ""
         raise ConfigError(
             f"{source.place(where, None if key else _plain(first))}{where}{found}: {_plain(first)}"
         ) from error

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from coterie.errors import ConfigError
-from coterie.kernel.safe import command
+from coterie.kernel.safe import command, one_line
 from coterie.registry import about
 
+LONGEST = 300
+"""Characters of an override that a message repeats."""
 OTHER_FORMATS = (".json", ".yaml", ".yml", ".cfg", ".ini")
 """What configs of other programs are called."""
 
@@ -66,16 +68,17 @@ class Source:
         """`file:line: ` of a dotted key, else of a key in it, else of the table around it, or nothing.
 
         Args:
-            told: what is said of a whole table: a key in it is to blame only if this names it.
+            told: what is said of a whole table: a key in it is to blame only if this names it, and no other.
         """
         words = None if told is None else set(re.findall(r"\w+", told))
         while path:
-            inside = (
+            inside = [
                 place
                 for key, place in self._places.items()
                 if f"{key}.".startswith(f"{path}.") and (words is None or key.rpartition(".")[2] in words)
-            )
-            if written := self._places.get(path) or next(inside, ""):
+            ]
+            one = inside[0] if inside and (told is None or len(inside) == 1) else ""
+            if written := self._places.get(path) or one:
                 return f"{written}: "
             path = path.rpartition(".")[0]
         return ""
@@ -121,7 +124,7 @@ def read(source: str | Path | Mapping[str, Any], overrides: Sequence[str]) -> So
             if not isinstance(table, dict):
                 raise ConfigError(f"--set {override}: '{part}' is a value, not a table")
         table[parts[-1]] = _value(value)
-        places[key.strip()] = str(getattr(override, "option", f"--set {override}"))
+        places[key.strip()] = one_line(getattr(override, "option", f"--set {override}"))[:LONGEST]
     return Source(data, places, folder)
 
 
@@ -140,9 +143,10 @@ class Meant(str):
 
 def _value(text: str) -> Any:
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        read = tomllib.loads(f"value = {text}")
+    except (tomllib.TOMLDecodeError, RecursionError):
         return text
+    return read["value"] if len(read) == 1 else text  # more lines would be more keys
 
 
 def _lines(text: str) -> dict[str, int]:

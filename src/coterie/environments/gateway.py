@@ -86,7 +86,11 @@ class Gateway(Environment):
         self._home = module.__name__
         if not getattr(module, "roles", None):
             raise ValueError(f'{self.agent}: beside {name} write roles = ("planner", "solver"), who asks a model')
-        for role in module.roles if isinstance(module.roles, list | tuple) else ():
+        if not isinstance(module.roles, list | tuple):
+            raise ValueError(
+                f'{self.agent}: roles = {module.roles!r:.80}; write a tuple: roles = ("planner", "solver")'
+            )
+        for role in module.roles:
             if not str(role).isidentifier() or str(role).startswith("_") or role in SEATED:
                 raise ValueError(
                     f"{self.agent}: the role {role!r} cannot be written as team.ROLE; give it another, of letters, "
@@ -94,10 +98,9 @@ class Gateway(Environment):
                 )
         if getattr(module, "tasks", None) is None:
             raise ValueError(f"{self.agent}: beside {name} write tasks(split), a list of what it is given")
-        try:
-            inspect.signature(getattr(module, name)).bind(None, None)
-        except TypeError as error:
-            raise ValueError(f"{self.agent}: write {name}(task, team), with these arguments ({error})") from error
+        _check_called(self.agent, getattr(module, name), f"{name}(task, team)", 2)
+        if callable(module.tasks):
+            _check_called(self.agent, module.tasks, "tasks(split)", 1)
         return self
 
     @property
@@ -193,6 +196,18 @@ class Gateway(Environment):
             scene.metric(name, float(value))
         solved = (judged.reward or 0) >= 1 if judged.solved is None else judged.solved
         return scene.succeed() if solved else scene.fail(judged.reason)
+
+
+def _check_called(agent: str, function: Callable[..., Any], form: str, arguments: int) -> None:
+    """Raises ValueError: it cannot be called so, or gives back nothing that is awaited."""
+    if inspect.isclass(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ValueError(f"{agent}: write {form} as a function that returns, without yield; it may be async")
+    try:
+        inspect.signature(function).bind(*[None] * arguments)
+    except TypeError as error:
+        raise ValueError(f"{agent}: write {form}, with these arguments ({error})") from error
+    except ValueError as error:  # of what is not written in Python
+        raise ValueError(f"{agent}: write {form} in Python ({error})") from error
 
 
 class Verdict(BaseModel):

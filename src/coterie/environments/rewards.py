@@ -14,6 +14,9 @@ from coterie.kernel.calls.inside import load, raised_at
 from coterie.kernel.safe import one_line
 from coterie.kernel.scene import JSON
 
+LONGEST = 300
+"""Characters of an error that are told."""
+
 
 class Misused(Exception):
     """A reward function gave what is no reward."""
@@ -42,8 +45,11 @@ def judged(
         function = getattr(sys.modules[module], name)
         try:
             given = _called(function, prompt, completion, ids, columns, noted)
-        except Exception as error:  # a user's function may raise anything, of what a model may have written
-            told = f"{name} raised {type(error).__name__}: {one_line(str(error))}"
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # a user's function may raise anything, of what a model may have written
+            told = f"{name} raised {_told(error)}"
             where = raised_at(error, module)
             raise Unavailable("reward_error", f"{told} ({where})" if where else told) from error
         rewards.append(_number(given, name))
@@ -70,12 +76,23 @@ def _called(
     return asyncio.run(given) if inspect.iscoroutine(given) else given
 
 
+def _told(error: BaseException) -> str:
+    """An error in a line that is not too long, whatever it says of itself."""
+    try:
+        text = str(error)
+    except Exception:  # a user's class
+        text = ""
+    return f"{type(error).__name__}: {one_line(text):.{LONGEST}}"
+
+
 def _number(given: Any, name: str) -> float | None:
     """The only reward of a list. Raises: Misused: it is none."""
     try:
         (value,) = given
+        if isinstance(given, str) or isinstance(value, str):
+            raise TypeError("text is no reward")
         number = None if value is None else float(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise Misused(
             f"{name} returned {given!r:.80}; a reward function returns a list, of a number or None for each completion"
         ) from error

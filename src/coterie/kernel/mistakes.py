@@ -8,9 +8,11 @@ keeps its traceback.
 from __future__ import annotations
 
 import inspect
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -25,6 +27,10 @@ AWAITED = ("'coroutine'", "'Reply'")
 """What a TypeError names when a question was not awaited, or a reply was taken for its text."""
 TEAM = "team"
 """The name of the team in metrics of rewards. No role may have it."""
+OURS = Path(__file__).parents[1]
+"""Where Coterie's own code lies."""
+INSTALLED = (OURS, *map(Path, {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}))
+"""Where code lies that is no person's own."""
 METHODS = tuple(name for name in vars(Scene) if not name.startswith("_") and name != "never_awaited")
 """What `play` may ask of the scene."""
 
@@ -135,11 +141,20 @@ def said(error: BaseException) -> str:
 
 
 def raised_at(error: BaseException, file: str) -> str:
-    """The line of a file in which an exception was raised, as `file.py:12`; else the line it was raised in at last."""
+    """The line of a file in which an exception was raised, as `file.py:12`; else the line it was raised in at last.
+
+    Where the file is Coterie's, which plays a game of somebody's, it is that one's line, if it raised.
+    """
     frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     mine = [(name, line) for name, line in frames if name == file]
+    if Path(file).is_relative_to(OURS):
+        mine = [(name, line) for name, line in frames if Path(name).is_file() and not _installed(name)] or mine
     name, line = (mine or frames or [(file, 0)])[-1]
     return f"{name}:{line}"
+
+
+def _installed(file: str) -> bool:
+    return any(Path(file).is_relative_to(place) for place in INSTALLED)
 
 
 def place_in_code(error: BaseException, environment: Environment) -> str:

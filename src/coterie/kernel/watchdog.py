@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from coterie.errors import EnvError
 
@@ -47,6 +47,9 @@ class Watch:
         "_before", "_began", "_entered", "_fired", "_lock", "_looks", "_over", "_seen", "_stuck", "_thread", "_what",
         "limit_s",
     )  # fmt: skip
+
+    ends_process: ClassVar[bool] = True
+    """Whether what never comes back ends the process; false: it is left alone in its thread, by a server."""
 
     def __init__(self, limit_s: float = PLAY_TIMEOUT_S) -> None:
         """`limit_s` seconds for one piece; the timer is late by a tenth of that at most."""
@@ -154,15 +157,18 @@ class Watch:
             raise Late
 
     def _leave(self) -> None:
-        """Ends the process: the piece catches whatever is raised in it, Ctrl-C too, and would run for ever."""
-        text = f"\ncoterie: {self._what()} catches everything and never ends; write `except Exception`, not `except:`\n"
+        """Ends the process: nothing that is raised in the piece, Ctrl-C included, ends it."""
+        text = (
+            f"\ncoterie: {self._what()} does not come back: it catches everything (write `except Exception`, not "
+            "`except:`), or waits outside of Python\n"
+        )
         os.write(2, text.encode("ascii", "backslashreplace"))
         os._exit(2)
 
     def _look(self, over: threading.Event) -> None:
         while not over.wait(self.limit_s / LOOKS):
             looks = self._counted()
-            if looks >= PATIENCE * LOOKS:
+            if looks >= PATIENCE * LOOKS and self.ends_process:
                 self._leave()
             with self._lock:
                 self._fired = True  # taken before looking: a piece that ends meanwhile waits until this has decided

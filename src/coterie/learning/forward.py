@@ -189,7 +189,10 @@ def score(model: Model, layout: Layout, dtype: torch.dtype, lean: LeanForward | 
 
 
 def logprobs_of(policy: Policy, sample: Sample) -> list[float]:
-    """What a policy's weights say of each token of a reply, nats, at the temperature that it was drawn at."""
+    """What a policy's weights say of each token of a reply, in nats, at its sampling temperature.
+
+    A greedy reply is scored at temperature 1. top_p is not applied, as in training.
+    """
     row = Row(sample.prompt_ids, sample.completion_ids, sample.logprobs, 0.0, 0.0, sample.temperature or 1.0, "")
     packs = [Pack(0, (row,))]
     with torch.no_grad():

@@ -41,7 +41,7 @@ def evaluation_text(evaluation: Evaluation, changes: Sequence[Change], passed: M
     lines = [
         f"{evaluation.split}: {evaluation.success:.3f} solved, "
         f"95 % interval {evaluation.success_low:.3f} to {evaluation.success_high:.3f}",
-        f"{evaluation.tasks} tasks, {how}, {turns}{evaluation.tokens:.0f} tokens",
+        f"{evaluation.tasks} tasks, {how}, {turns}{evaluation.tokens:.0f} sampled tokens an episode",
     ]
     if evaluation.by_kind:
         lines.append("  by kind: " + ", ".join(f"{kind} {share:.3f}" for kind, share in evaluation.by_kind.items()))

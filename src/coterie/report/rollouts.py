@@ -90,6 +90,10 @@ def read(path: Path, asked: Asked = Asked()) -> Rollouts:
     if path.is_dir():
         if asked != Asked():
             raise ConfigError("--group and --reward have no effect on a run folder, which says what it compared")
+        if not (path / "config.toml").is_file():
+            names = sorted(one.name for one in path.iterdir() if one.suffix in (".jsonl", ".parquet", ".pt", ".json"))
+            first = f", such as {path / names[0]}" if names else ""
+            raise ConfigError(f"{path} is no run folder; name one file of rollouts{first}")
         return _ours(path)
     if path.suffix == ".eval":
         raise ConfigError(f"{path}: write it as JSON first: inspect log convert {path} --to json --output-dir .")

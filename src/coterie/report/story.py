@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from coterie.report.diagnose import CEILING, LAZY_POINTS, concerns
+from coterie.report.diagnose import CEILING, LAZY_POINTS, WINDOW, concerns
 
 Line = Mapping[str, float]
 Mark = Literal["good", "bad", "open", "told"]
@@ -115,6 +115,10 @@ def _roles(lines: Sequence[Line], roles: Sequence[str]) -> Iterator[Answer]:
 
 def _wrong(lines: Sequence[Line], roles: Sequence[str]) -> Answer:
     question, now = "Is anything wrong?", concerns(lines, roles)
+    made = sum("groups/total" in line for line in lines)
+    if not now and made < WINDOW:
+        text = f"No warning holds; those about groups and roles look back on {WINDOW} steps, and there are {made}."
+        return Answer(question, text, "open", "warnings")
     if not now:
         return Answer(question, "No warning holds at the last step.", "good", "warnings")
     return Answer(question, " ".join(f"{one.text[:1].upper()}{one.text[1:]}." for one in now), "bad", "warnings")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import exp, inf
+from math import exp, isfinite, log
 
 from markupsafe import Markup
 
@@ -18,6 +18,8 @@ Words = Mapping[str, Callable[[int], str]]
 """By policy, the text of a token."""
 LIKELY = 0.9, 0.5, 0.1, 0.01
 """Probabilities that part tokens into kinds, from 0, what was as good as sure, to 4, what was hardly to be expected."""
+MOST = 700.0
+"""The largest logarithm of a ratio."""
 SHIFTS = 1 / 2, 1 / 1.1, 1.1, 2.0
 """Ratios that part tokens into kinds, from 0, much less likely by other weights, to 4, much more."""
 
@@ -109,17 +111,19 @@ def seen(played: Played, words: Words | None = None, address: Callable[[int], st
 def shifted(group: GroupSeen, later: Sequence[Sequence[float]]) -> GroupSeen:
     """The group with what other weights say of its tokens. later: each member's log-probabilities, nats."""
     members = [
-        replace(
-            member,
-            tokens=[
-                replace(token, ratio=exp(value) / token.probability if token.probability else inf)
-                for token, value in zip(member.tokens, values, strict=True)
-            ],
-        )
-        for member, values in zip(group.members, later, strict=True)
+        replace(member, tokens=[_moved(token, value) for token, value in zip(member.tokens, values, strict=True)])
         if member.tokens
+        else member
+        for member, values in zip(group.members, later, strict=True)
     ]
-    return replace(group, members=members) if len(members) == len(group.members) else group
+    return replace(group, members=members)
+
+
+def _moved(token: Token, value: float) -> Token:
+    """A token with the ratio that another log-probability makes; none, where one of the two is no number."""
+    if not token.probability or not isfinite(value):
+        return token
+    return replace(token, ratio=exp(min(value - log(token.probability), MOST)))
 
 
 def _credit(played: Played) -> Sequence[Sequence[float]]:

@@ -89,7 +89,11 @@ def check_free(folder: Path) -> None:
     except OSError as error:
         raise CheckpointError(f"{one_line(str(folder)):.80} cannot be a folder's name: {error.strerror}") from error
     if there:
-        go_on = f", or go on with: {resuming(folder)}" if (folder / "config.toml").exists() else ""
+        go_on = ""
+        if (folder / "config.toml").exists():
+            begun = any(folder.glob("checkpoints/step-*"))
+            none = "; it has no checkpoint, so if nothing is running there, remove it"
+            go_on = f", or go on with: {resuming(folder)}" if begun else none
         raise CheckpointError(f"{folder} exists; choose another folder with --out{go_on}")
     above = next(parent for parent in folder.absolute().parents if parent.exists())
     if not (above.is_dir() and os.access(above, os.W_OK)):

@@ -67,7 +67,8 @@ class Loaded:
         """Computes the log-probabilities of a sampled reply with this checkpoint's weights of its policy.
 
         Returns:
-            the log-probability of each token in nats, at the sampling temperature of the reply.
+            the log-probability of each token in nats, at the sampling temperature of the reply (1 if it is greedy), and
+            without top_p.
 
         Raises:
             ConfigError: a server plays the policy, so its weights are not available.
@@ -139,24 +140,28 @@ class Loaded:
             CheckpointError: a replacement is not there.
         """
         changed: list[tuple[Team, Hosted, Seats]] = []
+        others: dict[str, Hosted] = {}
         for ablation in ablations:
             if not isinstance(ablation, Ablation):
                 raise ConfigError(f"{ablation!r:.80} is no ablation; write Ablation.parse('mute', 'ROLE')")
             ablation.check(self.config.team, self.config.environment.absent(split))
             team, engine = ablation.team(self.config.team), self.models.engine
             if ablation.kind == "replace":
-                team, engine = self._replaced(ablation)
+                team, engine = self._replaced(ablation, others)
             changed.append((team, engine, ablation.seats()))
         try:
             before = self.evaluate(split, tasks=tasks, sampled=sampled, progress=progress)
             return before, [self._evaluate(*swap, split, tasks, sampled, progress) for swap in changed]
         finally:
-            for _, engine, _ in changed:
-                if engine is not self.models.engine:
-                    engine.shut()
+            for engine in others.values():
+                engine.shut()
 
-    def _replaced(self, ablation: Ablation) -> tuple[Team, Hosted]:
-        """The team and engine in which a role is played by its start, or by another run's policy."""
+    def _replaced(self, ablation: Ablation, others: dict[str, Hosted]) -> tuple[Team, Hosted]:
+        """The team and engine in which a role is played by its start, or by another run's policy.
+
+        Args:
+            others: engines with such a policy, by its name; roles of one policy share one.
+        """
         (role,) = ablation.roles
         run = self.run if ablation.source == BASE else Run.open(Path(ablation.source))
         theirs = run.config
@@ -165,9 +170,10 @@ class Loaded:
         played = theirs.team.roles[role]
         policy = whose(played, theirs.policies[played])  # a checkpoint has that one alone
         name = f"{policy} of {ablation.source}"
-        with run.checkpoints.reading(0 if ablation.source == BASE else "best") as (folder, _):
-            engine = self.models.engine_with(name, theirs.policies[policy], folder / "policies" / policy)
-        return ablation.team(self.config.team, name), engine
+        if name not in others:
+            with run.checkpoints.reading(0 if ablation.source == BASE else "best") as (folder, _):
+                others[name] = self.models.engine_with(name, theirs.policies[policy], folder / "policies" / policy)
+        return ablation.team(self.config.team, name), others[name]
 
     def _evaluate(
         self,

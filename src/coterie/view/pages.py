@@ -137,11 +137,22 @@ class Site:
         return Page("overview.html", "Runs", content, live=True)
 
     def _story(self, book: Book, query: Mapping[str, str]) -> Page:
-        told = story(book.lines, tuple(book.roles), book.steps)
+        told = story(self._measured_too(book), tuple(book.roles), book.steps)
         team = next(self._sections([book]), None)
         saved = book.run.saved_episodes()
         content = {"told": told, "places": PLACES, "team": team, "saved": saved, "words": _says(book, saved)}
         return _of(book, "story.html", book.title, content)
+
+    def _measured_too(self, book: Book) -> Sequence[Mapping[str, float]]:
+        """The run's metrics, and as a last line what muting its roles was measured to cost here."""
+        measure = self.measured.measures.get((book.folder, book.made))
+        if not measure or not measure.changes:
+            return book.lines
+        muted = [one for one in measure.changes if one.ablation.startswith("mute ")]
+        line: dict[str, float] = {"step": float(measure.step)}
+        for one in muted:
+            line |= one.metrics(f"mute/{one.ablation.removeprefix('mute ')}")
+        return [*book.lines, line]
 
     def _sections(self, books: Sequence[Book]) -> Iterator[tuple[str, Any]]:
         lines, names = [book.lines for book in books], [book.name for book in books]
@@ -158,7 +169,7 @@ class Site:
         shown = [(title, some) for title, some in self._sections([book]) if title.startswith("Role ")]
         content = {
             "probes": probes, "figures": [one for one in figures if one], "sections": shown,
-            "measure": self.measured.measures.get(book.folder),
+            "measure": self.measured.measures.get((book.folder, book.made)),
         }  # fmt: skip
         return _of(book, "roles.html", "Roles", content)
 
@@ -192,9 +203,9 @@ class Site:
         tree: TreeSeen = seen(_at(_saved(book, step), task), book.words)
         group = _at(tree.groups, number)
         at = int(query["at"]) if query.get("at", "").isdecimal() and len(query["at"]) < 10 else None
-        told = None if at is None else self.measured.later((book.folder, step, task, number, at))
+        told = None if at is None else self.measured.later(((book.folder, book.made), step, task, number, at))
         group = shifted(group, told) if told else group
-        steps = [] if self.static or not group.members[0].tokens else book.run.checkpoints.steps()
+        steps = book.run.checkpoints.steps() if not self.static and all(one.tokens for one in group.members) else []
         content = {
             "group": group, "at": at if told else None, "steps": steps,
             "later": next((one for one in steps if one >= step), steps[-1] if steps else None),

@@ -47,6 +47,11 @@ class Book:
         self._warnings: list[tuple[int, Concern]] = []
 
     @property
+    def made(self) -> Stamp:
+        """What tells it from a later run in a folder of the same name."""
+        return stamp_of(self.folder / "config.toml")
+
+    @property
     def tables(self) -> Mapping[str, Any]:
         """Its config as it is written: the environment's code need not be here.
 
@@ -131,7 +136,7 @@ class Book:
             CheckpointError: it was not saved, or cannot be read.
         """
         file = self.folder / f"episodes/step-{step:05d}.jsonl.gz"
-        key = step, _stamp(file)
+        key = step, stamp_of(file)
         if key not in self._rollouts:
             self._rollouts[key] = self.run.episodes(step)
         self._rollouts.move_to_end(key)
@@ -156,12 +161,12 @@ class Book:
         for name in self.policies if steps else ():
             file = self.run.checkpoints.path(steps[-1]) / "policies" / name / "tokenizer.json"
             if file.is_file():
-                found[name] = _words(file, _stamp(file))
+                found[name] = _words(file, stamp_of(file))
         return found
 
     def _kept(self, name: str, read: Callable[[Path], T]) -> T:
         file = self.folder / name
-        stamp = _stamp(file)
+        stamp = stamp_of(file)
         if self._read.get(name, (None,))[0] != stamp:
             try:
                 if not file.is_file():
@@ -206,7 +211,7 @@ class Shelf:
                 taken.add(name)
                 self._books[folder] = Book(name, folder)
         return sorted(
-            (self._books[folder] for folder in folders), key=lambda book: -_stamp(book.folder / "config.toml")[2]
+            (self._books[folder] for folder in folders), key=lambda book: -stamp_of(book.folder / "config.toml")[2]
         )
 
     def book(self, name: str) -> Book | None:
@@ -231,7 +236,7 @@ def _address(name: str, taken: set[str]) -> str:
     return next(name for name in names if name not in taken)
 
 
-def _stamp(file: Path) -> Stamp:
+def stamp_of(file: Path) -> Stamp:
     """What changes when a file does."""
     try:
         stat = file.stat()

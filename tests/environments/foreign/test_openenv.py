@@ -190,7 +190,7 @@ def test_what_is_demonstrated_are_actions_of_every_kind_and_a_check_makes_them(t
     rng = Random(0)
     made = [json.loads(environment.demonstrate("player_0", None, told, rng)) for _ in range(50)]
     for action in made:
-        game._action.model_validate(action)
+        game.action.model_validate(action)
     assert {action["word"] for action in made} == {"word", None}
     assert {corner["x"] for action in made for corner in action["to"]} == {3, 4}
     assert "play ends, whatever roles say, and raises nothing: play of task train-0 raised IndexError" in str(

@@ -104,7 +104,7 @@ def test_a_game_of_tictactoe_to_its_end():
     [
         ({}, "game: name one, as in textarena:TicTacToe-v0"),
         ({"game": "Wordle-v0"}, "'Wordle-v0' cannot be played: it fetches words"),
-        ({"game": "TicTacTo-v0"}, "is none that was played here; did you mean 'TicTacToe'"),
+        ({"game": "TicTacTo-v0"}, "is none that was played here; did you mean 'TicTacToe-v0'"),
         ({"game": "TicTacToe-v0-raw"}, "name it with its version and no more, such as TicTacToe-v0"),
         ({"game": "TicTacToe"}, "name it with its version and no more"),
         ({"game": "Nim-v0", "against": "random"}, "Nim does not say what may be done"),

@@ -15,10 +15,11 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from random import Random
 from typing import Any, ClassVar, Self, get_type_hints
 
-from pydantic import BaseModel, ValidationError, model_validator
+from pydantic import BaseModel, PrivateAttr, RootModel, ValidationError, model_validator
 
 from coterie.environments.foreign.match import Heard, Result, Round
 from coterie.environments.foreign.own_game import Alone, Read
@@ -34,12 +35,16 @@ FORM = "Answer with a JSON object of these: "
 """How the line begins on which a player is told what an action is."""
 DEFINED = "$defs"
 """Under which a schema says what its kinds refer to."""
+DEEP, MOST, TRIES = 4, 100, 20
+"""How deep actions are that are made up, how many items and letters they have at most, and how often one is tried."""
 
 
 class OpenEnv(Alone):
     """An environment that is written as OpenEnv's are."""
 
     form: ClassVar = "openenv:FILE.py:FUNCTION, which makes an environment"
+
+    _form: type[BaseModel] | None = PrivateAttr(None)
 
     @model_validator(mode="after")
     def _is_its_own(self) -> Self:
@@ -65,7 +70,9 @@ class OpenEnv(Alone):
 
     def begun(self, seed: int) -> Game:
         """An episode at its beginning."""
-        return Game(self.own_game, seed)
+        game = Game(self.own_game, seed)
+        self._form = game.action
+        return game
 
     def demonstrate(self, role: str, task: Round, prompt: Prompt, rng: Random) -> str:
         """Any action of the form that a player is told, or a word of what it sees."""
@@ -74,7 +81,13 @@ class OpenEnv(Alone):
         if not form:
             return rng.choice(text.split() or [""])
         told = json.loads(form[1])
-        return json.dumps({name: _any(kind, told, rng) for name, kind in told.items() if name != DEFINED})
+        for _ in range(TRIES):
+            action = {name: _any(kind, told, rng) for name, kind in told.items() if name != DEFINED}
+            with suppress(ValidationError):
+                if self._form:
+                    self._form.model_validate(action)
+                return json.dumps(action)
+        raise NotImplementedError(f"no action of {self.game} can be made up from its schema")
 
 
 def action_of(made: Any) -> type[BaseModel]:
@@ -84,41 +97,61 @@ def action_of(made: Any) -> type[BaseModel]:
     if inspect.iscoroutinefunction(made.step) or hasattr(made, "base_url") or hasattr(made, "from_docker_image"):
         raise TypeError("it is a client of one that is served; make the environment itself")
     kind = get_type_hints(made.step).get("action")
-    if not (inspect.isclass(kind) and issubclass(kind, BaseModel)):
+    if kind is None:
         raise TypeError("annotate the action of step with its class, as in step(self, action: MyAction)")
+    if not (inspect.isclass(kind) and issubclass(kind, BaseModel)) or issubclass(kind, RootModel):
+        raise TypeError(f"the action of step is {kind!r:.80}, which is no model of pydantic's with fields")
     return kind
 
 
 def _said(schema: dict[str, Any]) -> str:
     """A schema's fields that are a player's, and what they refer to."""
-    told: dict[str, Any] = {name: kind for name, kind in schema["properties"].items() if name not in OWN}
+    whole = schema[DEFINED][schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema  # one that holds itself
+    told: dict[str, Any] = {name: kind for name, kind in whole["properties"].items() if name not in OWN}
     return json.dumps(told | ({DEFINED: schema[DEFINED]} if DEFINED in schema else {}))
 
 
-def _any(kind: dict[str, Any], told: dict[str, Any], rng: Random) -> JSON:
-    """Something of a kind, as JSON Schema says one; what is not known here is a word. told: what kinds refer to."""
+def _any(kind: dict[str, Any], told: dict[str, Any], rng: Random, depth: int = 0) -> JSON:
+    """Something of a kind, as JSON Schema says one; what is not known here is a word.
+
+    Args:
+        told: what kinds refer to.
+        depth: how deep it stands; from `DEEP` on it is as small as can be.
+    """
+    small = depth >= DEEP
     while "$ref" in kind or "anyOf" in kind or "oneOf" in kind:
-        name = kind.get("$ref", "").rpartition("/")[2]
-        kind = told[DEFINED][name] if name else rng.choice(kind.get("anyOf") or kind["oneOf"])
+        name, several = kind.get("$ref", "").rpartition("/")[2], kind.get("anyOf") or kind.get("oneOf") or []
+        least = next((one for one in several if one.get("type") == "null"), several[0] if several else {})
+        kind = told[DEFINED][name] if name else least if small else rng.choice(several)
     if "enum" in kind or "const" in kind:
         return rng.choice(kind.get("enum") or [kind["const"]])
-    fields, inner, fewest = kind.get("properties", {}), kind.get("items", {}), kind.get("minItems", 0)
+    fields, fewest = kind.get("properties", {}), min(kind.get("minItems", 0), MOST)
+    items = kind.get("prefixItems") or [kind.get("items", {})] * min(
+        fewest + (0 if small else rng.randrange(2)), kind.get("maxItems", MOST)
+    )
+    letters = min(kind.get("minLength", 0), MOST)
     makers: dict[str, Callable[[], JSON]] = {
         "integer": lambda: _number(kind, rng),
         "number": lambda: _number(kind, rng),
         "boolean": lambda: rng.random() < 0.5,
         "null": lambda: None,
-        "array": lambda: [_any(inner, told, rng) for _ in range(fewest + rng.randrange(2))],
-        "object": lambda: {name: _any(field, told, rng) for name, field in fields.items()},
+        "array": lambda: [_any(item, told, rng, depth + 1) for item in items],
+        "object": lambda: {name: _any(field, told, rng, depth + 1) for name, field in fields.items()},
     }
-    return makers.get(kind.get("type", ""), lambda: "word")()
+    word = ("word" * (letters // 4 + 1))[: max(letters, min(4, kind.get("maxLength", 4)))]
+    return makers.get(kind.get("type", ""), lambda: word)()
 
 
-def _number(kind: dict[str, Any], rng: Random) -> int:
-    """A whole number within a kind's bounds, near its least."""
-    least = kind.get("minimum", kind.get("exclusiveMinimum", -1) + 1)
-    most = kind.get("maximum", kind.get("exclusiveMaximum", least + 11) - 1)
-    return rng.randint(math.ceil(least), max(math.ceil(least), math.floor(most)))
+def _number(kind: dict[str, Any], rng: Random) -> float:
+    """A number within a kind's bounds, ten wide where one of them is open: a whole one where that can be."""
+    low, high = kind.get("minimum", kind.get("exclusiveMinimum")), kind.get("maximum", kind.get("exclusiveMaximum"))
+    least: float = low if low is not None else (high - 10 if high is not None else 0)
+    most: float = high if high is not None else least + 10
+    step = kind.get("multipleOf", 1)
+    above, below = "exclusiveMinimum" in kind, "exclusiveMaximum" in kind
+    first = math.floor(least / step) + 1 if above else math.ceil(least / step)
+    last = math.ceil(most / step) - 1 if below else math.floor(most / step)
+    return rng.randint(first, last) * step if first <= last else rng.uniform(least, most)
 
 
 class Game:
@@ -130,11 +163,12 @@ class Game:
         self._over: Result | None = None
         with self._sealed():
             self._env = make()
-            self._action = action_of(self._env)
+            self.action = action_of(self._env)
             self._take(self._env.reset(seed=seed))
-        self._fields = [name for name in self._action.model_fields if name not in OWN]
-        kinds = [self._action.model_fields[name].annotation for name in self._fields]
-        self._text = self._fields[0] if kinds == [str] else None
+        fields = {name: field for name, field in self.action.model_fields.items() if name not in OWN}
+        one = next(iter(fields.values())) if len(fields) == 1 else None
+        name = (one.validation_alias or one.alias or next(iter(fields))) if one and one.annotation is str else None
+        self._text = name if isinstance(name, str) else None
 
     def _take(self, seen: Any) -> None:
         """What follows an action, or the beginning."""
@@ -147,7 +181,7 @@ class Game:
         """As of a `Match`."""
         told = [Heard(f"That is no action: {self._why}")] if self._read.wrong else []
         if self._text is None:
-            schema = self._action.model_json_schema()
+            schema = self.action.model_json_schema()
             told.append(Heard(f"{FORM}{_said(schema)}"))
         return 0, [*told, Heard(self._shown(), board=True)], ()
 
@@ -159,7 +193,7 @@ class Game:
     def move(self, text: str) -> bool:
         """As of a `Match`."""
         try:
-            action = self._action.model_validate({self._text: text} if self._text else self._written(text))
+            action = self.action.model_validate({self._text: text} if self._text else self._written(text))
         except (ValueError, RecursionError) as error:
             first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
             self._why = one_line(": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]])))

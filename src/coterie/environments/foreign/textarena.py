@@ -64,7 +64,9 @@ class TextArena(SelfPlay):
         if why := REFUSED.get(name):
             raise ValueError(f"game = '{self.game}' cannot be played: {why}")
         if name not in GAMES:
-            raise ValueError(f"game = '{self.game}' is none that was played here{nearest(name, GAMES)}")
+            raise ValueError(
+                f"game = '{self.game}' is none that was played here{nearest(self.game, [f'{one}-v0' for one in GAMES])}"
+            )
         if not dash or self.game.endswith(("-raw", "-train")):
             raise ValueError(f"game = '{self.game}': name it with its version and no more, such as {name}-v0")
         if ({"random", "mixed"} & {self.against, self.tested_against} or self.opening) and not self.choices():
