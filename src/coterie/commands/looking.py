@@ -119,10 +119,17 @@ def check(
 
     config = load_config(target, sets or ())
     limits = config.engine.model_dump(include={"call_timeout_s", "play_timeout_s"}, exclude_unset=True)
-    with kept_for_json(as_json), terminal(stderr=True).status("looking at what is written") as status:
+    console = terminal(stderr=True)
+    with kept_for_json(as_json), console.status("looking at what is written") as status:
+
+        def progress(claim: str) -> None:
+            status.update(f"checking: {claim}")
+            if not console.is_terminal and not as_json:
+                console.print(f"checking: {claim}", markup=False, highlight=False)
+
         report = prove(
             config.environment, tasks=tasks, horizon=config.algorithm.reach, decentralised=decentralised, **limits,
-            progress=lambda claim: status.update(f"checking: {claim}"),
+            progress=progress,
         )  # fmt: skip
         if model is not None and report.ok:
             from coterie.checks.conformance import Patience
