@@ -1,6 +1,10 @@
 """Seven frameworks, unmodified, with a tool in two turns. `make test-agents` installs them."""
 
 import json
+import re
+import shutil
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -60,3 +64,19 @@ def test_a_framework_is_played_as_it_is_and_what_was_sampled_is_what_is_trained(
         assert "own_words_kept" not in found
         assert own == []
     assert looking(environment)[0].events == cursor.events
+
+
+@pytest.mark.skipif(not all(map(shutil.which, ("strace", "unshare", "ip"))), reason="needs strace, unshare and ip")
+def test_no_framework_looks_beyond_this_machine(tmp_path):
+    """Where there is loopback alone, and every connection is noted, those of native code too."""
+    noted = tmp_path / "noted"
+    name = test_a_framework_is_played_as_it_is_and_what_was_sampled_is_what_is_trained.__name__
+    inside = (
+        f"ip link set lo up && exec strace -f -qq -e trace=connect,sendto -o {noted} {sys.executable} -m pytest -q "
+        f"-m agents -p no:cacheprovider {__file__} -k {name}"
+    )
+    done = subprocess.run(["unshare", "-rn", "sh", "-c", inside], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:]
+    places = re.findall(r'sin6?_addr=\w*\(?(?:AF_INET6, )?"([^"]+)"', noted.read_text())
+    assert {place for place in places if not place.startswith("127.") and place != "::1"} == set()
+    assert places, "they asked this machine"
