@@ -237,6 +237,6 @@ def test_an_adapters_settings_have_no_effect_on_a_whole_policy(sets):
 
 def test_a_resume_with_another_adapter_names_the_setting(sets, made):
     with pytest.raises(
-        CheckpointError, match=r"was run with policies\.y\.lora\.rank = 4, not 5; a run goes on with its own"
+        CheckpointError, match=r"was run with policies\.y\.lora\.rank = 4, not 5; a run continues with its own"
     ):
         train(load_config("tests/toys.py:Agree", [*sets, "policies.y.lora.rank=5"]), resume=made.folder)
