@@ -23,15 +23,18 @@ const follow = async () => {
   if (first) return;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   let before = null;
+  let left = false;
   for (const next of fresh.querySelectorAll("main > section[id]")) {
     const now = document.getElementById(next.id);
     if (!now) before ? before.after(next) : document.getElementById("main").append(next);
     before = now || next;
-    if (!now || next.innerHTML === now.innerHTML || now.contains(document.activeElement)) continue;
+    if (!now || next.innerHTML === now.innerHTML) continue;
+    if (now.contains(document.activeElement)) { left = true; continue; }
     const open = [...now.querySelectorAll("details")].map((each) => each.open);
     now.replaceChildren(...next.childNodes);
     now.querySelectorAll("details").forEach((each, at) => { each.open = open[at] || false; });
   }
+  if (left) known = "";  // it is looked at again
 };
 
 if ("live" in document.body.dataset) {
