@@ -508,6 +508,9 @@ def test_what_each_role_is_worth_is_measured_when_somebody_asks(runs, window):  
         whole, changes = team.compare(asked, "validation", tasks=3)
     assert f"solves <b>{whole.success:.3f}</b>" in page
     for change in changes:
+        if change.ablation.startswith("mute "):
+            told = f"without {change.ablation.removeprefix('mute ')} {100 * change.change:+.1f} points"
+            assert told in window.ask("/kind/")[2], "the story knows it too"
         assert f"<td>{change.ablation}</td><td>{change.success:.3f}</td><td>{100 * change.change:+.1f}</td>" in page
 
 
@@ -515,8 +518,8 @@ def test_what_was_measured_of_a_run_is_not_shown_of_a_later_one_in_its_folder(co
     site = Site(Shelf([copies]))
     book = site.shelf.book("one")
     assert book is not None
-    site.measured._measures[book.folder, book.made] = Measure(8, step=2, success=0.75, done=True)
-    site.measured._later[(book.folder, book.made), 1, 0, 0, 0] = [
+    site.measured._measures[book.identity] = Measure(8, step=2, success=0.75, done=True)
+    site.measured._later[book.identity, 1, 0, 0, 0] = [
         [0.0] * len(member.samples[0].completion_ids) for member in book.rollout(1)[0].collected.groups[0].members
     ]
     assert "solves <b>0.750</b> of 8" in site.get("one/roles/")

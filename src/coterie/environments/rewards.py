@@ -45,10 +45,7 @@ def judged(
         function = getattr(sys.modules[module], name)
         try:
             given = _called(function, prompt, completion, ids, columns, noted)
-        except (
-            Exception,
-            SystemExit,
-        ) as error:  # a user's function may raise anything, of what a model may have written
+        except (Exception, SystemExit) as error:  # a user's function may raise anything
             told = f"{name} raised {_told(error)}"
             where = raised_at(error, module)
             raise Unavailable("reward_error", f"{told} ({where})" if where else told) from error

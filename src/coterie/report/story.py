@@ -33,17 +33,18 @@ class Answer:
     place: Place
 
 
-def story(lines: Sequence[Line], roles: Sequence[str], steps: int) -> list[Answer]:
+def story(lines: Sequence[Line], roles: Sequence[str], steps: int, probe: Line | None = None) -> list[Answer]:
     """The answers, the most telling first.
 
     Args:
         lines: of metrics.jsonl, from the first.
         roles: the team's.
         steps: that the run is to make.
+        probe: metrics of muted roles that were measured later than the run's own, named as in metrics.jsonl.
     """
     return [
         _learned(lines),
-        *_roles(lines, roles),
+        *_roles([*lines, probe] if probe else lines, roles),
         _wrong(lines, roles),
         Answer("What does it say?", "Read its episodes, and the trees it learned from.", "told", "rollouts"),
         _cost(lines, steps),

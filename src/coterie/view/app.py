@@ -125,7 +125,7 @@ class Viewer:
                 mine.answer(_whole(said.get("point", ""), "decision"), texts)
                 return _to(mine, book.name)
             case ["roles"]:
-                self.site.measured.begin((book.folder, book.made), _whole(said.get("tasks", ""), "number of tasks"))
+                self.site.measured.begin(book.identity, _whole(said.get("tasks", ""), "number of tasks"))
                 return RedirectResponse(f"/{book.name}/roles/#measured", 303, headers=HEADERS)
             case ["rollouts", step, task, number]:
                 return self._asked(book, (step, task, number), said)
@@ -154,7 +154,7 @@ class Viewer:
                 group = group_of(book, step, task, number)
             except Missing:
                 return None
-        self.site.measured.ask(((book.folder, book.made), step, task, number, at), group)
+        self.site.measured.ask((book.identity, step, task, number, at), group)
         return RedirectResponse(f"/{book.name}/rollouts/{step}/{task}/{number}/?at={at}", 303, headers=HEADERS)
 
     def _sitting(self, book: Book, mine: Sitting) -> Page:

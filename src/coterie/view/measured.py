@@ -1,6 +1,6 @@
-"""What is worked out for a page when somebody asks: what each role is worth, and what other weights say of replies.
+"""Results that the viewer computes on request: the ablations of a team, and log-probabilities by another checkpoint.
 
-The pages are shown without torch; it is loaded here when first asked for.
+The viewer shows its pages without torch. Torch is loaded here, at the first request.
 """
 
 from __future__ import annotations
@@ -17,24 +17,26 @@ from typing import TYPE_CHECKING
 from coterie.errors import ConfigError, CoterieError
 from coterie.kernel.group import Group
 from coterie.kernel.mistakes import said
-from coterie.view.shelf import Stamp
+from coterie.view.shelf import Identity
 
 if TYPE_CHECKING:
     from coterie.run.ablation import Change
 
 MOST_TASKS = 10_000
-"""Validation tasks that a page may ask for."""
+"""The largest number of validation tasks that a page may request."""
 KEPT = 100
-"""Groups whose replies other weights were asked of."""
-Run = tuple[Path, Stamp]
-"""A folder, and what tells its run from a later one there."""
-Place = tuple[Run, int, int, int, int]
-"""A run, a saved rollout, a task and a group there, and the checkpoint that is asked."""
+"""The number of groups whose log-probabilities are kept."""
+Place = tuple[Identity, int, int, int, int]
+"""A run, the step of a saved rollout, a task and a group in it, and the step of a checkpoint."""
 
 
 @dataclass(slots=True)
 class Measure:
-    """The ablations of a team, on so many validation tasks. told: how far it is. error: why it ended early."""
+    """The ablations of a team.
+
+    tasks: the number of validation tasks. told: the progress, as text. step, success: of the checkpoint that plays.
+    error: why the measurement failed, or "".
+    """
 
     tasks: int
     told: str = "loading the team"
@@ -46,22 +48,22 @@ class Measure:
 
 
 class Measured:
-    """All that was worked out since the viewer began."""
+    """All results since the viewer started."""
 
     def __init__(self) -> None:
-        self._measures: dict[Run, Measure] = {}
+        self._measures: dict[Identity, Measure] = {}
         self._later: OrderedDict[Place, list[list[float]]] = OrderedDict()
 
     @property
-    def measures(self) -> Mapping[Run, Measure]:
-        """The latest of each run."""
+    def measures(self) -> Mapping[Identity, Measure]:
+        """The latest measurement of each run."""
         return self._measures
 
-    def begin(self, run: Run, tasks: int) -> None:
-        """Begins to measure, in a thread of its own.
+    def begin(self, run: Identity, tasks: int) -> None:
+        """Starts to measure in a new thread.
 
         Raises:
-            ConfigError: too many tasks or none, or another run is measured.
+            ConfigError: the number of tasks is not allowed, or another measurement is running.
         """
         if not 0 < tasks <= MOST_TASKS:
             raise ConfigError(f"{tasks} tasks: ask for 1 to {MOST_TASKS}")
@@ -71,11 +73,11 @@ class Measured:
         threading.Thread(target=_measure, args=(run[0], measure), daemon=True, name="measuring").start()
 
     def ask(self, place: Place, group: Group) -> None:
-        """Asks the checkpoint what it says of the group's replies.
+        """Computes the log-probabilities of the group's replies with the checkpoint of `place`, and keeps them.
 
         Raises:
-            ConfigError: its policy has no weights here, or its members are not single replies. CheckpointError: there
-                is no such checkpoint.
+            ConfigError: a server plays the policy, or the members of the group are not single replies.
+            CheckpointError: there is no such checkpoint.
         """
         if place in self._later:
             return
@@ -90,7 +92,7 @@ class Measured:
             self._later.popitem(last=False)
 
     def later(self, place: Place) -> list[list[float]] | None:
-        """What the checkpoint said: the log-probability of each token of each reply; None: it was not asked."""
+        """The log-probability of each token of each reply; None if `ask` has not computed them."""
         return self._later.get(place)
 
 
@@ -101,7 +103,7 @@ def _measure(folder: Path, measure: Measure) -> None:
     try:
         with closing(load(folder)) as team:
             ablations = every_ablation(team.config.team, team.config.environment.absent("validation"))
-            if team.progress.step == 0:  # its weights are those that it began with
+            if team.progress.step == 0:  # its weights are the initial ones
                 ablations = [one for one in ablations if one.kind != "replace"]
             names = iter(["the team as it is", *map(str, ablations)])
             name = next(names)
@@ -116,8 +118,8 @@ def _measure(folder: Path, measure: Measure) -> None:
             measure.changes = changes
     except CoterieError as error:
         measure.error = str(error)
-    except BaseException as error:  # an environment's code may raise anything, and `exit()` in it ends no viewer
+    except BaseException as error:  # environment code may raise anything; `exit()` in it must not end the viewer
         measure.error = said(error)
     finally:
-        gc.collect()  # models stand in cycles
+        gc.collect()  # the models are in reference cycles
         measure.done = True

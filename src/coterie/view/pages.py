@@ -137,22 +137,20 @@ class Site:
         return Page("overview.html", "Runs", content, live=True)
 
     def _story(self, book: Book, query: Mapping[str, str]) -> Page:
-        told = story(self._measured_too(book), tuple(book.roles), book.steps)
+        told = story(book.lines, tuple(book.roles), book.steps, self._probe(book))
         team = next(self._sections([book]), None)
         saved = book.run.saved_episodes()
         content = {"told": told, "places": PLACES, "team": team, "saved": saved, "words": _says(book, saved)}
         return _of(book, "story.html", book.title, content)
 
-    def _measured_too(self, book: Book) -> Sequence[Mapping[str, float]]:
-        """The run's metrics, and as a last line what muting its roles was measured to cost here."""
-        measure = self.measured.measures.get((book.folder, book.made))
-        if not measure or not measure.changes:
-            return book.lines
-        muted = [one for one in measure.changes if one.ablation.startswith("mute ")]
-        line: dict[str, float] = {"step": float(measure.step)}
-        for one in muted:
-            line |= one.metrics(f"mute/{one.ablation.removeprefix('mute ')}")
-        return [*book.lines, line]
+    def _probe(self, book: Book) -> Mapping[str, float]:
+        """The changes from muting each role that the page has measured, by their names in metrics.jsonl."""
+        measure = self.measured.measures.get(book.identity)
+        found: dict[str, float] = {}
+        for one in measure.changes if measure else ():
+            if one.ablation.startswith("mute "):
+                found |= one.metrics(f"mute/{one.ablation.removeprefix('mute ')}")
+        return found
 
     def _sections(self, books: Sequence[Book]) -> Iterator[tuple[str, Any]]:
         lines, names = [book.lines for book in books], [book.name for book in books]
@@ -169,7 +167,7 @@ class Site:
         shown = [(title, some) for title, some in self._sections([book]) if title.startswith("Role ")]
         content = {
             "probes": probes, "figures": [one for one in figures if one], "sections": shown,
-            "measure": self.measured.measures.get((book.folder, book.made)),
+            "measure": self.measured.measures.get(book.identity),
         }  # fmt: skip
         return _of(book, "roles.html", "Roles", content)
 
@@ -203,7 +201,7 @@ class Site:
         tree: TreeSeen = seen(_at(_saved(book, step), task), book.words)
         group = _at(tree.groups, number)
         at = int(query["at"]) if query.get("at", "").isdecimal() and len(query["at"]) < 10 else None
-        told = None if at is None else self.measured.later(((book.folder, book.made), step, task, number, at))
+        told = None if at is None else self.measured.later((book.identity, step, task, number, at))
         group = shifted(group, told) if told else group
         steps = book.run.checkpoints.steps() if not self.static and all(one.tokens for one in group.members) else []
         content = {
@@ -299,7 +297,8 @@ def _row(book: Book, color: str) -> dict[str, Any]:
     validation = [
         f"{last[f'validation/success{end}']:.3f}" for end in ("", "_low", "_high") if "validation/success" in last
     ]
-    _ = chart("validation/success", [book.lines], [book.name]), book.tables["environment"]["name"]  # read later too
+    # The list needs these two later as well. A damaged run must raise here, where only its own row is lost.
+    _ = chart("validation/success", [book.lines], [book.name]), book.tables["environment"]["name"]
     return {
         "book": book, "color": color, "title": book.title, "step": book.step, "steps": book.steps,
         "running": book.running, "validation": validation, "tokens": f"{last.get('budget/sampled_tokens', 0):,.0f}",

@@ -28,6 +28,8 @@ TAKEN = ("static", "compare", "index.html")
 """Names that no run's address may have."""
 Line = Mapping[str, float]
 Stamp = tuple[int, int, int, int]
+Identity = tuple[Path, Stamp]
+"""A run: its folder, and what changes when another run takes the folder."""
 
 
 class Book:
@@ -47,9 +49,9 @@ class Book:
         self._warnings: list[tuple[int, Concern]] = []
 
     @property
-    def made(self) -> Stamp:
-        """What tells it from a later run in a folder of the same name."""
-        return stamp_of(self.folder / "config.toml")
+    def identity(self) -> Identity:
+        """The folder and the stamp of its config: a later run in the same folder has another stamp."""
+        return identity_of(self.folder)
 
     @property
     def tables(self) -> Mapping[str, Any]:
@@ -243,6 +245,11 @@ def stamp_of(file: Path) -> Stamp:
     except OSError:
         return 0, 0, 0, 0
     return stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
+def identity_of(folder: Path) -> Identity:
+    """The identity of the run in a folder."""
+    return folder, stamp_of(folder / "config.toml")
 
 
 @lru_cache(maxsize=16)

@@ -16,7 +16,7 @@ from coterie.kernel.loops import drive
 from coterie.kernel.play import Play
 from coterie.kernel.scene import Reply, role_of
 from coterie.run.loaded import Loaded, load
-from coterie.view.shelf import Stamp, stamp_of
+from coterie.view.shelf import Identity, identity_of
 
 TEAMS = 2
 """Teams that are kept loaded."""
@@ -114,7 +114,7 @@ class Tables:
     """All sittings, and the teams that play them."""
 
     def __init__(self) -> None:
-        self._teams: OrderedDict[tuple[Path, Stamp, int | None], Loaded] = OrderedDict()
+        self._teams: OrderedDict[tuple[Identity, int | None], Loaded] = OrderedDict()
         self._sittings: OrderedDict[str, Sitting] = OrderedDict()
 
     def begin(self, wanted: Wanted) -> Sitting:
@@ -145,7 +145,7 @@ class Tables:
         return sitting
 
     def _team(self, folder: Path, step: int | None) -> Loaded:
-        key = folder, stamp_of(folder / "config.toml"), step  # another run may have come to the same folder
+        key = identity_of(folder), step
         if key not in self._teams:
             self._teams[key] = load(folder, step)
             while len(self._teams) > TEAMS:
