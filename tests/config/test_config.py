@@ -61,11 +61,21 @@ def test_the_optimizer_of_a_policy_is_blamed_for_its_updates():
     assert said.startswith("--set policies.b.optimizer.updates_per_step=4: policies.b.optimizer.updates_per_step = 4 ")
 
 
-def test_of_two_settings_that_a_message_names_none_is_blamed():
-    said = refusal("sudoku", ["environment.size=4", "environment.givens=3"])
-    assert "--set" in said
-    both = refusal("plan_path", ["environment.min_distance=90", "environment.size=6"])
-    assert "min_distance" in both
+def test_of_two_settings_that_a_message_names_none_is_blamed(tmp_path):
+    (tmp_path / "wide.py").write_text(
+        "from coterie import Environment\n"
+        "class Wide(Environment):\n"
+        "    roles = ('a',)\n"
+        "    width: int = 1\n"
+        "    height: int = 1\n"
+        "    def task(self, split, index):\n"
+        "        raise ValueError(f'width {self.width} and height {self.height} do not fit')\n"
+        "    async def play(self, task, scene): ...\n"
+    )
+    sets = ["environment.width=9", "environment.height=9", "policies.team.model=starter"]
+    said = refusal(f"{tmp_path}/wide.py", sets)
+    assert said.startswith("environment.task('train', 0) raised ValueError: width 9 and height 9 do not fit")
+    assert refusal(f"{tmp_path}/wide.py", sets[::2]).startswith("--set environment.width=9: environment.task")
 
 
 def test_a_probe_that_is_never_reached_is_told():

@@ -115,6 +115,10 @@ def test_what_goes_wrong_in_a_function_drops_the_episode_by_name_and_says_why(tm
     with pytest.raises(Unavailable, match=r"raises raised ZeroDivisionError: .* \(\S+\.py:\d+\)$") as found:
         played(environment, "x")
     assert found.value.stage == "reward_error"
+    for name, says in (("leaves", "leaves raised SystemExit: 4"), ("dumb", "dumb raised Dumb: "), ("long", "xxx")):
+        with pytest.raises(Unavailable, match=says) as found:
+            played(world(tmp_path, name), "x")
+        assert len(str(found.value)) < 600
     with pytest.raises(Unavailable, match="no result after") as found:
         played(world(tmp_path, "endless"), "x", limit_s=0.5)
     assert found.value.stage == "reward_timeout"
@@ -124,6 +128,9 @@ def test_what_goes_wrong_in_a_function_drops_the_episode_by_name_and_says_why(tm
     ("name", "says"),
     [
         ("alone", "alone returned 1.0; a reward function returns a list, of a number or None"),
+        ("text", r"text returned \['1'\]; a reward function returns a list, of a number"),
+        ("word", "word returned '1'; a reward function returns a list, of a number"),
+        ("huge", "huge returned .*; a reward function returns a list, of a number"),
         ("infinite", "infinite returned inf, which is no reward"),
         ("never", "never: none of them applies to task 1; leave the row out"),
     ],

@@ -53,6 +53,35 @@ def _plain(value):
     return value if isinstance(value, list) else type(value).__name__
 
 
+def leaves(completions, **kwargs):
+    raise SystemExit(4)
+
+
+class Dumb(Exception):
+    def __str__(self):
+        raise ValueError("it says nothing")
+
+
+def dumb(completions, **kwargs):
+    raise Dumb
+
+
+def long(completions, **kwargs):
+    raise ValueError("x" * 1_000_000)
+
+
+def text(completions, **kwargs):
+    return ["1"]
+
+
+def word(completions, **kwargs):
+    return "1"
+
+
+def huge(completions, **kwargs):
+    return [10**400]
+
+
 def raises(completions, **kwargs):
     return [1.0 / len(completion.split("nothing")[1:]) for completion in completions]
 

@@ -437,6 +437,9 @@ def test_a_question_that_outgrows_the_context_is_said_to_the_agent():
         ("{tmp}/idle.py:run", "write tasks"),
         ("{tmp}/broken.py:run", r"does not import: .*no_such_module.* \(.*broken.py:2\)$"),
         ("{tmp}/garbled.py:run", r"does not import: SyntaxError: .*garbled.py, line 1\)$"),
+        ("{tmp}/bare_tasks.py:run", r"write tasks\(split\), with these arguments \(too many positional"),
+        ("{tmp}/string.py:run", r"roles = 'asker'; write a tuple"),
+        ("{tmp}/yields.py:run", r"write run\(task, team\) as a function that returns, without yield"),
         ("{tmp}/short.py:run", r"write run\(task, team\), with these arguments \(too many positional"),
         ("{tmp}/odd.py:run", "must be JSON"),
         ("{tmp}/named.py:run", "the role 'seed' cannot be written as team.ROLE"),
@@ -447,6 +450,9 @@ def test_an_agent_that_cannot_be_used_is_told_in_a_line(agent, says, tmp_path):
     (tmp_path / "idle.py").write_text("roles = ('a',)\ndef run(task, team): ...")
     (tmp_path / "broken.py").write_text("\nimport no_such_module")
     (tmp_path / "garbled.py").write_text("def (")
+    (tmp_path / "bare_tasks.py").write_text("roles = ('a',)\ndef tasks(): return []\ndef run(task, team): ...")
+    (tmp_path / "string.py").write_text("roles = 'asker'\ntasks = [1]\ndef run(task, team): ...")
+    (tmp_path / "yields.py").write_text("roles = ('a',)\ntasks = [1]\ndef run(task, team): yield 1")
     (tmp_path / "short.py").write_text("roles = ('a',)\ntasks = [1]\ndef run(task): ...")
     (tmp_path / "named.py").write_text("roles = ('a', 'seed')\ndef run(task, team): ...")
     (tmp_path / "odd.py").write_text("roles = ('a',)\ntasks = [{1, 2}]\ndef run(task, team): ...")

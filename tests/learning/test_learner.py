@@ -94,6 +94,18 @@ def reference_gradient(model, rows: list[Row], loss: Loss) -> torch.Tensor:
     return torch.cat([weight.grad.flatten() for weight in net.parameters() if weight.grad is not None])
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0, 0.0])
+def test_the_log_probabilities_of_a_reply_are_those_of_a_plain_forward_at_its_temperature(temperature):
+    policy = policies({"p": tiny(scale=2.0)})["p"]
+    prompt, reply = (3, 4, 5, 6), (7, 8, 9)
+    logits = policy.model.net(torch.tensor([prompt + reply]), use_cache=False).logits[0].detach().float()
+    logits[:, policy.vocabulary :] = float("-inf")
+    told = torch.log_softmax(logits / (temperature or 1.0), -1)[len(prompt) - 1 : -1].detach()
+    wanted = [float(told[at, token]) for at, token in enumerate(reply)]
+    found = forward.logprobs_of(policy, sample(prompt, reply, temperature=temperature))
+    assert found == pytest.approx(wanted, abs=1e-5)
+
+
 def one_mask(model, ends: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The mask of a network whose layers are alike, where positions do not matter."""
     mask = attention_masks(model.config, ends, torch.zeros_like(ends), dtype)

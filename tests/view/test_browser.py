@@ -122,6 +122,15 @@ def test_a_page_follows_a_run_that_goes_on_and_leaves_what_is_open_as_it_is(runs
                 tab.wait_for_timeout(200)
             assert tab.evaluate("document.querySelector('#team details').open")
             assert tab.evaluate("document.querySelector('#team + #words') !== null"), "a new section, in its place"
+            tab.locator("#story a").first.focus()
+            metrics.write_text(f"{before}{json.dumps(later | {'budget/sampled_tokens': 8_765_432})}\n")
+            tab.wait_for_timeout(5000)
+            assert "8,765,432" not in tab.locator("#story").inner_text(), "somebody is in it"
+            tab.evaluate("document.activeElement.blur()")
+            deadline = time.monotonic() + 15
+            while "8,765,432" not in tab.locator("#story").inner_text():
+                assert time.monotonic() < deadline
+                tab.wait_for_timeout(200)
         finally:
             metrics.write_text(before)
         seen.window.close()

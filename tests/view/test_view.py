@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from hashlib import blake2b
 from html import unescape
 from pathlib import Path
@@ -488,6 +489,9 @@ def test_a_checkpoint_is_asked_what_it_says_of_replies_that_others_sampled(runs,
         said = [value for member in group.members for value in team.logprobs(member.samples[0])]
     assert [float(after) for _, _, after, _ in moved] == pytest.approx([math.exp(value) for value in said], rel=6e-3)
     assert not SHIFTED.search(window.ask(f"{place}?at=1")[2]), "that one was not asked"
+    steps = Run(runs[0]).checkpoints.steps()
+    (chosen,) = re.findall(r"<option selected>(\d+)</option>", window.ask(place)[2])
+    assert int(chosen) == min(step for step in steps if step >= 1), "the first checkpoint after they were sampled"
     for form, status in (({"at": "77"}, 409), ({"at": "x"}, 409), ({}, 409)):
         assert window.ask(place, form)[0] == status
     for where in ("/kind/rollouts/1/0/99/", "/kind/rollouts/99/0/0/", "/kind/rollouts/x/0/0/", "/none/rollouts/1/0/0/"):
@@ -514,6 +518,26 @@ def test_what_each_role_is_worth_is_measured_when_somebody_asks(runs, window):  
         assert f"<td>{change.ablation}</td><td>{change.success:.3f}</td><td>{100 * change.change:+.1f}</td>" in page
 
 
+def test_members_that_are_whole_episodes_are_asked_of_no_checkpoint(runs):  # noqa: F811
+    group = Run(runs[0]).episodes(1)[0].collected.groups[0]
+    first, *others = group.members
+    whole = replace(group, scope="task", members=(replace(first, samples=(*first.samples, *first.samples)), *others))
+    with pytest.raises(ConfigError, match="members of this group are whole episodes"):
+        Measured().ask(((runs[0], (0, 0, 0, 0)), 1, 0, 0, 0), whole)
+
+
+@pytest.mark.parametrize(("step", "kinds"), [(0, {"mute", "swap"}), (2, {"mute", "swap", "replace"})])
+def test_a_role_is_replaced_by_its_start_only_where_it_has_left_it(step, kinds, runs, monkeypatch):  # noqa: F811
+    made = load(runs[0])
+    made.progress = replace(made.progress, step=step)
+    monkeypatch.setattr(loaded, "load", lambda folder: made)
+    measured, run = Measured(), (runs[0], (0, 0, 0, 0))
+    measured.begin(run, 2)
+    while not measured.measures[run].done:
+        time.sleep(0.05)
+    assert {change.ablation.split()[0] for change in measured.measures[run].changes} == kinds
+
+
 def test_what_was_measured_of_a_run_is_not_shown_of_a_later_one_in_its_folder(copies):
     site = Site(Shelf([copies]))
     book = site.shelf.book("one")
@@ -537,11 +561,12 @@ def test_a_team_that_cannot_be_measured_says_why(copies, monkeypatch):
     run = folder, (0, 0, 0, 0)
     (folder / "config.toml").write_text((folder / "config.toml").read_text().replace("[train]", "[trian]"))
     measured = Measured()
-    measured.begin(run, 2)
-    measured.measures[run].done = False
+    busy = copies / "other/one", (0, 0, 0, 0)
+    measured._measures |= {(copies, (0, 0, 0, 0)): Measure(1, done=True), busy: Measure(1)}
     with pytest.raises(ConfigError, match="a team is being measured already"):
-        measured.begin((copies / "other/one", (0, 0, 0, 0)), 2)
-    measured.measures[run].done = bool(measured.measures[run].error)
+        measured.begin(run, 2)
+    measured.measures[busy].done = True
+    measured.begin(run, 2)
     while not measured.measures[run].done:
         time.sleep(0.05)
     assert "unknown table 'trian'" in measured.measures[run].error

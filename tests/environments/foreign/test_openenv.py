@@ -193,10 +193,83 @@ def test_what_is_demonstrated_are_actions_of_every_kind_and_a_check_makes_them(t
         game.action.model_validate(action)
     assert {action["word"] for action in made} == {"word", None}
     assert {corner["x"] for action in made for corner in action["to"]} == {3, 4}
-    assert "play ends, whatever roles say, and raises nothing: play of task train-0 raised IndexError" in str(
-        check(environment, tasks=1)
-    )
+    found = str(check(environment, tasks=1))
+    assert "play ends, whatever roles say, and raises nothing: play of task train-0 raised IndexError" in found
+    assert f"{tmp_path}/kinds.py:" in found, "the line is in the file of who wrote it"
     assert own(tmp_path, "Guess").demonstrate("player_0", None, "larger", rng) == "larger"
+
+
+MORE = """
+from typing import Optional
+
+from pydantic import BaseModel, Field, RootModel
+
+
+class Named(BaseModel):
+    said: str = Field(alias="from")
+
+
+class Tree(BaseModel):
+    value: int = Field(ge=-9, le=-5)
+    first: Optional["Tree"] = None
+    second: Optional["Tree"] = None
+    third: Optional["Tree"] = None
+
+
+class Exact(BaseModel):
+    pair: tuple[int, int]
+    share: float = Field(ge=0.25, le=0.75)
+    word: str = Field(min_length=10)
+    sevens: int = Field(multiple_of=7)
+    two: list[int] = Field(min_length=2, max_length=2)
+    none: list[int] = Field(max_length=0)
+
+
+class Rooted(RootModel[int]):
+    pass
+
+
+class Aliased(Guess):
+    def step(self, action: Named, **more):
+        return Seen(hint="", done=True, reward=float(action.said == "me"))
+
+
+class Wood(Guess):
+    def step(self, action: Tree, **more):
+        return Seen(hint="", done=True, reward=1.0)
+
+
+class Strict(Guess):
+    def step(self, action: Exact, **more):
+        return Seen(hint="", done=True, reward=1.0)
+
+
+class Whole(Guess):
+    def step(self, action: Rooted, **more):
+        return Seen(hint="")
+
+
+class Plainly(Guess):
+    def step(self, action: int, **more):
+        return Seen(hint="")
+"""
+
+
+def test_actions_with_other_names_bounds_and_themselves_inside_are_played(tmp_path):
+    (tmp_path / "more.py").write_text(OWN + MORE)
+    made = {name: OpenEnv(game=f"{tmp_path}/more.py:{name}") for name in ("Aliased", "Wood", "Strict")}
+    game = made["Aliased"].begun(0)
+    assert game.move("me")
+    assert game.result() == Result({0: 1.0}, "its rewards were 1"), "one text is said as it is, whatever its name"
+    for name in ("Wood", "Strict"):
+        made[name].ready()
+        game, rng = made[name].begun(0), Random(0)
+        prompt = "\n".join(heard.text for heard in game.turn()[1])
+        for _ in range(200):
+            game.action.model_validate_json(made[name].demonstrate("player_0", None, prompt, rng))
+    for name in ("Whole", "Plainly"):
+        with pytest.raises(ConfigError, match=r"the action of step is .*, which is no model of pydantic's with fields"):
+            OpenEnv(game=f"{tmp_path}/more.py:{name}").ready()
 
 
 @pytest.mark.slow
