@@ -273,6 +273,16 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.slow
+def test_the_making_of_a_starter_says_how_far_it_is(tmp_path):
+    sets = ["--set", "sft.steps=2", "--set", "sft.tasks_per_step=1"]
+    code, out, _ = call("sft", "tally", "--out", str(tmp_path / "made"), *sets)
+    assert code == 0
+    looks = [line.partition("  ")[0] for line in out.splitlines() if line.startswith("looking")]
+    assert looks == [f"looking at what is demonstrated: {done} of 200 tasks" for done in range(20, 201, 20)]
+    assert [line.partition("  ")[0] for line in out.splitlines() if line.startswith("step")] == ["step 1/2", "step 2/2"]
+
+
 def test_benchmarks_are_listed_with_what_they_measure():
     code, out, _ = call("bench")
     assert code == 0

@@ -56,7 +56,10 @@ def test_a_value_is_one_value_and_what_is_too_deep_is_text():
 
 
 def test_the_optimizer_of_a_policy_is_blamed_for_its_updates():
-    own = ["team.lead=b", "team.counter=b", "policies.b.model=starter-tally", "loss.name=policy_gradient"]
+    own = [
+        "team.lead=a", "team.counter=b", *(f"policies.{name}.model=starter-tally" for name in "ab"),
+        "loss.name=policy_gradient",
+    ]  # fmt: skip
     said = refusal("tally", [*own, "policies.b.optimizer.updates_per_step=4", "optimizer.lr=0.001"])
     assert said.startswith("--set policies.b.optimizer.updates_per_step=4: policies.b.optimizer.updates_per_step = 4 ")
 
