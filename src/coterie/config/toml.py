@@ -68,7 +68,7 @@ class Source:
         """`file:line: ` of a dotted key, else of a key in it, else of the table around it, or nothing.
 
         Args:
-            told: what is said of a whole table: a key in it is to blame only if this names it, and no other.
+            told: a message about the whole table. A key is blamed only if it is the only one that the message names.
         """
         words = None if told is None else set(re.findall(r"\w+", told))
         while path:

@@ -199,7 +199,7 @@ class Gateway(Environment):
 
 
 def _check_called(agent: str, function: Callable[..., Any], form: str, arguments: int) -> None:
-    """Raises ValueError: it cannot be called so, or gives back nothing that is awaited."""
+    """Raises ValueError if the function cannot be called in this form, or is a class or a generator."""
     if inspect.isclass(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ValueError(f"{agent}: write {form} as a function that returns, without yield; it may be async")
     try:

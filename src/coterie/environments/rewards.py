@@ -74,7 +74,7 @@ def _called(
 
 
 def _told(error: BaseException) -> str:
-    """An error in a line that is not too long, whatever it says of itself."""
+    """The error as one short line, even if its own text is long or cannot be made."""
     try:
         text = str(error)
     except Exception:  # a user's class

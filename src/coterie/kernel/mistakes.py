@@ -28,9 +28,9 @@ AWAITED = ("'coroutine'", "'Reply'")
 TEAM = "team"
 """The name of the team in metrics of rewards. No role may have it."""
 OURS = Path(__file__).parents[1]
-"""Where Coterie's own code lies."""
+"""The folder of Coterie's own code."""
 INSTALLED = (OURS, *map(Path, {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}))
-"""Where code lies that is no person's own."""
+"""Folders of installed code, which is not the user's."""
 METHODS = tuple(name for name in vars(Scene) if not name.startswith("_") and name != "never_awaited")
 """What `play` may ask of the scene."""
 
@@ -143,7 +143,7 @@ def said(error: BaseException) -> str:
 def raised_at(error: BaseException, file: str) -> str:
     """The line of a file in which an exception was raised, as `file.py:12`; else the line it was raised in at last.
 
-    Where the file is Coterie's, which plays a game of somebody's, it is that one's line, if it raised.
+    If the file is part of Coterie, the line of the user's own code is preferred, for example of a game.
     """
     frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     mine = [(name, line) for name, line in frames if name == file]

@@ -49,7 +49,7 @@ class Watch:
     )  # fmt: skip
 
     ends_process: ClassVar[bool] = True
-    """Whether what never comes back ends the process; false: it is left alone in its thread, by a server."""
+    """Whether code that does not return ends the process. False in servers: the code stays in its thread."""
 
     def __init__(self, limit_s: float = PLAY_TIMEOUT_S) -> None:
         """`limit_s` seconds for one piece; the timer is late by a tenth of that at most."""

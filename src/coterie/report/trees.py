@@ -109,7 +109,7 @@ def seen(played: Played, words: Words | None = None, address: Callable[[int], st
 
 
 def shifted(group: GroupSeen, later: Sequence[Sequence[float]]) -> GroupSeen:
-    """The group with what other weights say of its tokens. later: each member's log-probabilities, nats."""
+    """The group with a ratio for each token. later: the members' log-probabilities by other weights, in nats."""
     members = [
         replace(member, tokens=[_moved(token, value) for token, value in zip(member.tokens, values, strict=True)])
         if member.tokens
@@ -120,7 +120,7 @@ def shifted(group: GroupSeen, later: Sequence[Sequence[float]]) -> GroupSeen:
 
 
 def _moved(token: Token, value: float) -> Token:
-    """A token with the ratio that another log-probability makes; none, where one of the two is no number."""
+    """The token with its ratio. It stays None if one of the two probabilities is not a usable number."""
     if not token.probability or not isfinite(value):
         return token
     return replace(token, ratio=exp(min(value - log(token.probability), MOST)))

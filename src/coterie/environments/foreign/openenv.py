@@ -36,7 +36,7 @@ FORM = "Answer with a JSON object of these: "
 DEFINED = "$defs"
 """Under which a schema says what its kinds refer to."""
 DEEP, MOST, TRIES = 4, 100, 20
-"""How deep actions are that are made up, how many items and letters they have at most, and how often one is tried."""
+"""Limits of random actions: nesting level, items or letters, and attempts until one is valid."""
 
 
 class OpenEnv(Alone):
@@ -75,7 +75,7 @@ class OpenEnv(Alone):
         return game
 
     def demonstrate(self, role: str, task: Round, prompt: Prompt, rng: Random) -> str:
-        """Any action of the form that a player is told, or a word of what it sees."""
+        """A random valid action, or a random word of the prompt if an action is one text."""
         text = prompt if isinstance(prompt, str) else str(prompt[-1]["content"])
         form = re.search(rf"^{re.escape(FORM)}(.*)$", text, re.MULTILINE)
         if not form:
@@ -106,17 +106,19 @@ def action_of(made: Any) -> type[BaseModel]:
 
 def _said(schema: dict[str, Any]) -> str:
     """A schema's fields that are a player's, and what they refer to."""
-    whole = schema[DEFINED][schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema  # one that holds itself
+    whole = (
+        schema[DEFINED][schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    )  # the class refers to itself
     told: dict[str, Any] = {name: kind for name, kind in whole["properties"].items() if name not in OWN}
     return json.dumps(told | ({DEFINED: schema[DEFINED]} if DEFINED in schema else {}))
 
 
 def _any(kind: dict[str, Any], told: dict[str, Any], rng: Random, depth: int = 0) -> JSON:
-    """Something of a kind, as JSON Schema says one; what is not known here is a word.
+    """A random value of a JSON Schema. A type that is not known here becomes a word.
 
     Args:
-        told: what kinds refer to.
-        depth: how deep it stands; from `DEEP` on it is as small as can be.
+        told: the definitions to which `$ref` points.
+        depth: the nesting level; from `DEEP` on, the value is as small as possible.
     """
     small = depth >= DEEP
     while "$ref" in kind or "anyOf" in kind or "oneOf" in kind:
@@ -143,7 +145,7 @@ def _any(kind: dict[str, Any], told: dict[str, Any], rng: Random, depth: int = 0
 
 
 def _number(kind: dict[str, Any], rng: Random) -> float:
-    """A number within a kind's bounds, ten wide where one of them is open: a whole one where that can be."""
+    """A random number within the bounds of a schema, whole if possible. An open range is 10 wide."""
     low, high = kind.get("minimum", kind.get("exclusiveMinimum")), kind.get("maximum", kind.get("exclusiveMaximum"))
     least: float = low if low is not None else (high - 10 if high is not None else 0)
     most: float = high if high is not None else least + 10
