@@ -304,6 +304,7 @@ def report(
     for run in runs:
         Run.open(run)  # checked before torch is loaded, which takes seconds
     from coterie.report.gather import report as build
+    from coterie.report.pace import steps_of
     from coterie.report.story import glance
 
     console = terminal(stderr=True)
@@ -312,7 +313,8 @@ def report(
     write_whole(page, text, "choose another place with --out")
     for run in map(Run.open, runs):
         say(f"{run.folder}:")
-        for line in glance(run.metrics(), tuple(run.config.team.roles), run.config.train.steps):
+        lines = run.metrics()
+        for line in glance(lines, tuple(run.config.team.roles), steps_of(lines, run.config.tables()["train"])):
             say(f"  {line}")
     say(f"open in a browser: {page}")
 

@@ -237,6 +237,12 @@ def resolve(source: Source) -> Config:
         )
     engine, content = _class(source, "engine", "engine", Engine, names, "transformers")
     runtime = _runtime(source, policies)
+    train = _settings(source, "train", TrainConfig)
+    if runtime.max_staleness and train.max_sampled_tokens:
+        raise ConfigError(
+            f"{source.place('train.max_sampled_tokens')}with runtime.max_staleness = {runtime.max_staleness}, rollouts "
+            "are played before it is known whether the budget allows them; leave out one of the two"
+        )
     if runtime.max_staleness:
         source = source.with_defaults({"loss": {"correction": "token_truncate"}}, "runtime.max_staleness")
     config = Config(
@@ -249,7 +255,7 @@ def resolve(source: Source) -> Config:
         optimizer=_settings(source, "optimizer", OptimizerConfig),
         engine=_validated(source, "engine", engine.options, content),
         runtime=runtime,
-        train=_settings(source, "train", TrainConfig),
+        train=train,
         trackers=_trackers(source, names),
         eval=_settings(source, "eval", EvalConfig),
         names=names,

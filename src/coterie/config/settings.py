@@ -114,6 +114,9 @@ class TrainConfig(Settings):
     """Random seed of tasks and samples. Runs with the same seed are equal under the conditions in docs/concepts.md."""
     steps: int = Field(default=120, ge=1)
     """Number of training steps. A step is one rollout and the updates on it (`optimizer.updates_per_step`)."""
+    max_sampled_tokens: int | None = Field(default=None, ge=1)
+    """Budget of sampled tokens, for comparisons at equal cost. Training ends after the step that reaches it, or after
+    train.steps. The schedule of the learning rate follows whichever of the two is further. Default: no budget."""
     tasks_per_step: int = Field(default=16, ge=1)
     """Number of tasks per rollout."""
     temperature: float = Field(default=1.0, ge=COLDEST)

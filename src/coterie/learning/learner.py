@@ -72,8 +72,11 @@ class Forward:
 class Learner(Protocol):
     """What turns a team's experience into other weights."""
 
-    def update(self, experience: Mapping[str, Sequence[Graded]], step: int) -> dict[str, Learned]:
+    def update(self, experience: Mapping[str, Sequence[Graded]], step: int, spent: float = 0.0) -> dict[str, Learned]:
         """One rollout's optimizer steps, for every policy that has something to learn.
+
+        Args:
+            spent: share of the token budget that was spent before this step, for the schedule of the learning rate.
 
         Returns:
             metrics by policy; one without rows has none, and its weights are bit-identical afterwards.
@@ -158,7 +161,7 @@ class LocalLearner:
         lean, reference_lean = (_lean(policy, net) for net in (model, reference))
         return Trainee(policy, optimizer, reference, lean, reference_lean)
 
-    def update(self, experience: Mapping[str, Sequence[Graded]], step: int) -> dict[str, Learned]:
+    def update(self, experience: Mapping[str, Sequence[Graded]], step: int, spent: float = 0.0) -> dict[str, Learned]:
         """One rollout's optimizer steps, for every policy that has rows.
 
         Returns:
@@ -172,12 +175,12 @@ class LocalLearner:
         for name, graded in experience.items():
             self._check_tokens(name, graded)
         with self._threads.settled():
-            return self._updated(experience, step)
+            return self._updated(experience, step, spent)
 
-    def _updated(self, experience: Mapping[str, Sequence[Graded]], step: int) -> dict[str, Learned]:
+    def _updated(self, experience: Mapping[str, Sequence[Graded]], step: int, spent: float) -> dict[str, Learned]:
         totals: dict[str, Totals] = {}
         parts = {name: self._rows(name, graded, step) for name, graded in experience.items() if graded}
-        rates = {name: learning_rate(self.trainees[name].config, step, self.total_steps) for name in parts}
+        rates = {name: learning_rate(self.trainees[name].config, step, self.total_steps, spent) for name in parts}
         for number in range(max(map(len, parts.values()), default=0)):
             rows = {name: shares[number] for name, shares in parts.items() if number < len(shares) and shares[number]}
             for name, found in self._gradients(rows, number).items():

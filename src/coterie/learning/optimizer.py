@@ -39,8 +39,12 @@ class OptimizerConfig(Settings):
     """Recompute activations in the backward pass. This needs less memory and about 1.4 times the time."""
 
 
-def learning_rate(config: OptimizerConfig, step: int, total: int) -> float:
+def learning_rate(config: OptimizerConfig, step: int, total: int, spent: float = 0.0) -> float:
     """The rate of a step, 0 <= step < total.
+
+    Args:
+        spent: share of a token budget that was spent before the step, 0 to 1. The schedule follows whichever of the two
+            is further, steps or tokens.
 
     Raises:
         ValueError: total is not positive.
@@ -49,6 +53,6 @@ def learning_rate(config: OptimizerConfig, step: int, total: int) -> float:
         raise ValueError(f"a schedule needs a positive number of steps, not {total}")
     if step < config.warmup_steps:
         return config.lr * (step + 1) / (config.warmup_steps + 1)
-    done = (step - config.warmup_steps) / max(1, total - config.warmup_steps)
+    done = max((step - config.warmup_steps) / max(1, total - config.warmup_steps), min(1.0, spent))
     falling = {"constant": 1.0, "linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}[config.schedule]
     return config.lr * (config.min_lr_share + (1 - config.min_lr_share) * falling)

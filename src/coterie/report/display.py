@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import fmean, median
 from typing import Any
 
 from rich.console import Console
@@ -25,14 +24,13 @@ from coterie.kernel.environment import Settings
 from coterie.kernel.safe import plain
 from coterie.kernel.tracker import Line, Tracker
 from coterie.report.diagnose import Watch
+from coterie.report.pace import steps_of, time_left
 from coterie.report.story import glance, sparkline
 from coterie.report.terminal import SafeConsole
 from coterie.run.trackers import in_notebook
 
 BAR = 24
 """Characters of the progress bar."""
-RECENT = 20
-"""Number of latest steps from which the remaining time is estimated."""
 
 
 class Display(Tracker):
@@ -66,7 +64,7 @@ class Display(Tracker):
         """Leaves the last line where it is, and tells the story below it."""
         if self._live:
             self._live.stop()
-        for text in glance(self._lines, tuple(self._roles), self._train["steps"]) if self._told else ():
+        for text in glance(self._lines, tuple(self._roles), self._steps()) if self._told else ():
             self._say(text)
         if self._cell:
             self._cell.show(self._table(self._lines[-1]))
@@ -96,7 +94,7 @@ class Display(Tracker):
         self._console.print(marked, soft_wrap=True)
 
     def _plain(self, line: Line) -> str:
-        parts = [f"step {int(line['step'])}/{self._train['steps']}", f"validation {self._validation()}"]
+        parts = [f"step {int(line['step'])}/{self._steps()}", f"validation {self._validation()}"]
         parts += [f"{role} {line[f'reward/{role}']:+.2f}" for role in self._roles if f"reward/{role}" in line]
         if "time/tokens_per_s" in line:
             parts += [f"{line['time/tokens_per_s']:.0f} tokens/s", f"{self._left()} left"]
@@ -104,7 +102,11 @@ class Display(Tracker):
 
     def _left(self) -> str:
         """The time left."""
-        return clock(time_left(self._lines, self._train["steps"], self._train["eval_every"]))
+        return clock(time_left(self._lines, self._steps(), self._train["eval_every"]))
+
+    def _steps(self) -> int:
+        """The steps that the run will have made."""
+        return steps_of(self._lines, self._train)
 
     def _validation(self) -> str:
         """The latest, with its interval, the curve that led there, and the best where that is another."""
@@ -124,10 +126,10 @@ class Display(Tracker):
 
     def _table(self, line: Line) -> Table:
         table = Table.grid(padding=(0, 2))
-        filled = round(BAR * line["step"] / self._train["steps"])
+        filled = round(BAR * line["step"] / max(1, self._steps()))
         bar = f"[green]{'█' * filled}[/][dim]{'░' * (BAR - filled)}[/]" if self._console.encoding == "utf-8" else ""
         table.add_row("validation", f"[bold]{self._validation()}[/]")
-        table.add_row("step", f"{int(line['step'])}/{self._train['steps']} {bar}")
+        table.add_row("step", f"{int(line['step'])}/{self._steps()} {bar}")
         if "groups/total" in line:
             table.add_row("groups", f"{int(line['groups/live'])} live of {int(line['groups/total'])}")
         for role, policy in self._roles.items():
@@ -160,26 +162,6 @@ class Cell:
         with page.capture() as drawn:
             page.print(table)
         self._handle.update({"text/plain": "\n".join([*self._said, drawn.get()])}, raw=True)
-
-
-def time_left(lines: Sequence[Line], steps: int, every: int) -> float:
-    """Seconds that a run still takes: steps at the median pace of the latest, and the validations that are due.
-
-    Args:
-        lines: of metrics.jsonl so far.
-        steps: of the run.
-        every: steps between validations.
-
-    Returns:
-        not a number before the first step.
-    """
-    paces = [line["time/step"] - line.get("time/eval", 0.0) for line in lines if "time/step" in line]
-    if not paces:
-        return math.nan
-    step = int(lines[-1]["step"])
-    validations = len({*range((step // every + 1) * every, steps + 1, every), steps} - {step})
-    each = fmean([line["time/eval"] for line in lines if "time/eval" in line] or [0.0])
-    return median(paces[-RECENT:]) * (steps - step) + each * validations * (step < steps)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from coterie.report.conversation import conversation
 from coterie.report.curves import Chart, drawn, latest_of, sections
 from coterie.report.diagnose import WINDOW, history
 from coterie.report.looks import style, templates
+from coterie.report.pace import steps_of
 from coterie.report.story import story
 from coterie.report.text import log_text
 from coterie.report.trees import seen
@@ -68,7 +69,10 @@ def report(folders: Sequence[Path], *, tasks: int = 0, progress: Callable[[str],
         .render(
             css=Markup(style()),  # noqa: S704  (ours)
             stories=[
-                (name, story(run_lines, tuple(run.config.team.roles), run.config.train.steps))
+                (
+                    name,
+                    story(run_lines, tuple(run.config.team.roles), steps_of(run_lines, run.config.tables()["train"])),
+                )
                 for run, name, run_lines in zip(runs, names, lines, strict=True)
             ],
             runs=[
@@ -173,3 +177,7 @@ def _measure(run: Run, tasks: int, progress: Callable[[str], None]) -> Measured:
     index = flipped[0] if flipped else 0
     shown = [log_text(team.play("validation", index)) for team in (start, now)]
     return Measured(evaluation, changes, index, *shown, changed=now.changed)
+
+
+def _steps(run: Run, lines: Sequence[Line]) -> int:
+    return steps_of(lines, run.config.tables()["train"])

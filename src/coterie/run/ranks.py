@@ -88,14 +88,14 @@ class RankedLearner:
         self._ranks = [_Rank(replace(place, rank=rank)) for rank in range(self._size)]
         self._answers()
 
-    def update(self, experience: Mapping[str, Sequence[Graded]], step: int) -> dict[str, Learned]:
+    def update(self, experience: Mapping[str, Sequence[Graded]], step: int, spent: float = 0.0) -> dict[str, Learned]:
         """One rollout's optimizer steps, for every policy that has rows.
 
         Raises:
             CoterieError: as a learner alone raises it.
             UpdateError: a rank has ended.
         """
-        learned = self._asked("update", experience, step)
+        learned = self._asked("update", experience, step, spent)
         for name in learned:
             file = Path(self._folder.name) / f"{name}.safetensors"
             self._asked("write", name, file)

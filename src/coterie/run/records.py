@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
+from coterie.config.settings import TrainConfig
 from coterie.kernel.environment import Split
 from coterie.kernel.group import Collected
 from coterie.memory.store import Store
@@ -46,6 +47,16 @@ class Progress:
     budget: dict[str, int] = field(default_factory=dict[str, int])
     memory: Store = field(default_factory=Store)
     credit: dict[str, Any] | None = None
+
+    def spent(self, train: TrainConfig) -> float:
+        """The share of the token budget that has been spent, 0 to 1; 0 without a budget."""
+        if train.max_sampled_tokens is None:
+            return 0.0
+        return min(1.0, self.budget.get("sampled_tokens", 0) / train.max_sampled_tokens)
+
+    def over(self, train: TrainConfig) -> bool:
+        """Whether all steps have been made, or the token budget has been spent."""
+        return self.step >= train.steps or self.spent(train) == 1.0
 
 
 class About(BaseModel, extra="allow"):

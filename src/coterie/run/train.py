@@ -143,7 +143,7 @@ def _how_to_go_on(run: Run) -> str:
 def _steps(run: Run, models: TeamModels, progress: Progress, interrupts: Interrupts, told: Trackers) -> None:
     """Makes the steps until the last, or until a signal asks to stop. A pending validation comes first."""
     interrupts.beginning = False
-    while progress.pending is not None or progress.step < models.config.train.steps:
+    while progress.pending is not None or not progress.over(models.config.train):
         if interrupts.number:
             if run.checkpoints.steps()[-1:] != [progress.step]:
                 _save(run, models, progress)
@@ -174,7 +174,7 @@ def _learn(run: Run, models: TeamModels, progress: Progress, interrupts: Interru
         models.engine.give_way()
         interrupts.whole = False
         try:
-            learned = models.learner.update(experience, step)
+            learned = models.learner.update(experience, step, progress.spent(settings))
         except LearnerLost:
             raise
         except UpdateError as error:  # saves the episodes for inspection; a resumed run would sample the same ones
@@ -194,13 +194,13 @@ def _learn(run: Run, models: TeamModels, progress: Progress, interrupts: Interru
             line |= _remember(config, progress, recall, collected)
         line |= selection_metrics(all_groups, groups) | update_metrics(experience, learned)
         line |= {f"budget/{name}": count for name, count in progress.budget.items()}
-        if step == 0 or step + 1 == settings.steps or (step + 1) % settings.episodes_every == 0:
-            run.save_episodes(step + 1, trained)
         progress.credit = state
         progress.step, progress.pending = (
             step + 1,
             line | _times(began, sampled, updated, rollout.budget, ahead=config.runtime.max_staleness > 0),
         )
+        if step == 0 or progress.over(settings) or progress.step % settings.episodes_every == 0:
+            run.save_episodes(progress.step, trained)
         interrupts.whole = True
         if fault:
             raise fault
@@ -210,7 +210,7 @@ def _conclude(run: Run, models: TeamModels, progress: Progress, interrupts: Inte
     """What follows an update: validation and probe where they are due, the line of metrics, a checkpoint."""
     settings, best = models.config.train, progress.best_step
     began, step, line = time.perf_counter(), progress.step, dict(progress.pending or {})
-    last = step == settings.steps
+    last = progress.over(settings)
     if last or step % settings.eval_every == 0:
         line |= _validate(run, models, progress)
     if step and settings.mute_every and step % (settings.eval_every * settings.mute_every) == 0:

@@ -72,7 +72,7 @@ def update(run: Run | str | Path, step: int, out: Path | None = None) -> Updated
             f"{there or 'nothing'} (train.checkpoint_every, train.keep_checkpoints and train.episodes_every say which)"
         )
     config = _as_of(run, step)
-    with run.checkpoints.reading(step - 1) as (checkpoint, _):
+    with run.checkpoints.reading(step - 1) as (checkpoint, before):
         models = TeamModels(config, checkpoint, training=True)
     with closing(models.learner) as learner:
         here = exactness(config) | models.exactness()
@@ -81,7 +81,7 @@ def update(run: Run | str | Path, step: int, out: Path | None = None) -> Updated
             said = "; ".join(f"{name} {was}, here {now}" for name, (was, now) in rests.items())
             raise CheckpointError(f"{run.folder} cannot be made again exactly: it was run with {said}")
         experience = experience_of(config.team, played)
-        learned = learner.update(experience, step - 1)
+        learned = learner.update(experience, step - 1, before.spent(config.train))
         metrics = update_metrics(experience, learned)
         if out is not None:
             models.write(out)

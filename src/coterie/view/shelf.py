@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from coterie.errors import CheckpointError
 from coterie.report.curves import latest_of
 from coterie.report.diagnose import Concern, Watch, concerns
+from coterie.report.pace import steps_of
 from coterie.report.trees import Words
 from coterie.run.folder import Run
 from coterie.run.records import PROGRESS, Played, Progress
@@ -93,8 +94,8 @@ class Book:
 
     @property
     def steps(self) -> int:
-        """Steps that it is to make."""
-        return int(self.tables["train"]["steps"])
+        """The steps that it will have made."""
+        return steps_of(self.lines, self.tables["train"])
 
     @property
     def step(self) -> int:

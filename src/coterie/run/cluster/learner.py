@@ -61,7 +61,7 @@ class PooledLearner:
             for name, policy in self.policies.items():
                 policy.model.take(place.checkpoint / POLICIES / name)
 
-    def update(self, experience: Mapping[str, Sequence[Graded]], step: int) -> dict[str, Learned]:
+    def update(self, experience: Mapping[str, Sequence[Graded]], step: int, spent: float = 0.0) -> dict[str, Learned]:
         """One rollout's optimizer steps, for every policy that has rows: pools side by side.
 
         Raises:
@@ -74,7 +74,8 @@ class PooledLearner:
             if any(experience.get(name) for name in names)
         }
         learned: dict[str, Learned] = {}
-        for part in self._asked("update", {names: (share, step) for names, share in shares.items()}).values():
+        asked = {names: (share, step, spent) for names, share in shares.items()}
+        for part in self._asked("update", asked).values():
             learned |= part
         for name in learned:
             names = next(names for names in self._pools if name in names)
