@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from coterie.bench.contest import at_budget, curve_of, spread
+from coterie.bench.contest import at_budget, spread
 from coterie.bench.intervals import over_seeds
 from coterie.bench.rows import interval
 
@@ -33,9 +33,3 @@ def test_success_at_a_budget_lies_on_the_line_between_two_validations():
     assert at_budget([(0.0, 0.0), (4.0, 1.0)], 1.0) == 0.25
     assert at_budget([(0.0, 0.2), (1.0, 0.4), (2.0, 0.8)], 1.5) == pytest.approx(0.6)
     assert at_budget([(0.0, 0.2), (1.0, 0.4)], 9.0) == 0.4
-    lines = [
-        {"validation/success": 0.1},
-        {"budget/sampled_tokens": 3e6},
-        {"budget/sampled_tokens": 4e6, "validation/success": 0.5},
-    ]
-    assert curve_of(lines) == [(0.0, 0.1), (4.0, 0.5)]

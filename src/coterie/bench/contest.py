@@ -66,13 +66,9 @@ class Contest:
         return self.table.success()
 
 
-def curve_of(lines: Sequence[dict[str, float]]) -> Curve:
-    """A run's validations against what it had sampled by then."""
-    return [
-        (line.get("budget/sampled_tokens", 0.0) / 1e6, line["validation/success"])
-        for line in lines
-        if "validation/success" in line
-    ]
+def curves_of(table: Table, row: str) -> list[Curve]:
+    """Of each run of a row its validations against what it had sampled by then."""
+    return [[(tokens / 1e6, success) for _, tokens, success in figures["curve"]] for figures in table.found(row)]
 
 
 def at_budget(curve: Curve, tokens: float) -> float:
@@ -86,7 +82,7 @@ def at_budget(curve: Curve, tokens: float) -> float:
 def table_lines(table: Table, entrants: Sequence[Entrant], say: Say) -> list[str]:
     """A line an entrant: test success at its best checkpoint, at the largest budget that all have, and at what cost."""
     entrants = [entrant for entrant in entrants if table.found(entrant.row)]
-    curves = {entrant.row: [curve_of(run.metrics()) for run in table.runs(entrant.row)] for entrant in entrants}
+    curves = {entrant.row: curves_of(table, entrant.row) for entrant in entrants}
     common = min(curve[-1][0] for several in curves.values() for curve in several)
     lines = [
         f"| | test success | by seed | validation success at {common:.2f} M sampled tokens | "
@@ -117,7 +113,7 @@ def spread(values: Sequence[float]) -> str:
 
 def picture(table: Table, entrants: Sequence[Entrant]) -> str:
     """Success on validation against sampled tokens as an SVG: a thin line a seed, a thick one their mean."""
-    curves = {entrant.title: [curve_of(run.metrics()) for run in table.runs(entrant.row)] for entrant in entrants
+    curves = {entrant.title: curves_of(table, entrant.row) for entrant in entrants
               if entrant.votes == 1 and table.found(entrant.row)}  # fmt: skip
     furthest = max(curve[-1][0] for several in curves.values() for curve in several)
 

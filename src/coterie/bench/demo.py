@@ -57,5 +57,6 @@ def _figures(run: Run, start: Mapping[str, float], end: Evaluation, minutes: flo
         "success_low": round(end.success_low, 4),
         "success_high": round(end.success_high, 4),
         "turns": round(end.turns, 3),
+        "tokens": round(end.tokens, 1),
         "training_minutes": round(minutes, 2),
     }

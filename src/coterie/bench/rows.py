@@ -8,12 +8,15 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from statistics import fmean
+from threading import Lock
 from typing import Any
 
 from coterie.bench import Say
@@ -22,6 +25,7 @@ from coterie.bench.intervals import over_seeds
 from coterie.config.resolve import load_config
 from coterie.config.settings import Config
 from coterie.run.folder import Run
+from coterie.run.loaded import load
 
 FIVE = (0, 1, 2, 3, 4)
 """Seeds of a row that the README quotes."""
@@ -34,41 +38,65 @@ HEAD = [
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a table: a config, what differs from it, and its seeds.
+    """One line of a table: a config, as a file or its tables, what differs from it, and its seeds.
 
-    algorithm: instead of the config's whole table; None: as it is.
+    algorithm: instead of the config's whole table; None: as it is. votes: also played with so many replies to every
+    question, of which the most frequent counts; 1: not.
     """
 
     title: str
-    config: str
+    config: str | Mapping[str, Any]
     algorithm: Mapping[str, Any] | None = None
     overrides: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (0, 1, 2)
+    votes: int = 1
+
+    def tables(self) -> dict[str, Any]:
+        """The config's tables, before the overrides."""
+        tables = tomllib.loads(Path(self.config).read_text()) if isinstance(self.config, str) else dict(self.config)
+        return tables | {"algorithm": self.algorithm or tables["algorithm"]}
 
     def resolved(self, seed: int) -> Config:
         """The run's config."""
-        tables = tomllib.loads(Path(self.config).read_text())
-        tables["algorithm"] = self.algorithm or tables["algorithm"]
-        return load_config(tables, [*self.overrides, f"train.seed={seed}"])
+        return load_config(self.tables(), [*self.overrides, f"train.seed={seed}"])
+
+    @property
+    def digest(self) -> str:
+        """What its runs are recognised by: figures of a row that was another are not its own."""
+        return sha256(json.dumps([self.tables(), self.overrides, self.votes], sort_keys=True).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows and where their runs lie, FOLDER/ROW-SEED. home: the module whose TABLE this is."""
+    """Rows and where their runs lie, FOLDER/ROW-SEED. home: the module whose TABLE this is.
+
+    kept: the file with a line of figures a run, from which pages are written; None: FOLDER/figures.jsonl. In the
+    repository it has a page written anew, and the next runs added, without those that were made before.
+    """
 
     folder: Path
     home: str
     rows: Mapping[str, Row]
+    kept: Path | None = None
+
+    @property
+    def file(self) -> Path:
+        """The file with the figures."""
+        return self.kept or self.folder / "figures.jsonl"
 
     def make(self, say: Say, names: Sequence[str] | None = None) -> None:
         """Makes the runs that are missing, of all rows or of some: every row's first seed before the second."""
         jobs = [(name, seed) for name in names or self.rows for seed in self.rows[name].seeds]
         jobs.sort(key=lambda job: job[1])
-        waiting = [job for job in jobs if not self._figures(*job).exists()]
+        done = {(name, figures["seed"]) for name in names or self.rows for figures in self.found(name)}
+        waiting = [job for job in jobs if job not in done]
         say(f"{len(waiting)} of {len(jobs)} runs to do, in {self.folder}")
+        began = time.monotonic()
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for name, seed in pool.map(self._subprocess, waiting):
-                say(f"{name}, seed {seed}: {json.loads(self._figures(name, seed).read_text())['success']:.3f}")
+            for number, figures in enumerate(pool.map(self._subprocess, waiting), 1):
+                left = (time.monotonic() - began) / number * (len(waiting) - number) / 60
+                name, seed, success = (figures[key] for key in ("row", "seed", "success"))
+                say(f"{number}/{len(waiting)} {name}, seed {seed}: {success:.3f}; {left:.0f} minutes left")
 
     def publish(self, page: Path, lines: Callable[[], Sequence[str]], say: Say) -> dict[str, float]:
         """Makes the runs that are missing, writes the page, and returns success by row."""
@@ -77,9 +105,12 @@ class Table:
         return self.success()
 
     def found(self, name: str) -> list[dict[str, Any]]:
-        """What the finished runs of a row achieved."""
-        files = [self._figures(name, seed) for seed in self.rows[name].seeds]
-        return [json.loads(file.read_text()) for file in files if file.exists()]
+        """What the finished runs of a row achieved, by seed."""
+        row = self.rows[name]
+        lines = self.file.read_text().splitlines() if self.file.exists() else []
+        mine = (figures for figures in map(json.loads, lines) if figures["row"] == name)
+        by_seed = {figures["seed"]: figures for figures in mine if figures["digest"] == row.digest}
+        return [by_seed[seed] for seed in row.seeds if seed in by_seed]
 
     def runs(self, name: str) -> list[Run]:
         """The finished runs of a row."""
@@ -95,13 +126,10 @@ class Table:
 
     def curves(self, steps: Sequence[int], names: Sequence[str] | None = None) -> list[str]:
         """Validation success of all rows, or of some, at a few steps, mean over seeds."""
-        metric = "validation/success"
         lines = [f"| | {' | '.join(map(str, steps))} |", "|---|" + "---|" * len(steps)]
         for name in names or self.rows:
-            runs = [run.metrics() for run in self.runs(name)]
-            there = [
-                [line[metric] for run in runs for line in run if line["step"] == at and metric in line] for at in steps
-            ]
+            points = [point for figures in self.found(name) for point in figures["curve"]]
+            there = [[success for step, _, success in points if step == at] for at in steps]
             if any(there):
                 cells = [f"{fmean(values):.3f}" if values else "" for values in there]
                 lines.append(f"| {self.rows[name].title} | {' | '.join(cells)} |")
@@ -110,14 +138,6 @@ class Table:
     def _line(self, name: str) -> str:
         finished = self.found(name)
         success = fmean(row["success"] for row in finished)
-        last = [run.metrics()[-1] for run in self.runs(name)]
-        live = fmean(line["groups/live"] / line["groups/total"] for line in last)
-        entropies = [
-            value
-            for line in last
-            for key, value in line.items()
-            if key.startswith("policy/") and key.endswith("/entropy")
-        ]
         cells = (
             self.rows[name].title,
             f"{fmean(row['start_success'] for row in finished):.3f}",
@@ -125,35 +145,63 @@ class Table:
             interval([row["success"] for row in finished]),
             ", ".join(f"{row['success']:.3f}" for row in finished),
             f"{fmean(row['start_turns'] for row in finished):.2f} to {fmean(row['turns'] for row in finished):.2f}",
-            f"{fmean(line['budget/sampled_tokens'] for line in last) / 1e6:.2f}",
-            f"{fmean(line['budget/trained_tokens'] for line in last) / 1e6:.2f}",
-            f"{live:.0%}",
-            f"{fmean(entropies):.2f}",
+            f"{fmean(row['sampled_tokens'] for row in finished) / 1e6:.2f}",
+            f"{fmean(row['trained_tokens'] for row in finished) / 1e6:.2f}",
+            f"{fmean(row['live'] for row in finished):.0%}",
+            f"{fmean(row['entropy'] for row in finished):.2f}",
         )
         return f"| {' | '.join(cells)} |"
 
-    def _figures(self, name: str, seed: int) -> Path:
-        return self.folder / f"{name}-{seed}.json"
-
-    def _subprocess(self, job: tuple[str, int]) -> tuple[str, int]:
-        """Trains one row and seed in a process of its own, on one thread."""
+    def _subprocess(self, job: tuple[str, int]) -> dict[str, Any]:
+        """Trains one row and seed in a process of its own, on one thread, and keeps its figures."""
         code = "import sys; from coterie.bench.rows import train_one; train_one(*sys.argv[1:])"
         command = [sys.executable, "-c", code, self.home, *map(str, job)]
-        subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
-        return job
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
+        line = done.stdout.splitlines()[-1]
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        with KEEPING, self.file.open("a") as file:
+            file.write(f"{line}\n")
+        return json.loads(line)
 
-    def train(self, name: str, seed: int) -> None:
-        """Trains one row and seed here, and writes its figures.
+    def train(self, name: str, seed: int) -> dict[str, Any]:
+        """Trains one row and seed here, and returns its figures.
 
         Rows start from a shipped starter, whatever the seed: where one has been played, it is not played again.
         """
-        folder = self.folder / f"{name}-{seed}"
+        row, folder = self.rows[name], self.folder / f"{name}-{seed}"
         shutil.rmtree(folder, ignore_errors=True)
-        start = {key: row[key] for row in self.found(name)[:1] for key in ("start_success", "start_turns")} or None
+        known = ("start_success", "start_turns", "start_votes")
+        start = {key: earlier[key] for earlier in self.found(name)[:1] for key in known if key in earlier}
         before = cpu_minutes()
-        figures = before_and_after(self.rows[name].resolved(seed), folder, start=start)
-        figures["cpu_minutes"] = cpu_minutes() - before
-        self._figures(name, seed).write_text(json.dumps(figures, indent=1))
+        figures = before_and_after(row.resolved(seed), folder, start=start or None)
+        if row.votes > 1:
+            start.setdefault("start_votes", load(folder, 0).evaluate(votes=row.votes).success)
+            figures["votes"] = load(folder).evaluate(votes=row.votes).success
+        told = {"row": name, "seed": seed, "digest": row.digest}
+        return told | figures | start | _told(Run(folder)) | {"cpu_minutes": round(cpu_minutes() - before, 2)}
+
+
+KEEPING = Lock()
+
+
+def _told(run: Run) -> dict[str, Any]:
+    """Of a run's metrics what tables and curves show. curve: step, sampled tokens so far, success on validation."""
+    lines = run.metrics()
+    last = lines[-1]
+    entropies = [value for key, value in last.items() if key.startswith("policy/") and key.endswith("/entropy")]
+    return {
+        "sampled_tokens": last["budget/sampled_tokens"],
+        "trained_tokens": last["budget/trained_tokens"],
+        "replies": last["budget/replies"],
+        "live": round(last["groups/live"] / last["groups/total"], 4),
+        "entropy": round(fmean(entropies), 4),
+        "curve": [
+            (line["step"], line.get("budget/sampled_tokens", 0), line["validation/success"])
+            for line in lines
+            if "validation/success" in line
+        ],
+    }
 
 
 def interval(successes: Sequence[float]) -> str:
@@ -172,4 +220,4 @@ def cpu_minutes() -> float:
 def train_one(home: str, name: str, seed: str) -> None:
     """What a process of its own runs."""
     table: Table = importlib.import_module(home).TABLE
-    table.train(name, int(seed))
+    sys.stdout.write(f"{json.dumps(table.train(name, int(seed)))}\n")

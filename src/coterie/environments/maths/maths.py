@@ -80,8 +80,8 @@ class Maths(PlaysData, RunsPrograms):
     two such sources, or a benchmark (gsm8k, math500, aime24, aime25, olympiad). Empty: problems are generated."""
     kinds: tuple[Literal["sum", "equation", "story"], ...] = Field(default=procedural.KINDS, min_length=1)
     """Kinds of generated problems. A kind that is listed twice is drawn twice as often."""
-    reasoners: int = Field(default=1, ge=1, le=9)
-    """Number of reasoners."""
+    reasoners: int = Field(default=1, ge=0, le=9)
+    """Number of reasoners. With none, one tool user works alone."""
     tools: int = Field(default=1, ge=0, le=9)
     """Number of tool users."""
     judge: bool = False
@@ -98,7 +98,8 @@ class Maths(PlaysData, RunsPrograms):
     @property
     def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Who there is."""
-        return (REASONER, *((TOOL,) if self.tools else ()), *((JUDGE,) if self.judge else ()))
+        there = {REASONER: self.reasoners, TOOL: self.tools, JUDGE: self.judge}
+        return tuple(role for role, count in there.items() if count)
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -109,6 +110,10 @@ class Maths(PlaysData, RunsPrograms):
     def _possible(self) -> Maths:
         if self.tool == "python" and self.brief and self.tools:
             raise ValueError("tool = 'python' needs brief = false: no starter writes programs")
+        if not self.members:
+            raise ValueError("reasoners = 0 and tools = 0: somebody has to work; set one of them")
+        if not self.reasoners and self.tools > 1 and not self.judge:
+            raise ValueError(f"tools = {self.tools} need a reasoner, or judge = true: somebody has to give the answer")
         if self.reasoners > 1 and not self.judge:
             raise ValueError(f"reasoners = {self.reasoners} need judge = true: somebody has to give the final answer")
         return self
