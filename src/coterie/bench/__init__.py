@@ -37,6 +37,7 @@ BENCHES = {
     "methods": "rae, reinforce_pp and gigpo compared with mas_grpo, short trainings of plan_path",
     "overlap": "what rollouts that run ahead gain in time and cost in success, five seeds",
     "neighbours": "what a sandboxed program costs while another run's programs use all they can",
+    "paper": "the three papers' comparisons with matched single agents, at equal sampled tokens, five seeds",
     "peers": "trained replies per second compared with CoMLRL and TRL, on equal work",
     "plan": "memory that `coterie plan` predicts, compared with the measured memory",
     "notes": "selection rules with and without notes, short trainings of assistants",
