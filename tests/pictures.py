@@ -170,8 +170,8 @@ def sampled(name: str) -> tuple[Environment, Algorithm, Sequence[Collected]]:
     """What an algorithm samples of one task of a toy, or of four where it plays a task once."""
     kind = find("algorithm", name, Algorithm)
     several = kind.model_fields["num_generations"].default > 1
-    algorithm = kind(num_generations=4) if several else kind()  # pyright: ignore[reportCallIssue]
-    environment = Simultaneous() if name == "magrpo" else Alone() if name == "grpo" else Sequential()
+    settings = ({"num_generations": 4} if several else {}) | TOLD.get(name, {})
+    algorithm, environment = kind(**settings), TOYS.get(name, Sequential)()
     team = Team({role: f"policy {role}" for role in environment.roles})
     algorithm.check(environment, team)
     play = Play(environment, team, ScriptedEngine(lambda role, prompt, rng: str(rng.randint(0, 9))), seed=2)
@@ -192,6 +192,18 @@ class Alone(Sequential):
         scene.succeed()
 
 
+class Attempts(Sequential):
+    """a proposes something, and b attempts it three times."""
+
+    async def play(self, task, scene):
+        proposal = await scene.ask("a", "propose")
+        for reply in await scene.ask_all([("b", proposal.text)] * 3):
+            scene.reward(reply, float(reply.text))
+        scene.succeed()
+
+
+TOYS = {"magrpo": Simultaneous, "grpo": Alone, "hierarchical_grpo": Attempts}
+TOLD = {"hierarchical_grpo": {"attempts": ("b",)}}
 SAID: Mapping[str, str] = {
     "at_grpo": "K replies at each decision, judged within their group. The episode goes on with the best (ring).",
     "grpo": "K whole episodes of one agent are compared. All replies of an episode share its advantage.",
@@ -204,6 +216,10 @@ SAID: Mapping[str, str] = {
     "gigpo": "K whole episodes are compared. Replies to an equal prompt, wherever it came up, are compared once more.",
     "rae": "One episode per task. The baseline of a role is the running mean of its returns over the training so far.",
     "reinforce_pp": "One episode per task. The baseline of a role is the mean over all episodes of the step.",
+    "main_sub_grpo": "K whole episodes. A role's replies of an episode count once together, however many they are.",
+    "wideseek": "K whole episodes of the team are compared. Each role has the same share of an episode's advantage.",
+    "hierarchical_grpo": "Attempts of b at one prompt are compared within an episode; a is compared across episodes.",
+    "marshal": "One episode per task. Each reply has what followed it, against all replies of its role in the step.",
 }
 """What a picture of an algorithm shows."""
 
@@ -218,7 +234,10 @@ def algorithm_picture(name: str) -> str:
         rows = [f"task {number}" for number in range(1, len(tasks) + 1)]
         if len(tasks) == 1:
             rows = [f"episode {number}" for number in range(1, len(tasks[0].logs) + 1)]
-        draw_episodes(canvas, environment.roles, groups, colors, rows)
+        attempts = [("b", f"attempt {number}") for number in (1, 2, 3)]
+        turns = [(role, f"turn {turn}") for turn in range(3 if len(colors) == 1 else 2) for role in colors]
+        columns = [("a", "proposal"), *attempts] if name == "hierarchical_grpo" else turns
+        draw_episodes(canvas, columns, groups, colors, rows)
     elif name == "magrpo":
         draw_joint(canvas, groups, colors)
     else:
@@ -273,13 +292,16 @@ def draw_joint(canvas: Canvas, groups: Sequence[Group], colors: Mapping[str, str
 
 
 def draw_episodes(
-    canvas: Canvas, roles: Sequence[str], groups: Sequence[Group], colors: Mapping[str, str], rows: Sequence[str]
+    canvas: Canvas,
+    columns: Sequence[tuple[str, str]],
+    groups: Sequence[Group],
+    colors: Mapping[str, str],
+    rows: Sequence[str],
 ) -> None:
-    """Groups of whole episodes: a row an episode, a column a decision, a frame a group."""
-    columns = [(role, turn) for turn in range(3 if len(roles) == 1 else 2) for role in roles]
+    """Groups of whole episodes: a row an episode, a column a decision (its role, and which), a frame a group."""
     top, left, across = canvas.height + 22, 120, 150
     for at, (role, turn) in enumerate(columns):
-        canvas.text(left + across * at, top - 14, f"{role}, turn {turn}", size=12, kind="soft", anchor="middle")
+        canvas.text(left + across * at, top - 14, f"{role}, {turn}", size=12, kind="soft", anchor="middle")
         for row in range(len(rows)):
             y = top + 16 + 32 * row
             if at:
@@ -292,23 +314,32 @@ def draw_episodes(
         mine = [
             at
             for at, (role, _) in enumerate(columns)
-            if group.key.role in (role, "team") or group.key.role not in roles
+            if group.key.role in (role, "team") or group.key.role not in colors
         ]
-        if group.scope == "prompt":
+        if group.key.path.startswith("attempts"):
+            row = int(group.key.path.split()[1].partition(".")[0])
+            x = left + across * mine[0] - 15
+            canvas.box(x, top + 3 + 32 * row, across * (len(mine) - 1) + 30, 26, fill="none", stroke="#8a93a3")
+        elif group.scope == "prompt":
             canvas.box(left - 15, top + 3, 30, tall - 6, fill="none", stroke="#d64545", dashed=True)
         elif len(mine) == len(columns):
             canvas.box(left - 26, top - 4, across * (len(columns) - 1) + 52, tall + 8, fill="none", stroke="#8a93a3")
         else:
             for at in mine:
                 canvas.box(left + across * at - 20, top - 2, 40, tall + 4, fill="none", stroke=colors[group.key.role])
-    frames = {"team": "grey frame: one group", "prompt": "red frame: one more group, of replies to one prompt"}
+    frames = {
+        "team": "grey frame: one group",
+        "prompt": "red frame: one more group, of replies to one prompt",
+        "attempts": "grey frame: one group of attempts",
+    }
     told = (
         [frames["team"]]
-        if any(g.key.role not in roles for g in groups)
+        if any(g.key.role not in colors for g in groups)
         else ["frames of one colour: one group, of a role"]
     )
-    told += [frames["prompt"]] if any(g.scope == "prompt" for g in groups) else []
-    canvas.text(20, top + tall + 28, "; ".join(told) if len(roles) > 1 else "frame: one group", size=12, kind="soft")
+    paths = {g.key.path.split()[0] for g in groups if g.scope == "prompt"}
+    told += [frames["attempts" if path == "attempts" else "prompt"] for path in sorted(paths)]
+    canvas.text(20, top + tall + 28, "; ".join(told) if len(colors) > 1 else "frame: one group", size=12, kind="soft")
     canvas.height = top + tall + 48
 
 

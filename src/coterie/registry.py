@@ -53,6 +53,10 @@ ALGORITHMS = {
     "gigpo": "coterie.algorithms.gigpo:GiGPO",
     "rae": "coterie.algorithms.rae:RAE",
     "reinforce_pp": "coterie.algorithms.reinforce_pp:ReinforcePP",
+    "main_sub_grpo": "coterie.algorithms.main_sub_grpo:MainSubGRPO",
+    "wideseek": "coterie.algorithms.wideseek:WideSeek",
+    "hierarchical_grpo": "coterie.algorithms.hierarchical_grpo:HierarchicalGRPO",
+    "marshal": "coterie.algorithms.marshal:Marshal",
 }
 LOSSES = {
     "clip": "coterie.learning.loss:Clip",

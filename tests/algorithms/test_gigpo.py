@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
+from coterie import load_config
 from coterie.algorithms.gigpo import GiGPO
 from coterie.algorithms.mas_grpo import MASGRPO
+from coterie.errors import ConfigError
 from coterie.kernel.episode import Asked, Rewarded
 from coterie.kernel.team import route
 from coterie.sampling.episodes import to_go
@@ -87,3 +91,47 @@ def test_the_weight_of_steps_is_their_groups(weight):
     earned, _ = algorithm.credit(found.groups, {})
     routed = route(TEAM, found.groups, earned)["pa"]
     assert next(one.advantage for one in routed if one.sample.text == "B") == pytest.approx(0.5 + weight * 0.475)
+
+
+class Chain(Toy):
+    """b says where a begins, A or C; from there a goes to B and to D, where it says what the team wins."""
+
+    async def play(self, task, scene):
+        begin = (await scene.ask("b", "where")).text
+        for place in (begin, "B"):
+            await scene.ask("a", place)
+        scene.team_reward(float((await scene.ask("a", "D")).text))
+
+
+def chained(**settings):
+    """The advantages of a at B and at D, of the episodes ABD, ABD, CBD that return 1, 0, 0."""
+    begins, wins, steps = iter("AAC"), iter("100"), itertools.count()
+    said = {"where": lambda: next(begins), "D": lambda: next(wins)}
+    algorithm = GiGPO(num_generations=3, advantage="center", discount=1.0, episode_weight=0.0, **settings)
+    play = scripted(Chain(), lambda role, prompt, rng: said.get(prompt, lambda: str(next(steps)))())
+    found = one(play, algorithm.collect(play, Chain().task("train", 0)))
+    earned, _ = algorithm.credit(found.groups, {})
+    graded = route(TEAM, found.groups, earned)["pa"]
+    assert len(graded) == 9, "one row a sample"
+    return [one.advantage * one.weight for one in graded]
+
+
+def test_hgpo_by_hand():
+    """Samples in order: A B D of each episode. D: ⅔, ⅔, ½ of groups of 3, 3 and 2 replies, weights 2, 3, 4; B: ⅔, ½."""
+    earned = chained(history=2)
+    assert earned[2::3] == pytest.approx([0.5926, -0.4074, -1 / 3], abs=1e-4)
+    assert earned[1::3] == pytest.approx([0.5667, -0.4333, -1 / 3], abs=1e-4)
+    assert earned[0::3] == pytest.approx([0.5, -0.5, 0.0]), "C was met once and is compared with nothing"
+
+
+def test_hgpo_with_equal_weights_is_the_mean_of_its_groups():
+    assert chained(history=2, history_power=0.0)[2] == pytest.approx((2 / 3 + 2 / 3 + 1 / 2) / 3)
+
+
+def test_without_a_history_only_the_prompt_counts():
+    assert chained()[2::3] == pytest.approx([2 / 3, -1 / 3, -1 / 3])
+
+
+def test_the_power_has_no_effect_without_a_history():
+    with pytest.raises(ConfigError, match="history_power has no effect: history = 0"):
+        load_config("plan_path", ["algorithm.name=gigpo", "algorithm.history_power=2"])

@@ -30,7 +30,11 @@ WAYS = {
     "gspo": ["algorithm.num_generations=3", "loss.name=gspo", "optimizer.updates_per_step=2"],
     "long replies": ["algorithm.num_generations=3", "loss.overlong_from=2", "loss.overlong_buffer=4"],
     "gigpo": ["algorithm.name=gigpo", "algorithm.num_generations=4"],
+    "hgpo": ["algorithm.name=gigpo", "algorithm.num_generations=4", "algorithm.history=1"],
     "rae": ["algorithm.name=rae"],
+    "marshal": ["algorithm.name=marshal", "algorithm.num_generations=8"],
+    "main_sub_grpo": ["algorithm.name=main_sub_grpo", "algorithm.num_generations=3"],
+    "wideseek": ["algorithm.name=wideseek", "algorithm.num_generations=3"],
     "magrpo": ["algorithm.name=magrpo", "algorithm.num_generations=2"],
     "joyagents, chosen": ["algorithm.name=joyagents", "algorithm.selection=raw_var", "algorithm.top_k=3"],
     "chosen, a mean over tokens": [

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from pydantic import Field
 
 from coterie.algorithms.base import Algorithm
 from coterie.kernel.environment import Task
-from coterie.kernel.group import Collected
+from coterie.kernel.group import Collected, Group, Member
 from coterie.kernel.play import Play
 from coterie.sampling.episodes import episodes
 
@@ -30,3 +32,24 @@ class Episodic(Algorithm):
             own=True,
             lone=True,
         )
+
+
+def over_the_step(
+    groups: Sequence[Group], earns: Callable[[Sequence[Member]], Sequence[float]]
+) -> list[tuple[float, ...]]:
+    """Advantages of members that are compared with all others of their role in the step.
+
+    Args:
+        earns: one advantage per member, of all members of one role.
+
+    Returns:
+        for each group one number per member.
+    """
+    lots: dict[str, list[tuple[int, Member]]] = {}
+    for at, group in enumerate(groups):
+        lots.setdefault(group.key.role, []).extend((at, member) for member in group.members)
+    earned: list[list[float]] = [[] for _ in groups]
+    for lot in lots.values():
+        for (at, _), advantage in zip(lot, earns([member for _, member in lot]), strict=True):
+            earned[at].append(advantage)
+    return [tuple(numbers) for numbers in earned]

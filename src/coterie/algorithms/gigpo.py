@@ -1,12 +1,14 @@
-"""GiGPO: groups of steps inside groups of episodes (arXiv:2505.10978)."""
+"""GiGPO: groups of steps inside groups of episodes (arXiv:2505.10978); with a history, HGPO (arXiv:2602.22817)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pydantic import Field
 
-from coterie.algorithms.base import RoleBaseline
+from coterie.algorithms.base import RoleBaseline, State
 from coterie.kernel.environment import Task
-from coterie.kernel.group import Collected
+from coterie.kernel.group import Collected, Group
 from coterie.kernel.play import Play
 from coterie.sampling.episodes import episodes
 
@@ -21,13 +23,43 @@ class GiGPO(RoleBaseline):
     "standardize" or "center". Ours: what makes two states one is the whole prompt of the role (there, the
     observation without history); what follows is the team's rewards and the role's own; with `own`, A_E is a role's
     among its episodes, and else the team's. Where no prompt is met twice it is `mas_grpo`.
+
+    With `history` = K, A_S is HGPO's: replies are also compared with those of which the last 1 to K prompts of the role
+    before are equal too, and A_S is the mean over these groups, weighted by (k + 1)^history_power, k the number of
+    equal prompts; a group of one is left out. HGPO's own: the nested groups, the weights and their power 1, K 2 or 4,
+    no episode level (`episode_weight` = 0), and the population deviation (`advantage` = "standardize_population").
     """
 
+    episode_weight: float = Field(default=1.0, ge=0)
+    """Weight of the episode-level advantage. 0: only replies to the same prompt are compared, as in HGPO."""
     step_weight: float = Field(default=1.0, gt=0)
     """Weight of the step-level advantage relative to the episode-level advantage. The first compares replies to the
     same prompt, the second compares episodes."""
     discount: float = Field(default=0.95, ge=0, le=1)
     """Discount factor per decision of the role."""
+
+    history: int = Field(default=0, ge=0)
+    """Number of earlier prompts of the role by which replies to the same prompt are grouped again, as in HGPO."""
+    history_power: float = Field(default=1.0, ge=0)
+    """Exponent of the weights of these groups. A group with k equal prompts has the weight (k + 1)^history_power."""
+
+    def inert(self) -> dict[str, str]:
+        """Without a history there is one group a reply, and no weights."""
+        return {} if self.history else {"history_power": "history = 0"}
+
+    def credit(self, groups: Sequence[Group], state: State) -> tuple[list[tuple[float, ...]], State]:
+        """Each group's advantages; a reply's step-level ones are weighed so that its groups' weights sum to 1."""
+        weights = [_weight(group, self.history_power) for group in groups]
+        totals: dict[int, float] = {}
+        for group, weight in zip(groups, weights, strict=True):
+            for member in group.members if weight else ():
+                sample = id(member.samples[0])
+                totals[sample] = totals.get(sample, 0.0) + weight
+        earned: list[tuple[float, ...]] = []
+        for group, weight in zip(groups, weights, strict=True):
+            shares = [weight / totals[id(m.samples[0])] if weight else self.episode_weight for m in group.members]
+            earned.append(tuple(share * one for share, one in zip(shares, self.advantages(group), strict=True)))
+        return earned, state
 
     async def collect(self, play: Play, task: Task) -> Collected:
         """`num_generations` episodes of one task, and groups of the same prompts in them."""
@@ -40,4 +72,13 @@ class GiGPO(RoleBaseline):
             own=self.own,
             step_weight=self.step_weight,
             discount=self.discount,
+            history=self.history,
         )
+
+
+def _weight(group: Group, power: float) -> float:
+    """Of a group of replies to equal prompts, before it is made a share; 0 of a group of episodes."""
+    if group.scope == "task":
+        return 0.0
+    earlier = int(group.key.path.partition("+")[2] or 0)
+    return (earlier + 2) ** power

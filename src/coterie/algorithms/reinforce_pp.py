@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from coterie.algorithms.base import State
 from coterie.algorithms.credit import standardize_weighted
-from coterie.algorithms.episodic import Episodic
-from coterie.kernel.group import Group
+from coterie.algorithms.episodic import Episodic, over_the_step
+from coterie.kernel.group import Group, Member
 
 
 class ReinforcePP(Episodic):
@@ -20,19 +20,9 @@ class ReinforcePP(Episodic):
 
     def credit(self, groups: Sequence[Group], state: State) -> tuple[list[tuple[float, ...]], State]:
         """Each role's returns over the step, standardised; a member counts as often as it has tokens."""
-        by_member: dict[tuple[int, int], float] = {}
-        for role in sorted({group.key.role for group in groups}):
-            places = [
-                (at, number)
-                for at, group in enumerate(groups)
-                if group.key.role == role
-                for number in range(len(group.members))
-            ]
-            members = [groups[at].members[number] for at, number in places]
-            tokens = [sum(len(sample.completion_ids) for sample in member.samples) for member in members]
-            earned = standardize_weighted([member.value for member in members], tokens)
-            by_member |= dict(zip(places, earned, strict=True))
-        credit = (
-            tuple(by_member[at, number] for number in range(len(group.members))) for at, group in enumerate(groups)
-        )
-        return list(credit), state
+        return over_the_step(groups, _standardized), state
+
+
+def _standardized(members: Sequence[Member]) -> list[float]:
+    tokens = [sum(len(sample.completion_ids) for sample in member.samples) for member in members]
+    return standardize_weighted([member.value for member in members], tokens)

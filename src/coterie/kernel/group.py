@@ -37,12 +37,13 @@ class Member:
     """One thing that is compared: a sample, or the samples of an episode.
 
     samples: what is trained with this member's advantage. returns: one a continuation, usually
-    one. parts: the return's rewards by name, as weighted.
+    one. parts: the return's rewards by name, as weighted. episode: which of the task's episodes it comes from.
     """
 
     samples: tuple[Sample, ...]
     returns: tuple[float, ...]
     parts: Mapping[str, float] = field(default_factory=dict[str, float])
+    episode: int = 0
 
     @property
     def value(self) -> float:

@@ -12,7 +12,7 @@ import torch
 from coterie.config.settings import Config
 from coterie.errors import CheckpointError
 from coterie.kernel.episode import Sample
-from coterie.kernel.group import Group, Member
+from coterie.kernel.group import Group
 from coterie.kernel.team import Graded, Team, count_tasks, route
 from coterie.run.exactness import exactness
 from coterie.run.files import check_free
@@ -109,7 +109,7 @@ def experience_of(team: Team, played: Sequence[Played]) -> dict[str, list[Graded
 def _with(group: Group, same: dict[Sample, Sample]) -> Group:
     """A group whose samples are the same objects wherever they stand: one that stands in several is trained once."""
     members = (
-        Member(tuple(same.setdefault(sample, sample) for sample in member.samples), member.returns, member.parts)
+        replace(member, samples=tuple(same.setdefault(sample, sample) for sample in member.samples))
         for member in group.members
     )
     return replace(group, members=tuple(members))

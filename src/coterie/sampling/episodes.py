@@ -7,9 +7,9 @@ this sampler. Evaluation uses it too, with one episode per task and no compariso
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from coterie.errors import Unavailable
 from coterie.kernel.environment import Task
@@ -23,6 +23,15 @@ TEAM = "team"
 """How the whole team is named, in keys and in rewards."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Played:
+    """An episode of a task: its number, its log, and what was sampled that somebody learns from."""
+
+    number: int
+    log: Log
+    drawn: Sequence[Drawn]
+
+
 async def episodes(
     play: Play,
     task: Task,
@@ -33,8 +42,11 @@ async def episodes(
     count: Count = "episode",
     own: bool = False,
     lone: bool = False,
+    within: Sequence[str] = (),
+    to_come: float | None = None,
     step_weight: float = 0.0,
     discount: float = 1.0,
+    history: int = 0,
 ) -> Collected:
     """`num_generations` episodes of a task, each with one return for all its samples.
 
@@ -43,76 +55,127 @@ async def episodes(
     Args:
         by: one group of everybody's samples, or one for each role, which is compared with itself in the other
             episodes.
-        count: in a role's group an episode is a member once, or once for each of its replies.
+        count: an episode is a member of its group once, or once for each of its replies.
         own: of local rewards a role's return has its own alone.
         lone: keep groups of one, for a method whose baseline comes from elsewhere.
+        within: roles that are compared within an episode instead: a group for each prompt, and the return of a reply is
+            its own local rewards.
+        to_come: a reply's return is the rewards that followed it, discounted by this per decision of its role; of local
+            rewards its own alone. None: it is the episode's. It needs count "reply".
         step_weight: weight of the groups of replies to equal prompts, within and between the episodes. Their returns
             are the rewards that followed, discounted by `discount` per decision. 0: there are no such groups.
+        history: such groups once more for every number of earlier prompts of the role, up to so many, that are equal
+            too. The path of their keys is `state N+K`, with K earlier prompts.
     """
-    played = await play.together(*(_episode(play, task, episode) for episode in range(num_generations)))
-    kept = [outcome for outcome in played if not isinstance(outcome, Unavailable)]
-    if not kept:
+    outcomes = await play.together(*(_episode(play, task, episode) for episode in range(num_generations)))
+    played = [outcome for outcome in outcomes if not isinstance(outcome, Unavailable)]
+    if not played:
         raise Unavailable("task", f"no episode of task {task.id} could be played")
-    logs = tuple(log for log, _ in kept)
-    members = [_member(log, drawn, team_weight) for log, drawn in kept if drawn]
-    lots = _by_role(members, count, own=own) if by == "role" else {TEAM: members}
+    members = [
+        member for one in played for member in _members(one, team_weight, by, count, own, to_come) if member.samples
+    ]
+    lots: dict[str, list[Member]] = {}
+    for member in members:
+        role = member.samples[0].role
+        if by == "team" or role not in within:
+            lots.setdefault(TEAM if by == "team" else role, []).append(member)
     groups: list[Group] = []
     for name, lot in sorted(lots.items()):
         if len(lot) < (1 if lone else 2):
             play.budget.dropped["lone"] += sum(len(member.samples) for member in lot)
         else:
             groups.append(Group(Key(task.id, 0, "*", name), "task", tuple(lot)))
+    if within:
+        groups += _attempts(task, played, within)
     if step_weight:
-        groups += _steps(task, kept, team_weight, discount, step_weight)
-    return Collected(tuple(groups), logs)
+        groups += _states(task, played, team_weight, discount, step_weight, history)
+    return Collected(tuple(groups), tuple(one.log for one in played))
 
 
-def _by_role(members: Sequence[Member], count: Count, *, own: bool) -> dict[str, list[Member]]:
-    """Each role's members: its samples of an episode together, or each alone, with the episode's return."""
-    lots: dict[str, list[Member]] = {}
-    for member in members:
-        for role in {sample.role: None for sample in member.samples}:
-            mine = tuple(sample for sample in member.samples if sample.role == role)
-            parts = [mine] if count == "episode" else [(sample,) for sample in mine]
-            its = _earned({name: part for name, part in member.parts.items() if name in (TEAM, role) or not own})
-            lots.setdefault(role, []).extend(replace(member, samples=part, **its) for part in parts)
+def _members(
+    played: _Played, team_weight: float, by: By, count: Count, own: bool, to_come: float | None
+) -> Iterator[Member]:
+    """An episode as members of its groups: whole, by role or by reply, with its return or what was to come."""
+    totals = played.log.rewards()
+    parts = {name: (team_weight if name == TEAM else 1.0) * total for name, total in totals.items()}
+    for name, mine in {TEAM: played.drawn}.items() if by == "team" else _of_roles(played).items():
+        its = {key: part for key, part in parts.items() if by == "team" or key in (TEAM, name) or not own}
+        whole = Member(tuple(one.sample for one in mine), (sum(its.values()),), its, played.number)
+        if count == "episode":
+            yield whole
+        elif to_come is None:
+            yield from (replace(whole, samples=(one.sample,)) for one in mine)
+        else:
+            places = [(one.point, one.speaker) for one in mine]
+            after = to_go(played.log.events, places, name, team_weight, to_come)
+            for one, value in zip(mine, after, strict=True):
+                yield Member((one.sample,), (value,), episode=played.number)
+
+
+def _of_roles(played: _Played) -> dict[str, list[Drawn]]:
+    """What each role said, in the order in which they spoke first."""
+    lots: dict[str, list[Drawn]] = {}
+    for one in played.drawn:
+        lots.setdefault(one.sample.role, []).append(one)
     return lots
 
 
-def _earned(parts: Mapping[str, float]) -> dict[str, Any]:
-    return {"returns": (sum(parts.values()),), "parts": dict(parts)}
-
-
-def _member(log: Log, drawn: Sequence[Drawn], team_weight: float) -> Member:
-    parts = {name: (team_weight if name == TEAM else 1.0) * total for name, total in log.rewards().items()}
-    return Member(tuple(decision.sample for decision in drawn), **_earned(parts))
-
-
-async def _episode(play: Play, task: Task, episode: int) -> tuple[Log, Sequence[Drawn]]:
+async def _episode(play: Play, task: Task, episode: int) -> _Played:
     cursor = play.start(task, episode)
     drawn = await play.run(cursor)
     learning = set(play.learning(decision.speaker for decision in drawn))
-    return cursor.log, [decision for decision in drawn if decision.speaker in learning]
+    return _Played(episode, cursor.log, [decision for decision in drawn if decision.speaker in learning])
 
 
-def _steps(
-    task: Task, played: Sequence[tuple[Log, Sequence[Drawn]]], team_weight: float, discount: float, weight: float
+def _attempts(task: Task, played: Sequence[_Played], roles: Sequence[str]) -> list[Group]:
+    """Groups of two and more replies of a role to one prompt of one episode, each with its own local rewards."""
+    groups: list[Group] = []
+    for one in played:
+        earned: dict[tuple[int, str], float] = {}
+        for event in one.log.events:
+            if isinstance(event, Rewarded) and event.role:
+                place = event.point or 0, event.role
+                earned[place] = earned.get(place, 0.0) + event.value
+        lots: dict[tuple[str, tuple[int, ...]], list[Member]] = {}
+        for said in one.drawn:
+            if said.sample.role in roles:
+                value = earned.get((said.point, said.speaker), 0.0)
+                member = Member((said.sample,), (value,), episode=one.number)
+                lots.setdefault((said.sample.role, said.sample.prompt_ids), []).append(member)
+        groups += [
+            Group(Key(task.id, 0, f"attempts {one.number}.{number}", role), "prompt", tuple(lot))
+            for number, ((role, _), lot) in enumerate(lots.items())
+            if len(lot) > 1
+        ]
+    return groups
+
+
+def _states(
+    task: Task, played: Sequence[_Played], team_weight: float, discount: float, weight: float, history: int
 ) -> list[Group]:
-    """Groups of two and more samples of a role that answer the same prompt, wherever in the task's episodes."""
-    lots: dict[tuple[str, tuple[int, ...]], list[Member]] = {}
-    for log, drawn in played:
-        for role in {decision.sample.role: None for decision in drawn}:
-            mine = [decision for decision in drawn if decision.sample.role == role]
-            after = to_go(
-                log.events, [(decision.point, decision.speaker) for decision in mine], role, team_weight, discount
-            )
-            for decision, value in zip(mine, after, strict=True):
-                lots.setdefault((role, decision.sample.prompt_ids), []).append(Member((decision.sample,), (value,)))
+    """Groups of two and more samples of a role that answer the same prompt, wherever in the task's episodes.
+
+    history: and groups of those of which so many earlier prompts of the role are equal too, for each number up to it.
+    """
+    lots: dict[tuple[str, tuple[tuple[int, ...], ...]], list[Member]] = {}
+    for one in played:
+        for role, mine in _of_roles(one).items():
+            places = [(decision.point, decision.speaker) for decision in mine]
+            after = to_go(one.log.events, places, role, team_weight, discount)
+            prompts = [decision.sample.prompt_ids for decision in mine]
+            for at, (decision, value) in enumerate(zip(mine, after, strict=True)):
+                member = Member((decision.sample,), (value,), episode=one.number)
+                for earlier in range(min(at, history) + 1):
+                    lots.setdefault((role, tuple(prompts[at - earlier : at + 1])), []).append(member)
     return [
-        Group(Key(task.id, 0, f"state {number}", role), "prompt", tuple(lot), weight=weight)
-        for number, ((role, _), lot) in enumerate(lots.items())
+        Group(Key(task.id, 0, f"state {number}{_with(seen)}", role), "prompt", tuple(lot), weight=weight)
+        for number, ((role, seen), lot) in enumerate(lots.items())
         if len(lot) > 1
     ]
+
+
+def _with(seen: Sequence[tuple[int, ...]]) -> str:
+    return f"+{len(seen) - 1}" if len(seen) > 1 else ""
 
 
 def to_go(

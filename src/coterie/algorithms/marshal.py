@@ -1,0 +1,51 @@
+"""MARSHAL's idea: turn-level credit in self-play, normalised for each role (arXiv:2510.15414)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from coterie.algorithms.base import State
+from coterie.algorithms.credit import standardize_weighted
+from coterie.algorithms.episodic import Episodic, over_the_step
+from coterie.kernel.environment import Task
+from coterie.kernel.group import Collected, Group, Member
+from coterie.kernel.play import Play
+from coterie.sampling.episodes import episodes
+
+
+class Marshal(Episodic):
+    """Every reply with what followed it: A = (G - mean) / deviation, over all replies of its role in the step.
+
+    G is what came after a reply: the team's rewards and the role's own local ones, from that reply to the end.
+
+    The paper's: credit by turn without a critic, a normalisation for each role. Ours: rewards are summed first and the
+    mean is subtracted then. The published code subtracts the mean from each turn's reward before it sums; its baseline
+    is then mean x (turns left), so that longer games pay where the mean is negative. An environment is one game.
+    """
+
+    discount: float = Field(default=1.0, ge=0, le=1)
+    """Discount factor per decision of the role."""
+
+    async def collect(self, play: Play, task: Task) -> Collected:
+        """`num_generations` episodes of one task, a group a role, a member a reply."""
+        return await episodes(
+            play,
+            task,
+            num_generations=self.num_generations,
+            team_weight=self.team_weight,
+            by="role",
+            count="reply",
+            own=True,
+            lone=True,
+            to_come=self.discount,
+        )
+
+    def credit(self, groups: Sequence[Group], state: State) -> tuple[list[tuple[float, ...]], State]:
+        """Each role's replies of the step, standardised."""
+        return over_the_step(groups, _standardized), state
+
+
+def _standardized(members: Sequence[Member]) -> list[float]:
+    return standardize_weighted([member.value for member in members], [1.0] * len(members))
