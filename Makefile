@@ -165,6 +165,12 @@ starter-tally: setup ## rebuild the starter of tally (about a minute)
 	rm -rf src/coterie/starters/tally
 	cp -r build/starter_tally src/coterie/starters/tally
 
+starter-relay: setup ## rebuild the starter of relay (about five minutes)
+	rm -rf build/starter_relay
+	$(BIN)/coterie sft relay --out build/starter_relay --set sft.steps=1500 --set sft.hidden_size=64 --set sft.layers=3 --set sft.vocabulary=300
+	rm -rf src/coterie/starters/relay
+	cp -r build/starter_relay src/coterie/starters/relay
+
 screenshots: setup ## the pictures of docs/viewer.md, from RUNS (default: the newest two); needs chromium
 	rm -rf build/shown
 	$(BIN)/coterie view $(or $(RUNS),$$(ls -dt runs/*/ | head -2)) --bundle build/shown
@@ -190,4 +196,4 @@ docs: setup ## regenerate docs/config.md
 clean: ## remove what was built
 	rm -rf .venv .venv-oldest .venv-vllm .venv-docs build dist mutants .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo fmt lint types test test-slow test-long test-oldest test-gpu test-vllm test-cluster test-plans test-agents test-verifiers bench-agents check mutants smoke bench starter starter-code starter-assistants starter-assistants-solo starter-desks starter-maths starter-sokoban starter-sudoku starter-tally starter-writing screenshots shown pictures site docs clean
+.PHONY: help setup demo fmt lint types test test-slow test-long test-oldest test-gpu test-vllm test-cluster test-plans test-agents test-verifiers bench-agents check mutants smoke bench starter starter-code starter-assistants starter-assistants-solo starter-desks starter-maths starter-relay starter-sokoban starter-sudoku starter-tally starter-writing screenshots shown pictures site docs clean

@@ -34,7 +34,19 @@ STYLE = (
     ".line{stroke:#8a93a3}.arrow{fill:#8a93a3}@media (prefers-color-scheme:dark){.paper{fill:#14171d}text{fill:#e8eaf0}"
     ".soft{fill:#a7afbe}.card{fill:#1d222b;stroke:#38404d}}</style>"
 )
-DRAWN = ("plan_path", "sokoban", "sudoku", "maths", "writing", "code", "code_pair", "assistants", "desks", "tally")
+DRAWN = (
+    "plan_path",
+    "sokoban",
+    "sudoku",
+    "maths",
+    "writing",
+    "code",
+    "code_pair",
+    "assistants",
+    "desks",
+    "tally",
+    "relay",
+)
 """Environments whose demonstrations play an episode."""
 SAYS, LINES, PARTS = 46, 7, 5
 """Characters of a line, lines of a box, and decisions of an episode that a picture shows."""

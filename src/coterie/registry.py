@@ -34,6 +34,7 @@ ENVIRONMENTS = {
     "assistants": "coterie.environments.assistants.assistants:Assistants",
     "desks": "coterie.environments.desks:Desks",
     "tally": "coterie.environments.tally:Tally",
+    "relay": "coterie.environments.relay:Relay",
     "gateway": "coterie.environments.gateway:Gateway",
     "prompts": "coterie.environments.prompts:Prompts",
     "textarena": "coterie.environments.foreign.textarena:TextArena",

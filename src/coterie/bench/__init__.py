@@ -33,6 +33,7 @@ BENCHES = {
     "growth": "how a step's time grows with roles, turns, replies, tasks, prompts and networks",
     "joyagents": "the results of assistants: node-wise training, its neighbours, one agent",
     "lora": "one adapter per role compared with one whole model per role, short trainings of plan_path",
+    "map": "a map of when a team pays: what one role knows, how much an answer joins, how good one agent is",
     "memory": "peak memory of a demo step",
     "methods": "rae, reinforce_pp and gigpo compared with mas_grpo, short trainings of plan_path",
     "overlap": "what rollouts that run ahead gain in time and cost in success, five seeds",

@@ -58,5 +58,6 @@ def _figures(run: Run, start: Mapping[str, float], end: Evaluation, minutes: flo
         "success_high": round(end.success_high, 4),
         "turns": round(end.turns, 3),
         "tokens": round(end.tokens, 1),
+        **({"by_kind": {kind: round(share, 4) for kind, share in end.by_kind.items()}} if end.by_kind else {}),
         "training_minutes": round(minutes, 2),
     }

@@ -26,6 +26,7 @@ STARTERS = {
     "starter-assistants": "assistants",
     "starter-assistants-solo": "assistants_solo",
     "starter-tally": "tally",
+    "starter-relay": "relay",
     "starter-desks": "desks",
     "starter-sokoban": "sokoban",
     "starter-sudoku": "sudoku",
