@@ -1,6 +1,6 @@
 """A map of when a team pays: two roles against one agent, over what one role knows and how much an answer joins.
 
-The third dial is the model that all begin with: two sizes, each after few and after many steps of demonstrations.
+The third dial is the model that all begin with: two sizes, each after few, some and many steps of demonstrations.
 Writes docs/results/map.md and its picture from docs/results/data/map.jsonl.
 """
 
@@ -25,7 +25,7 @@ FOLDER = Path("runs/bench-map")
 PLACES, SHARES, HOPS = 8, (4, 5, 6, 7, 8), (1, 2, 3, 4)
 TASKS = 4000
 """Test tasks of a run: 200 for each of the 20 places on the map."""
-BUDGET = 200_000
+BUDGET = 100_000
 """Sampled tokens that each run may train on."""
 
 
@@ -49,10 +49,12 @@ class Begins:
 
 
 STARTERS = {
-    "small_weak": Begins("0.2 million parameters, few demonstrations", 700, 64, 3),
-    "small": Begins("0.2 million parameters, many demonstrations", 1500, 64, 3),
-    "large_weak": Begins("0.9 million parameters, few demonstrations", 500, 128, 4),
-    "large": Begins("0.9 million parameters, many demonstrations", 1500, 128, 4),
+    "small_200": Begins("0.2 million parameters, 200 steps of demonstrations", 200, 64, 3),
+    "small_350": Begins("0.2 million parameters, 350 steps of demonstrations", 350, 64, 3),
+    "small_1500": Begins("0.2 million parameters, 1,500 steps of demonstrations", 1500, 64, 3),
+    "large_120": Begins("0.9 million parameters, 120 steps of demonstrations", 120, 128, 4),
+    "large_200": Begins("0.9 million parameters, 200 steps of demonstrations", 200, 128, 4),
+    "large_800": Begins("0.9 million parameters, 800 steps of demonstrations", 800, 128, 4),
 }
 PLAYERS: Mapping[str, Mapping[str, Any]] = {
     "team": {},
