@@ -16,7 +16,7 @@ from coterie.bench import Say
 from coterie.bench.intervals import over_seeds
 from coterie.bench.rows import FIVE, Row, Table
 from coterie.config.settings import SFTConfig
-from coterie.environments.relay import Relay, knows_enough
+from coterie.environments.relay import Relay
 from coterie.run.sft import sft
 
 PAGE = Path("docs/results/map.md")
@@ -63,6 +63,9 @@ PLAYERS: Mapping[str, Mapping[str, Any]] = {
 }
 """A team; one agent that sees what a role sees; one agent that sees everything. One agent learns nothing in a turn that
 it did not know before, so it has one."""
+RIVALS = ("part", "whole")
+WIDE, TALL, LEFT, GAP = 44, 28, 40, 40
+"""Pixels of a field of the picture, and beside its panels."""
 NAMES = {"team": "team of two", "part": "one agent with one role's part", "whole": "one agent with everything"}
 
 
@@ -101,7 +104,9 @@ def run(say: Say) -> dict[str, Any]:
     """Makes the starters and runs what is missing, writes the page and the picture, and returns success by row."""
     for name, starter in STARTERS.items():
         starter.make(FOLDER / "starters" / name, say)
-    return TABLE.publish(PAGE, page, say)
+    published = TABLE.publish(PAGE, page, say)
+    PICTURE.write_text(picture())
+    return published
 
 
 def cell(share: int, hops: int) -> str:
@@ -125,7 +130,7 @@ def page() -> Sequence[str]:
     """The results page, from the figures of all finished runs."""
     lines = ["# Results: a map of when a team pays", ""]
     for starter, begins in STARTERS.items():
-        for rival in ("part", "whole"):
+        for rival in RIVALS:
             if TABLE.found(f"{starter}_{rival}"):
                 lines += ["", f"## {begins.title}: team minus {NAMES[rival]}", "", *_grid(starter, rival)]
     return [*lines, "", *TABLE.lines(), ""]
@@ -138,9 +143,79 @@ def _grid(starter: str, rival: str) -> list[str]:
         for share in SHARES:
             mean, low, high = gain(starter, rival, share, hops)
             team, alone = (fmean(successes(starter, player, share, hops)) for player in ("team", rival))
-            cells.append(
-                f"{100 * mean:+.0f} [{100 * low:+.0f}, {100 * high:+.0f}] ({team:.2f} to {alone:.2f}, "
-                f"knows {knows_enough(PLACES, share, hops):.2f})"
-            )
+            told = f"{100 * mean:+.0f} [{100 * low:+.0f}, {100 * high:+.0f}]"
+            cells.append(f"{f'**{told}**' if low > 0 or high < 0 else told}, {team:.2f} to {alone:.2f}")
         lines.append(f"| {hops} hops | {' | '.join(cells)} |")
     return lines
+
+
+def picture() -> str:
+    """The map as an SVG: a panel for each starter and rival, a field for each place on the map."""
+    across, down = LEFT + 3 * (WIDE * len(SHARES) + GAP), 74
+    parts: list[str] = []
+    for rival in RIVALS:
+        parts.append(_text(20, down - 34, f"Team of two minus {NAMES[rival]}, points of success", size=15, bold=True))
+        for row, size in enumerate(("small", "large")):
+            names = [name for name in STARTERS if name.startswith(size) and TABLE.found(f"{name}_{rival}")]
+            for column, starter in enumerate(names):
+                x = LEFT + column * (WIDE * len(SHARES) + GAP)
+                parts += _panel(starter, rival, x, down + row * (TALL * len(HOPS) + 62))
+        down += 2 * (TALL * len(HOPS) + 62) + 50
+    legend = (
+        "Blue: the team solves more. Orange: one agent solves more. Pale and grey: the 95 % interval over five seeds"
+    )
+    parts.append(_text(20, down - 40, f"{legend} contains 0.", size=12))
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {across} {down - 20}" font-family="sans-serif">'
+    return "\n".join([head, f'<rect width="{across}" height="{down - 20}" fill="#ffffff"/>', *parts, "</svg>", ""])
+
+
+def _panel(starter: str, rival: str, left: float, top: float) -> list[str]:
+    """A field a place on the map, and a line around those where the team surely wins."""
+    whole = TABLE.found(f"{starter}_whole")
+    before, after = (fmean(figures[key] for figures in whole) for key in ("start_success", "success"))
+    begins = STARTERS[starter]
+    size = begins.title.partition(",")[0].replace(" million parameters", " M")
+    parts = [_text(left, top - 8, f"{size}; one agent with everything: {before:.2f}, trained {after:.2f}", size=11)]
+    wins: set[tuple[int, int]] = set()
+    for row, hops in enumerate(HOPS):
+        parts.append(_text(left - 6, top + TALL * row + 18, f"{hops}", size=11, anchor="end"))
+        for column, share in enumerate(SHARES):
+            mean, low, high = gain(starter, rival, share, hops)
+            sure = low > 0 or high < 0
+            x, y = left + WIDE * column, top + TALL * row
+            strength = min(1.0, abs(mean)) ** 0.5 * (0.85 if sure else 0.15)
+            fill = "#1f6feb" if mean > 0 else "#e36209"
+            parts.append(f'<rect x="{x}" y="{y}" width="{WIDE}" height="{TALL}" fill="{fill}" '
+                         f'fill-opacity="{strength:.2f}" stroke="#ffffff"/>')  # fmt: skip
+            colour = "#999999" if not sure else "#ffffff" if strength > 0.5 else "#111111"
+            parts.append(_text(x + WIDE / 2, y + 18, f"{100 * mean:+.0f}", size=12, anchor="middle", fill=colour))
+            if low > 0:
+                wins.add((row, column))
+    for column, share in enumerate(SHARES):
+        x = left + WIDE * (column + 0.5)
+        parts.append(_text(x, top + TALL * len(HOPS) + 14, f"{share}/{PLACES}", size=11, anchor="middle"))
+    return [*parts, *_border(wins, left, top)]
+
+
+def _border(wins: set[tuple[int, int]], left: float, top: float) -> list[str]:
+    """The line around some fields of a panel."""
+    edges: list[str] = []
+    for row, column in sorted(wins):
+        x, y = left + WIDE * column, top + TALL * row
+        sides = {
+            (row - 1, column): (x, y, x + WIDE, y), (row + 1, column): (x, y + TALL, x + WIDE, y + TALL),
+            (row, column - 1): (x, y, x, y + TALL), (row, column + 1): (x + WIDE, y, x + WIDE, y + TALL),
+        }  # fmt: skip
+        edges += [
+            f'<line x1="{a}" y1="{b}" x2="{c}" y2="{d}" stroke="#0b2a63" stroke-width="2.5"/>'
+            for beside, (a, b, c, d) in sides.items()
+            if beside not in wins
+        ]
+    return edges
+
+
+def _text(
+    x: float, y: float, words: str, *, size: int, bold: bool = False, anchor: str = "start", fill: str = "#111111"
+) -> str:
+    weight = ' font-weight="bold"' if bold else ""
+    return f'<text x="{x}" y="{y}" font-size="{size}" text-anchor="{anchor}" fill="{fill}"{weight}>{words}</text>'

@@ -74,10 +74,50 @@ MATHS = {
                        reasoners=0, max_turns=1),
     **_team("maths", {"name": "at_grpo", "horizon": "point"}),
 }  # fmt: skip
+
+
+def _budget(tokens: int, *more: str) -> tuple[str, ...]:
+    return ("train.steps=1000", f"train.max_sampled_tokens={tokens}", "train.eval_every=10", *more)
+
+
+CODE, WRITING, CALLS = 60_000, 250_000, 150_000
+"""Sampled tokens that each run of code_pair, writing and assistants may train on."""
+WHOLE = {"name": "mas_grpo", "num_generations": 8}
+"""MAGRPO plays every joint reply to its end, which is 64 episodes of a task where a role sees what was written."""
+PAIR, ALONE = "configs/code_pair.toml", "configs/code_pair_solo.toml"
+SHORT = ("train.mute_every=0", "train.eval_tasks=200")
+TOGETHER = {
+    "code_solo": Row("one agent, GRPO", ALONE, None, _budget(CODE, "train.mute_every=0"), FIVE, VOTES),
+    "code_turns": Row("one agent, two turns with feedback, GRPO", ALONE, None,
+                      _budget(CODE, "train.mute_every=0", "environment.max_turns=2"), FIVE),
+    "code_magrpo": Row("two at once, MAGRPO", PAIR, None, _budget(CODE), FIVE),
+    "code_pipeline": Row("pipeline, GRPO over episodes", PAIR, WHOLE,
+                         _budget(CODE, "environment.protocol=pipeline"), FIVE),
+    "code_discussion": Row("discussion, GRPO over episodes", PAIR, WHOLE,
+                           _budget(CODE, "environment.protocol=discussion"), FIVE),
+    "writing_alone": Row("one agent, GRPO", "configs/writing_alone.toml", None, _budget(WRITING, *SHORT), FIVE, VOTES),
+    "writing_magrpo": Row("two at once, MAGRPO", "configs/writing.toml", None, _budget(WRITING, *SHORT), FIVE),
+    "writing_pipeline": Row("pipeline, GRPO over episodes", "configs/writing.toml", WHOLE,
+                            _budget(WRITING, *SHORT, "environment.protocol=pipeline"), FIVE),
+    "writing_discussion": Row("discussion, GRPO over episodes", "configs/writing.toml", WHOLE,
+                              _budget(WRITING, *SHORT, "environment.protocol=discussion"), FIVE),
+}  # fmt: skip
+MASTER, LONE = "configs/assistants.toml", "configs/assistants_solo.toml"
+MATCHED = ("train.tasks_per_step=40", "loss.denominator=tasks")
+"""As many tokens a step as 64 queries of joyagents."""
+CALLERS = {
+    "assistants_joyagents": Row("master and four, JoyAgents (repaired)", MASTER, None, _budget(CALLS, *SHORT), FIVE),
+    "assistants_c3": Row("master and four, C3", MASTER, {"name": "c3"}, _budget(CALLS, *SHORT), FIVE),
+    "assistants_drmas": Row("master and four, Dr. MAS", MASTER, {"name": "drmas", "num_generations": 8},
+                            _budget(CALLS, *SHORT, *MATCHED), FIVE),
+    "assistants_mas_grpo": Row("master and four, GRPO over episodes", MASTER, WHOLE,
+                               _budget(CALLS, *SHORT, *MATCHED), FIVE),
+    "assistants_solo": Row("one agent with every tool, GRPO", LONE, None, _budget(CALLS, *SHORT), FIVE, VOTES),
+}  # fmt: skip
 TABLE = Table(
     Path("runs/bench-paper"),
     "coterie.bench.paper",
-    {**_game("plan_path"), **_game("sokoban"), **_game("sudoku"), **MATHS},
+    {**_game("plan_path"), **_game("sokoban"), **_game("sudoku"), **MATHS, **TOGETHER, **CALLERS},
     Path("docs/results/data/paper.jsonl"),
 )
 

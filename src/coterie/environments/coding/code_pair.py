@@ -1,4 +1,4 @@
-"""Code pair: `aux` and `main` write one function together, and neither sees what the other writes.
+"""Code pair: `aux` and `main` write one function together; as published neither sees what the other writes.
 
 The task is MAGRPO's (arXiv:2508.04652): `aux` writes a helper of that name, `main` the function that
 is asked for, which may call it. Both are told the problem; their replies are put together and judged
@@ -12,6 +12,9 @@ as one. The joint reward of a turn is a sum of levels with the published weights
 The published code looks for patterns in the text and rewards even comments. Here the tests are repeated with other
 answers of aux, and main's results have to change; see `cooperation/evidence.py`. Two more rules are ours: cooperation
 counts in proportion to p (there, one passed test unlocks all of it), and it does not count after three time-outs.
+
+`protocol` says who sees what: together (as published), pipeline (main sees what aux wrote), discussion (after both have
+written, each sees what the other wrote and writes again). Only what is written last is judged.
 
 A later turn shows each role its own last reply and feedback: nothing ("plain"), which levels were reached
 ("levels"), or an edit by another model ("expert"). Episodes end at the turn limit, or after a turn whose
@@ -43,7 +46,7 @@ from coterie.environments.coding.problems import (
     whole,
 )
 from coterie.environments.coding.problems.base import ProgrammingTask, quote
-from coterie.environments.talk import Talk
+from coterie.environments.talk import Talk, marked
 from coterie.errors import ConfigError, Unavailable
 from coterie.kernel.environment import Lesson
 from coterie.kernel.scene import Prompt, Scene
@@ -66,15 +69,17 @@ CONFIRMED_BY: dict[bool, frozenset[Scheme]] = {
 MOST_INPUTS = 16
 """Calls of test code that are played again."""
 INSTRUCTIONS = {
-    "aux": "Two programmers solve the user's task together and cannot talk. You write a helper function named aux that "
-    "returns data useful for it; the other writes the function {name}, and may call aux(...) without having seen it. "
+    "aux": "Two programmers solve the user's task together{apart}. You write a helper function named aux that returns "
+    "data useful for it; the other writes the function {name}, and may call aux(...){unseen}. "
     "So give aux the arguments that {name} has, and let it do what anybody would expect of a helper. ",
-    "main": "Two programmers solve the user's task together and cannot talk. You write the function {name}; the other "
-    "writes a helper aux(...) without having seen yours, which you may call and must not define. Use what it returns, "
+    "main": "Two programmers solve the user's task together{apart}. You write the function {name}; the other writes a "
+    "helper aux(...){unseen}, which you may call and must not define. Use what it returns, "
     "and do your part on top. ",
     "solo": "You write the function {name} that the user's task describes. ",
 }
 """What a model that was never taught its role is told."""
+UNSEEN = {"aux": " without having seen it", "main": " without having seen yours"}
+SEEN = "If the other has written already, you are shown it: then write so that the two fit. "
 FORM = "Answer with one fenced code block that holds the function and the imports it needs: no tests, no examples."
 
 
@@ -140,6 +145,9 @@ class CodePair(ProgrammingTask):
     """For feedback "expert": the URL of an OpenAI-compatible server, such as http://localhost:8000/v1."""
     expert_model: str = ""
     """For feedback "expert": the name of the model on that server."""
+    protocol: Literal["together", "pipeline", "discussion"] = "together"
+    """Which role sees which text. together: neither sees the other's; pipeline: main sees what aux wrote; discussion:
+    after both have written, each sees what the other wrote and writes again."""
     naive: float = Field(default=0.6, ge=0, le=1)
     """Probability that a demonstration forgets the second of three steps."""
 
@@ -156,8 +164,9 @@ class CodePair(ProgrammingTask):
         tables = {"optimizer": {"lr": 1e-3}, "train": train}
         if self.solo:
             return {"algorithm": {"name": "grpo"}, **tables}
+        name = "magrpo" if self.protocol == "together" else "mas_grpo"
         return {
-            "algorithm": {"name": "magrpo", "num_generations": 8},
+            "algorithm": {"name": name, "num_generations": 8},
             "team": {"aux": "helper", "main": "writer"},
             "policies": {"helper": {}, "writer": {}},
             "optimizer": {"lr": 1e-3},
@@ -169,6 +178,7 @@ class CodePair(ProgrammingTask):
         alone = "max_turns = 1 leaves no turn after it"
         inert = super().inert()
         inert |= dict.fromkeys(("feedback", "stop_at"), alone) if self.max_turns == 1 else {}
+        inert |= {"protocol": "solo = true has nobody to see"} if self.solo else {}
         if self.max_turns == 1 or self.feedback != "expert":
             inert |= dict.fromkeys(("expert_url", "expert_model"), "only feedback = 'expert' asks one")
         return inert
@@ -198,10 +208,7 @@ class CodePair(ProgrammingTask):
         history = dict.fromkeys(self.roles, "")
         outcome = Outcome()
         for turn in scene.turns(self.max_turns):
-            told = [(role, self.told(role, task, history[role])) for role in self.roles]
-            replies = await talk.ask_all(told, max_tokens=self.max_tokens)
-            names = {"aux": AUX, "main": task.name}
-            written = {reply.role: program_of(reply, names[reply.role]) for reply in replies}
+            written = await self._written(talk, task, history)
             outcome = await self.judge(scene, task, written)
             for level in fields(Levels):
                 scene.team_reward(getattr(outcome.levels, level.name), level.name)
@@ -219,6 +226,28 @@ class CodePair(ProgrammingTask):
         if outcome.verdict.solved:
             return scene.succeed()
         return scene.fail("hidden tests failed")
+
+    async def _written(self, talk: Talk, task: Problem, history: Mapping[str, str]) -> dict[str, str]:
+        """The program of each role in a turn."""
+        names, written = {"aux": AUX, "main": task.name}, dict[str, str]()
+
+        async def write(*roles: str) -> None:
+            told = [(role, self.told(role, task, history[role], self._seen(role, written))) for role in roles]
+            for reply in await talk.ask_all(told, max_tokens=self.max_tokens):
+                written[reply.role] = program_of(reply, names[reply.role])
+
+        if self.solo or self.protocol != "pipeline":
+            await write(*self.roles)
+            if not self.solo and self.protocol == "discussion":
+                await write(*self.roles)
+        else:
+            for role in self.roles:
+                await write(role)
+        return written
+
+    def _seen(self, role: str, written: Mapping[str, str]) -> str:
+        """What a role sees of the other's program."""
+        return next((quote(program) for other, program in written.items() if other != role), "")
 
     async def judge(self, scene: Scene, task: Problem, written: Mapping[str, str]) -> Outcome:
         """What the roles' functions earn together."""
@@ -241,13 +270,17 @@ class CodePair(ProgrammingTask):
 
     def manual(self, role: str, task: Problem) -> str:
         """What a role is told that was never taught it."""
-        return INSTRUCTIONS["solo" if self.solo else role].format(name=task.name) + FORM
+        told = INSTRUCTIONS["solo" if self.solo else role]
+        if self.solo or self.protocol == "together":
+            return told.format(name=task.name, apart=" and cannot talk", unseen=UNSEEN[role]) + FORM
+        return told.format(name=task.name, apart="", unseen="") + SEEN + FORM
 
-    def told(self, role: str, task: Problem, history: str) -> str:
-        """What a role is told in a turn: the task, and later its own last reply and the feedback."""
+    def told(self, role: str, task: Problem, history: str, other: str = "") -> str:
+        """What a role is told: the task, later its own last reply and the feedback; and what it sees of the other's."""
         if self.brief:
-            return "\n".join(part for part in (f"{'write' if self.solo else role} {task.text}", history) if part)
-        return f"Your last reply, and what came of it:\n{history}" if history else task.text
+            return "\n".join(part for part in (f"{'write' if self.solo else role} {task.text}", history, other) if part)
+        told = f"Your last reply, and what came of it:\n{history}" if history else task.text
+        return f"{told}\n\nThe other wrote:\n{marked(other)}" if other else told
 
     async def _feedback(
         self, scene: Scene, task: Problem, written: Mapping[str, str], outcome: Outcome
