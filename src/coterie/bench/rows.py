@@ -186,7 +186,10 @@ KEEPING = Lock()
 
 
 def _told(run: Run) -> dict[str, Any]:
-    """Of a run's metrics what tables and curves show. curve: step, sampled tokens so far, success on validation."""
+    """Of a run's metrics what tables and curves show.
+
+    curve: step, sampled tokens so far and success on validation. turns_curve: mean turns there, at the same steps.
+    """
     lines = run.metrics()
     last = lines[-1]
     entropies = [value for key, value in last.items() if key.startswith("policy/") and key.endswith("/entropy")]
@@ -201,6 +204,7 @@ def _told(run: Run) -> dict[str, Any]:
             for line in lines
             if "validation/success" in line
         ],
+        "turns_curve": [round(line["validation/turns"], 3) for line in lines if "validation/turns" in line],
     }
 
 
