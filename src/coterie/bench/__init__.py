@@ -54,6 +54,7 @@ BENCHES = {
     "step": "share of a step spent outside engine and learner",
     "tasks": "the results of sokoban, sudoku, maths and writing, five seeds each",
     "view": "time of the viewer's pages, for a run of 1,000 steps and 100,000 samples",
+    "turns": "each method's update against the true gradient, where the policy decides how many turns there are",
     "update": "gradient and time of the shared-prefix update, compared with rows",
 }
 
