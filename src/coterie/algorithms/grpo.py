@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from coterie.algorithms.mas_grpo import MASGRPO
+from coterie.algorithms.base import GroupBaseline
 from coterie.errors import ConfigError
-from coterie.kernel.environment import Environment
+from coterie.kernel.environment import Environment, Task
+from coterie.kernel.group import Collected
+from coterie.kernel.play import Play
 from coterie.kernel.team import Team
+from coterie.sampling.episodes import episodes
 
 
-class GRPO(MASGRPO):
+class GRPO(GroupBaseline):
     """GRPO of a single agent: `num_generations` episodes of a task are compared.
 
     With one turn groups and advantages are the paper's: replies to one prompt. Its loss is
@@ -23,3 +26,7 @@ class GRPO(MASGRPO):
                 f"algorithm 'grpo' trains one role, but this environment has {len(environment.roles)} "
                 f"({', '.join(environment.roles)}); set environment.solo = true where there is one, or use at_grpo"
             )
+
+    async def collect(self, play: Play, task: Task) -> Collected:
+        """`num_generations` episodes of one task."""
+        return await episodes(play, task, num_generations=self.num_generations, team_weight=self.team_weight)

@@ -13,11 +13,11 @@ from typing import Literal
 
 from coterie.errors import Unavailable
 from coterie.kernel.environment import Task
-from coterie.kernel.episode import Asked, Event, Log, Rewarded
+from coterie.kernel.episode import Asked, Event, Log, Rewarded, TurnBegan
 from coterie.kernel.group import Collected, Group, Key, Member
 from coterie.kernel.play import Drawn, Play
 
-By = Literal["team", "role"]
+By = Literal["team", "role", "turn", "role_turn"]
 Count = Literal["episode", "reply"]
 TEAM = "team"
 """How the whole team is named, in keys and in rewards."""
@@ -53,8 +53,8 @@ async def episodes(
     The return is team_weight x (team rewards) + (all local rewards of every role).
 
     Args:
-        by: one group of everybody's samples, or one for each role, which is compared with itself in the other
-            episodes.
+        by: one group of everybody's samples; or one for each role, for each turn, or for each role and turn, which are
+            compared with themselves in the other episodes.
         count: an episode is a member of its group once, or once for each of its replies.
         own: of local rewards a role's return has its own alone.
         lone: keep groups of one, for a method whose baseline comes from elsewhere.
@@ -71,20 +71,18 @@ async def episodes(
     played = [outcome for outcome in outcomes if not isinstance(outcome, Unavailable)]
     if not played:
         raise Unavailable("task", f"no episode of task {task.id} could be played")
-    members = [
-        member for one in played for member in _members(one, team_weight, by, count, own, to_come) if member.samples
-    ]
-    lots: dict[str, list[Member]] = {}
-    for member in members:
-        role = member.samples[0].role
-        if by == "team" or role not in within:
-            lots.setdefault(TEAM if by == "team" else role, []).append(member)
+    lots: dict[tuple[str, str], list[Member]] = {}
+    for one in played:
+        for part in _parts(one, by):
+            if by == "team" or part.role not in within:
+                members = _members(one, part, team_weight, count, own, to_come)
+                lots.setdefault((part.path, part.role), []).extend(members)
     groups: list[Group] = []
-    for name, lot in sorted(lots.items()):
+    for (path, role), lot in sorted(lots.items()):
         if len(lot) < (1 if lone else 2):
             play.budget.dropped["lone"] += sum(len(member.samples) for member in lot)
         else:
-            groups.append(Group(Key(task.id, 0, "*", name), "task", tuple(lot)))
+            groups.append(Group(Key(task.id, 0, path, role), "task", tuple(lot)))
     if within:
         groups += _attempts(task, played, within)
     if step_weight:
@@ -92,24 +90,54 @@ async def episodes(
     return Collected(tuple(groups), tuple(one.log for one in played))
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What of an episode is compared with the same of others: the path and role of its group, and its replies."""
+
+    path: str
+    role: str
+    drawn: Sequence[Drawn]
+
+
+def _parts(played: _Played, by: By) -> Iterator[_Part]:
+    """An episode whole, or by role, by turn, or by both; nothing of what nobody learns from."""
+    roles = _of_roles(played) if by in ("role", "role_turn") else {TEAM: list(played.drawn)}
+    turns = turns_of(played.log.events) if by in ("turn", "role_turn") else ()
+    for role, mine in roles.items():
+        lots: dict[str, list[Drawn]] = {}
+        for one in mine:
+            lots.setdefault(f"turn {turns[one.point]}" if turns else "*", []).append(one)
+        yield from (_Part(path, role, lot) for path, lot in lots.items())
+
+
+def turns_of(events: Sequence[Event]) -> list[int]:
+    """The turn of each decision point of an episode; -1 before the first turn mark."""
+    turn, turns = -1, list[int]()
+    for event in events:
+        if isinstance(event, TurnBegan):
+            turn = event.number
+        elif isinstance(event, Asked):
+            turns.append(turn)
+    return turns
+
+
 def _members(
-    played: _Played, team_weight: float, by: By, count: Count, own: bool, to_come: float | None
+    played: _Played, part: _Part, team_weight: float, count: Count, own: bool, to_come: float | None
 ) -> Iterator[Member]:
-    """An episode as members of its groups: whole, by role or by reply, with its return or what was to come."""
+    """The members of a part's group: it as a whole or its replies, with the episode's return or what was to come."""
     totals = played.log.rewards()
     parts = {name: (team_weight if name == TEAM else 1.0) * total for name, total in totals.items()}
-    for name, mine in {TEAM: played.drawn}.items() if by == "team" else _of_roles(played).items():
-        its = {key: part for key, part in parts.items() if by == "team" or key in (TEAM, name) or not own}
-        whole = Member(tuple(one.sample for one in mine), (sum(its.values()),), its, played.number)
-        if count == "episode":
-            yield whole
-        elif to_come is None:
-            yield from (replace(whole, samples=(one.sample,)) for one in mine)
-        else:
-            places = [(one.point, one.speaker) for one in mine]
-            after = to_go(played.log.events, places, name, team_weight, to_come)
-            for one, value in zip(mine, after, strict=True):
-                yield Member((one.sample,), (value,), episode=played.number)
+    its = {key: value for key, value in parts.items() if part.role == TEAM or key in (TEAM, part.role) or not own}
+    whole = Member(tuple(one.sample for one in part.drawn), (sum(its.values()),), its, played.number)
+    if count == "episode":
+        yield whole
+    elif to_come is None:
+        yield from (replace(whole, samples=(one.sample,)) for one in part.drawn)
+    else:
+        places = [(one.point, one.speaker) for one in part.drawn]
+        after = to_go(played.log.events, places, part.role, team_weight, to_come)
+        for one, value in zip(part.drawn, after, strict=True):
+            yield Member((one.sample,), (value,), episode=played.number)
 
 
 def _of_roles(played: _Played) -> dict[str, list[Drawn]]:

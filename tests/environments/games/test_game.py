@@ -14,7 +14,7 @@ from coterie.environments.games.sokoban import Sokoban
 from coterie.environments.games.sudoku import Sudoku
 from coterie.errors import ConfigError
 from coterie.kernel.cursor import Cursor, perform_inline
-from coterie.kernel.episode import ChatMessage
+from coterie.kernel.episode import ChatMessage, Rewarded
 from coterie.kernel.scene import Reply
 from coterie.models.rendering import Renderer, as_text
 from coterie.sandbox.backends import missing
@@ -173,3 +173,12 @@ def test_no_answers_earn_more_than_a_solution(game, index, seed, mix):
     assert sum(other.log.rewards().values()) <= 2.0 + 1e-9
     if not other.log.solved:
         assert sum(other.log.rewards().values()) < 1.0
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_without_local_rewards_only_the_outcome_is_paid(game):
+    world = game(dense=False, naive=0.0)
+    task = world.task("test", 0)
+    cursor = played(world, task, lambda role, prompt: Reply(role, world.demonstrate(role, task, prompt, Random(0))))
+    assert {event.role for event in cursor.events if isinstance(event, Rewarded)} == {None}
+    assert cursor.log.rewards() == {"team": float(cursor.log.solved)}

@@ -13,7 +13,7 @@ and never more. s is the board before a reply and s' the board after it:
     team     = 1 when the board is solved, once
 
 The planner's rewards add up to the value of the last board, whatever the path. The proposer's rewards are never above
-0. So no list of moves, however long, earns more than a solution.
+0. So no list of moves, however long, earns more than a solution. With `dense = false` only the team is rewarded.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ class Game(RunsPrograms):
     """Single-agent baseline: the planner plays alone and sees the whole board."""
     brief: bool = True
     """true: short prompts, for a small model that was trained on the game. false: prompts that explain the rules."""
+    dense: bool = True
+    """true: each reply has a local reward, by what it makes of the board. false: only the outcome is rewarded."""
     tool: bool = False
     """true: the first role writes a Python program, and the program's output is its proposal, as published. false: it
     writes the proposal itself."""
@@ -107,11 +109,13 @@ class Game(RunsPrograms):
                 idea = await talk.ask(role, seen, max_tokens=self.max_tokens)
                 if self.tool:
                     idea = await self._printed(scene, idea)
-                scene.reward(role, self.local(role, task, board, *self.move(task, board, idea)))
+                if self.dense:
+                    scene.reward(role, self.local(role, task, board, *self.move(task, board, idea)))
                 seen = self.planner_sees(task, board, idea)
             answer = await talk.ask(PLANNER, seen, max_tokens=self.max_tokens)
             after, legal = self.move(task, board, answer)
-            scene.reward(PLANNER, self.local(PLANNER, task, board, after, legal))
+            if self.dense:
+                scene.reward(PLANNER, self.local(PLANNER, task, board, after, legal))
             state.board = after
             ending = self.ended(task, after)
             scene.team_reward(float(ending == SOLVED))
