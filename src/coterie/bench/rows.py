@@ -189,10 +189,13 @@ def _told(run: Run) -> dict[str, Any]:
     """Of a run's metrics what tables and curves show.
 
     curve: step, sampled tokens so far and success on validation. turns_curve: mean turns there, at the same steps.
+    shares: each role's share of the gradient in the first, second and last third of the steps.
     """
     lines = run.metrics()
     last = lines[-1]
     entropies = [value for key, value in last.items() if key.startswith("policy/") and key.endswith("/entropy")]
+    trained = [line for line in lines if "groups/total" in line]
+    thirds = [trained[len(trained) * part // 3 : len(trained) * (part + 1) // 3] for part in range(3)]
     return {
         "sampled_tokens": last["budget/sampled_tokens"],
         "trained_tokens": last["budget/trained_tokens"],
@@ -205,6 +208,13 @@ def _told(run: Run) -> dict[str, Any]:
             if "validation/success" in line
         ],
         "turns_curve": [round(line["validation/turns"], 3) for line in lines if "validation/turns" in line],
+        "shares": {
+            role: [
+                round(fmean(line.get(f"role/{role}/gradient_share", 0.0) for line in third or trained), 3)
+                for third in thirds
+            ]
+            for role in run.config.team.roles
+        },
     }
 
 
