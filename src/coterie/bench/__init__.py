@@ -19,6 +19,7 @@ from coterie.errors import ConfigError, nearest
 
 Say = Callable[[str], None]
 BENCHES = {
+    "ablations": "what grouping, sampling, rewards, roles and their number are worth, at equal sampled tokens",
     "agents": "agents of three frameworks, unmodified, trained through the gateway, three seeds each",
     "allocation": "how much signal a way of spending replies buys, for assistants",
     "border": "20,000 programs that end and write in every way: none may be more than its own outcome",

@@ -25,7 +25,7 @@ PER_STEP = {"plan_path": 24, "sokoban": 24, "sudoku": 16, "maths": 20}
 """Tasks of a step of the team: 30 to 60 steps make a budget."""
 
 
-def _row(
+def budgeted(
     task: str, title: str, algorithm: Mapping[str, Any], tasks: float, *, apart: bool, votes: int, **world: Any
 ) -> Row:
     """A row of a task's budget. tasks: of a step, relative to the team's. apart: each role has a policy of its own."""
@@ -51,29 +51,34 @@ def _row(
 
 def _team(task: str, tree: Mapping[str, Any]) -> dict[str, Row]:
     return {
-        f"{task}_naive": _row(task, "team, naive GRPO", {"name": "mas_grpo"}, 1, apart=True, votes=1),
-        f"{task}_shared": _row(task, "team, AT-GRPO, one shared policy", tree, 1, apart=False, votes=1),
-        f"{task}_roles": _row(task, "team, AT-GRPO, a policy per role", tree, 1, apart=True, votes=1),
+        f"{task}_naive": budgeted(task, "team, naive GRPO", {"name": "mas_grpo"}, 1, apart=True, votes=1),
+        f"{task}_shared": budgeted(task, "team, AT-GRPO, one shared policy", tree, 1, apart=False, votes=1),
+        f"{task}_roles": budgeted(task, "team, AT-GRPO, a policy per role", tree, 1, apart=True, votes=1),
     }
 
 
 def _game(task: str) -> dict[str, Row]:
     grpo = {"name": "grpo"}
     return {
-        f"{task}_once": _row(task, "one agent, one turn, GRPO", grpo, 3, apart=False, votes=1, solo=True, max_turns=1),
-        f"{task}_turns": _row(task, "one agent, four turns, GRPO", grpo, 2, apart=False, votes=1, solo=True),
-        f"{task}_solo": _row(task, "one agent, four turns, AT-GRPO", TREE, 2, apart=False, votes=VOTES, solo=True),
+        f"{task}_once": budgeted(
+            task, "one agent, one turn, GRPO", grpo, 3, apart=False, votes=1, solo=True, max_turns=1
+        ),
+        f"{task}_turns": budgeted(task, "one agent, four turns, GRPO", grpo, 2, apart=False, votes=1, solo=True),
+        f"{task}_solo": budgeted(task, "one agent, four turns, AT-GRPO", TREE, 2, apart=False, votes=VOTES, solo=True),
         **_team(task, TREE),
     }
 
 
+GRPO = {"name": "grpo"}
 MATHS = {
-    "maths_once": _row("maths", "one agent without a tool, GRPO", {"name": "grpo"}, 2, apart=False, votes=VOTES,
-                       tools=0, max_turns=1),
-    "maths_solo": _row("maths", "one agent with the calculator, GRPO", {"name": "grpo"}, 3, apart=False, votes=VOTES,
-                       reasoners=0, max_turns=1),
+    "maths_once": budgeted(
+        "maths", "one agent without a tool, GRPO", GRPO, 2, apart=False, votes=VOTES, tools=0, max_turns=1
+    ),
+    "maths_solo": budgeted(
+        "maths", "one agent with the calculator, GRPO", GRPO, 3, apart=False, votes=VOTES, reasoners=0, max_turns=1
+    ),
     **_team("maths", {"name": "at_grpo", "horizon": "point"}),
-}  # fmt: skip
+}
 
 
 def _budget(tokens: int, *more: str) -> tuple[str, ...]:
