@@ -6,10 +6,14 @@ Writes docs/results/paper.md from docs/results/data/paper.jsonl, which holds the
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from coterie.bench import Say
+from coterie.bench.claims import Versus
+from coterie.bench.contest import spread
 from coterie.bench.rows import FIVE, Row, Table
 from coterie.config.resolve import load_config
 
@@ -127,11 +131,127 @@ TABLE = Table(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Which row is said to beat which, by whom."""
+
+    text: str
+    more: str
+    less: str
+    source: str
+
+
+def _claims(task: str) -> list[Claim]:
+    """What AT-GRPO's paper and its critics say of a task."""
+    once, best = ("once", "turns") if task != "maths" else ("once", "solo")
+    paper, critics = "AT-GRPO, arXiv:2510.11062", "critics, arXiv:2604.02460"
+    return [
+        Claim("a team beats one agent in one turn", f"{task}_roles", f"{task}_{once}", paper),
+        Claim("a team trained with AT-GRPO beats one trained with naive GRPO", f"{task}_roles", f"{task}_naive", paper),
+        Claim("a policy per role beats one shared policy", f"{task}_roles", f"{task}_shared", paper),
+        Claim("one agent with the same turns or tools matches a team", f"{task}_{best}", f"{task}_roles", critics),
+    ]
+
+
+TOLD: Mapping[str, tuple[Claim, ...]] = {
+    "code": (
+        Claim("two at once beat one agent", "code_magrpo", "code_solo", "MAGRPO, arXiv:2508.04652"),
+        Claim("two at once beat a pipeline", "code_magrpo", "code_pipeline", "MAGRPO"),
+        Claim("two at once beat a discussion", "code_magrpo", "code_discussion", "MAGRPO"),
+    ),
+    "writing": (
+        Claim("two at once match one agent", "writing_magrpo", "writing_alone", "MAGRPO's follow-up, arXiv:2601.21972"),
+        Claim("two at once beat a pipeline", "writing_magrpo", "writing_pipeline", "the same"),
+        Claim("two at once beat a discussion", "writing_magrpo", "writing_discussion", "the same"),
+    ),
+    "assistants": (
+        Claim("node-wise training beats whole episodes", "assistants_joyagents", "assistants_mas_grpo",
+              "JoyAgents-R1, arXiv:2506.19846"),
+        Claim("a baseline per role beats one for the team", "assistants_drmas", "assistants_mas_grpo",
+              "Dr. MAS, arXiv:2602.08847"),
+        Claim("one agent with every tool matches the team", "assistants_solo", "assistants_joyagents", "critics"),
+    ),
+    **{task: tuple(_claims(task)) for task in BUDGETS},
+}  # fmt: skip
+TASKS = (*BUDGETS, "code", "writing", "assistants")
+PUBLISHED: Mapping[str, Mapping[str, str]] = {
+    "plan_path": {"before once": "5.0 / 12.0", "once": "11.0 / 47.0", "before roles": "10.0 / 71.0",
+                  "shared": "96.0 / 93.0", "roles": "97.0 / 96.0"},
+    "sokoban": {"before once": "0.0 / 9.0", "once": "3.0 / 14.0", "before roles": "0.0 / 16.0",
+                "shared": "10.0 / 96.0", "roles": "11.5 / 98.0"},
+    "sudoku": {"before once": "7.0 / 48.0", "once": "29.0 / 54.0", "before roles": "69.0 / 72.0",
+               "shared": "99.0 / 99.5", "roles": "99.0 / 99.0"},
+}  # fmt: skip
+"""Of Qwen3-1.7B and 8B in percent, from the tables of arXiv:2510.11062 (other sizes and prompts of the same games)."""
+
+
 def run(say: Say) -> dict[str, Any]:
     """Runs what is missing, writes the page, and returns success by row."""
     return TABLE.publish(PAGE, page, say)
 
 
+def successes(row: str) -> list[float]:
+    """Success of a row, by seed."""
+    return [figures["success"] for figures in TABLE.found(row)]
+
+
+def verdicts() -> list[tuple[str, Claim, Versus]]:
+    """Every claim with its task and our numbers, where all seeds of both rows are there."""
+    return [
+        (task, claim, Versus.between(successes(claim.more), successes(claim.less)))
+        for task in TASKS
+        for claim in TOLD[task]
+        if len(successes(claim.more)) == len(successes(claim.less)) == len(FIVE)
+    ]
+
+
 def page() -> list[str]:
     """The results page, from the figures of all finished runs."""
-    return ["# Results: the papers' comparisons", "", *TABLE.lines(), ""]
+    found = verdicts()
+    against = [f"{claim.text} ({task})" for task, claim, versus in found if versus.verdict == "does not hold"]
+    done = [figures for name in TABLE.rows for figures in TABLE.found(name)]
+    hours = sum(figures["cpu_minutes"] for figures in done) / 60
+    lines = [
+        "# Results: the papers' comparisons, with matched single agents",
+        "",
+        f"Does not hold here: {'; '.join(against)}." if against else "No published ordering is contradicted here.",
+        "",
+        "Written by `coterie bench paper`. ",
+        f"{len(done)} runs, {hours:.1f} CPU hours.",
+        "",
+        "| task | claim | source | difference in points, 95 % interval over seeds | verdict |",
+        "|---|---|---|---|---|",
+        *(f"| {task} | {claim.text} | {claim.source} | {versus} | {versus.verdict} |" for task, claim, versus in found),
+        "",
+    ]
+    for task in TASKS:
+        lines += [f"## {task}", "", *_table(task), ""]
+    return lines
+
+
+def _table(task: str) -> list[str]:
+    """Players of a task: before and after training, at what cost, and what was published."""
+    published = PUBLISHED.get(task, {})
+    lines = [
+        "| | before training | after | by seed | with 5 votes | sampled in training (M tokens) | tokens per test task |"
+        + (" published, 1.7B / 8B |" if published else ""),
+        "|---|---|---|---|---|---|---|" + ("---|" if published else ""),
+    ]
+    for name in TABLE.rows:
+        kind = name.removeprefix(f"{task}_")
+        if kind != name and (found := TABLE.found(name)):
+            values = [figures["success"] for figures in found]
+            voted = [figures["votes"] for figures in found if "votes" in figures]
+            before = published.get(f"before {kind}", "")
+            cells = [
+                TABLE.rows[name].title,
+                f"{found[0]['start_success']:.3f}",
+                f"**{spread(values)}**",
+                ", ".join(f"{value:.3f}" for value in values),
+                spread(voted) if voted else "",
+                f"{fmean(figures['sampled_tokens'] for figures in found) / 1e6:.2f}",
+                f"{fmean(figures['tokens'] for figures in found):.0f}",
+            ]
+            cells += [f"{f'{before}, then ' if before else ''}{published.get(kind, '')}"] if published else []
+            lines.append(f"| {' | '.join(cells)} |")
+    return lines
