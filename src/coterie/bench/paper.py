@@ -210,14 +210,15 @@ def page() -> list[str]:
     found = verdicts()
     against = [f"{claim.text} ({task})" for task, claim, versus in found if versus.verdict == "does not hold"]
     done = [figures for name in TABLE.rows for figures in TABLE.found(name)]
-    hours = sum(figures["cpu_minutes"] for figures in done) / 60
+    hours, beyond = TABLE.spent()
     lines = [
         "# Results: the papers' comparisons, with matched single agents",
         "",
         f"Does not hold here: {'; '.join(against)}." if against else "No published ordering is contradicted here.",
         "",
         "Written by `coterie bench paper`. ",
-        f"{len(done)} runs, {hours:.1f} CPU hours.",
+        f"{len(done)} runs, {hours:.1f} CPU hours. By their own counters all runs of a task sampled its budget and at "
+        f"most {beyond:.1%} more, because a run ends with a whole step.",
         "",
         "| task | claim | source | difference in points, 95 % interval over seeds | verdict |",
         "|---|---|---|---|---|",

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -24,6 +25,7 @@ from coterie.bench.demo import before_and_after
 from coterie.bench.intervals import over_seeds
 from coterie.config.resolve import load_config
 from coterie.config.settings import Config
+from coterie.errors import ConfigError
 from coterie.run.folder import Run
 from coterie.run.loaded import load
 
@@ -107,10 +109,34 @@ class Table:
     def found(self, name: str) -> list[dict[str, Any]]:
         """What the finished runs of a row achieved, by seed."""
         row = self.rows[name]
-        lines = self.file.read_text().splitlines() if self.file.exists() else []
-        mine = (figures for figures in map(json.loads, lines) if figures["row"] == name)
-        by_seed = {figures["seed"]: figures for figures in mine if figures["digest"] == row.digest}
+        mine = (figures for figures in self._lines_kept() if (figures["row"], figures["digest"]) == (name, row.digest))
+        by_seed = {figures["seed"]: figures for figures in mine}
         return [by_seed[seed] for seed in row.seeds if seed in by_seed]
+
+    def spent(self) -> tuple[float, float]:
+        """CPU hours of all finished runs, and the most that one has sampled beyond its budget, as a share of it.
+
+        Raises:
+            ConfigError: a run ended before its budget was spent, so that rows are not comparable.
+        """
+        hours, beyond = 0.0, 0.0
+        for name, row in self.rows.items():
+            for figures in self.found(name):
+                hours += figures["cpu_minutes"] / 60
+                if budget := row.resolved(figures["seed"]).train.max_sampled_tokens:
+                    over = figures["sampled_tokens"] / budget - 1
+                    if over < 0:
+                        raise ConfigError(
+                            f"{name}, seed {figures['seed']} ended with its budget unspent; raise train.steps"
+                        )
+                    beyond = max(beyond, over)
+        return hours, beyond
+
+    def _lines_kept(self) -> Iterator[dict[str, Any]]:
+        """The file's lines; one that was cut off by a kill is none."""
+        for line in self.file.read_text().splitlines() if self.file.exists() else ():
+            with suppress(ValueError):
+                yield json.loads(line)
 
     def runs(self, name: str) -> list[Run]:
         """The finished runs of a row."""
@@ -158,11 +184,16 @@ class Table:
         command = [sys.executable, "-c", code, self.home, *map(str, job)]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
-        line = done.stdout.splitlines()[-1]
+        figures = json.loads(done.stdout.splitlines()[-1])
+        self.keep(figures)
+        return figures
+
+    def keep(self, figures: Mapping[str, Any]) -> None:
+        """Adds a run's line to the file, below half a line that a kill may have left there."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
         with KEEPING, self.file.open("a") as file:
-            file.write(f"{line}\n")
-        return json.loads(line)
+            cut_off = self.file.read_bytes()[-1:] not in (b"", b"\n")
+            file.write("\n" * cut_off + json.dumps(figures) + "\n")
 
     def train(self, name: str, seed: int) -> dict[str, Any]:
         """Trains one row and seed here, and returns its figures.

@@ -1,0 +1,93 @@
+"""Tables of runs: what is made once, what is made again, and what a kill leaves behind."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from coterie.bench.rows import Row, Table
+from coterie.errors import ConfigError
+
+ROW = Row("a row", "configs/plan_path.toml", seeds=(0, 1))
+BUDGET = replace(ROW, overrides=("train.max_sampled_tokens=1000",))
+
+
+def figures(name, seed, row, **more):
+    return {
+        "row": name,
+        "seed": seed,
+        "digest": row.digest,
+        "success": 0.5,
+        "cpu_minutes": 30,
+        "sampled_tokens": 1040,
+        **more,
+    }
+
+
+class Made(Table):
+    """Runs are not made but noted."""
+
+    def _subprocess(self, job):
+        name, seed = job
+        line = figures(name, seed, self.rows[name])
+        self.keep(line)
+        return line
+
+
+def table(tmp_path, **rows):
+    return Made(tmp_path, "nobody", rows)
+
+
+def made(table):
+    said = []
+    table.make(said.append)
+    return said[0].split(" runs")[0]
+
+
+def test_what_is_there_is_not_made_again(tmp_path):
+    assert made(table(tmp_path, a=ROW, b=ROW)) == "4 of 4"
+    assert made(table(tmp_path, a=ROW, b=ROW)) == "0 of 4"
+    assert made(table(tmp_path, a=replace(ROW, seeds=(0, 1, 2)), b=ROW)) == "1 of 5"
+    assert [found["seed"] for found in table(tmp_path, a=ROW).found("a")] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(ROW, overrides=("train.steps=3",)),
+        replace(ROW, algorithm={"name": "mas_grpo"}),
+        replace(ROW, config="configs/sokoban.toml"),
+        replace(ROW, votes=5),
+    ],
+)
+def test_a_row_that_has_changed_is_made_again(tmp_path, other):
+    made(table(tmp_path, a=ROW))
+    assert made(table(tmp_path, a=other)) == "2 of 2"
+    assert len(table(tmp_path, a=ROW).found("a")) == 2, "and the figures of what it was are still there"
+
+
+def test_a_config_as_a_table_is_that_config(tmp_path):
+    assert replace(ROW, config=ROW.tables()).digest == ROW.digest
+
+
+def test_half_a_line_is_no_run(tmp_path):
+    made(table(tmp_path, a=ROW))
+    file = tmp_path / "figures.jsonl"
+    file.write_bytes(file.read_bytes()[:-30])
+    assert [found["seed"] for found in table(tmp_path, a=ROW).found("a")] == [0]
+    assert made(table(tmp_path, a=ROW)) == "1 of 2"
+    assert [found["seed"] for found in table(tmp_path, a=ROW).found("a")] == [0, 1]
+
+
+def test_what_was_spent_and_beyond_the_budget(tmp_path):
+    made(table(tmp_path, a=BUDGET, b=ROW))
+    assert table(tmp_path, a=BUDGET, b=ROW).spent() == (2.0, pytest.approx(0.04))
+
+
+def test_a_run_that_ended_early_is_not_compared(tmp_path):
+    line = figures("a", 0, BUDGET, sampled_tokens=999)
+    (tmp_path / "figures.jsonl").write_text(f"{json.dumps(line)}\n")
+    with pytest.raises(ConfigError, match="a, seed 0 ended with its budget unspent"):
+        table(tmp_path, a=BUDGET).spent()
