@@ -26,6 +26,7 @@ from coterie.bench.intervals import over_seeds
 from coterie.config.resolve import load_config
 from coterie.config.settings import Config
 from coterie.errors import ConfigError
+from coterie.report.curves import latest_of
 from coterie.run.folder import Run
 from coterie.run.loaded import load
 
@@ -224,7 +225,8 @@ def _told(run: Run) -> dict[str, Any]:
     """
     lines = run.metrics()
     last = lines[-1]
-    entropies = [value for key, value in last.items() if key.startswith("policy/") and key.endswith("/entropy")]
+    known = latest_of(lines)  # a policy that had nothing to learn in the last step has none there
+    entropies = [value for key, value in known.items() if key.startswith("policy/") and key.endswith("/entropy")]
     trained = [line for line in lines if "groups/total" in line]
     thirds = [trained[len(trained) * part // 3 : len(trained) * (part + 1) // 3] for part in range(3)]
     return {
@@ -232,7 +234,7 @@ def _told(run: Run) -> dict[str, Any]:
         "trained_tokens": last["budget/trained_tokens"],
         "replies": last["budget/replies"],
         "live": round(last["groups/live"] / last["groups/total"], 4),
-        "entropy": round(fmean(entropies), 4),
+        "entropy": round(fmean(entropies), 4) if entropies else 0.0,
         "curve": [
             (line["step"], line.get("budget/sampled_tokens", 0), line["validation/success"])
             for line in lines
