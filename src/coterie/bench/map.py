@@ -52,8 +52,8 @@ STARTERS = {
     "small_200": Begins("0.2 million parameters, 200 steps of demonstrations", 200, 64, 3),
     "small_350": Begins("0.2 million parameters, 350 steps of demonstrations", 350, 64, 3),
     "small_1500": Begins("0.2 million parameters, 1,500 steps of demonstrations", 1500, 64, 3),
-    "large_120": Begins("0.9 million parameters, 120 steps of demonstrations", 120, 128, 4),
     "large_200": Begins("0.9 million parameters, 200 steps of demonstrations", 200, 128, 4),
+    "large_350": Begins("0.9 million parameters, 350 steps of demonstrations", 350, 128, 4),
     "large_800": Begins("0.9 million parameters, 800 steps of demonstrations", 800, 128, 4),
 }
 PLAYERS: Mapping[str, Mapping[str, Any]] = {
