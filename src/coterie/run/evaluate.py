@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from coterie.errors import ConfigError, RolloutError, Unavailable
 from coterie.kernel.engine import Engine
-from coterie.kernel.environment import Environment, Split
+from coterie.kernel.environment import Environment, Split, Task
 from coterie.kernel.episode import Log, Noted
 from coterie.kernel.loops import drive
-from coterie.kernel.mistakes import task_of
 from coterie.kernel.play import Play, Sampling, Seats
 from coterie.kernel.team import Team
 from coterie.memory.recall import Recall
@@ -140,13 +139,16 @@ def evaluate_team(
     episodes = max(1, sampled)
     chunk = max(1, environment.side_by_side // episodes)
 
+    kinds: list[str] = []
+
     async def parts() -> list[Log | None]:
         logs: list[Log | None] = []
         for start in range(0, tasks, chunk):
-            indices = range(start, min(tasks, start + chunk))
-            logs += await _play_all(play, split, indices, episodes)
+            drawn = [play.task(split, index) for index in range(start, min(tasks, start + chunk))]
+            kinds.extend(task.kind for task in drawn)
+            logs += await _play_all(play, drawn, episodes)
             if progress:
-                progress(indices.stop, tasks)
+                progress(len(kinds), tasks)
         return logs
 
     logs = drive(parts())
@@ -156,17 +158,16 @@ def evaluate_team(
             f"{lost} of {len(logs)} {split} episodes were lost to faults ({dict(play.budget.dropped)}), more than "
             f"train.max_dropped_share = {max_dropped_share:g}{play.budget.often()}"
         )
-    kinds = tuple(task_of(environment, split, index).kind for index in range(tasks))
-    return _summary(split, kinds, sampled, logs, play)
+    return _summary(split, tuple(kinds), sampled, logs, play)
 
 
-async def _play_all(play: Play, split: Split, indices: range, episodes: int) -> list[Log | None]:
-    async def one(index: int, episode: int) -> Log:
-        cursor = play.start(play.task(split, index), episode)
+async def _play_all(play: Play, tasks: Sequence[Task], episodes: int) -> list[Log | None]:
+    async def one(task: Task, episode: int) -> Log:
+        cursor = play.start(task, episode)
         await play.run(cursor)
         return cursor.log
 
-    played = await play.together(*(one(index, episode) for index in indices for episode in range(episodes)))
+    played = await play.together(*(one(task, episode) for task in tasks for episode in range(episodes)))
     return [None if isinstance(log, Unavailable) else log for log in played]
 
 

@@ -11,7 +11,7 @@ from coterie.environments.games.boxes import (
     Position,
     board,
     canonical,
-    drawn,
+    drawn_board,
     picture,
     search,
     step,
@@ -194,11 +194,10 @@ def test_what_is_no_level_says_why(text, wrong):
 def test_exact_distances_agree_with_the_search_and_with_every_move():
     rng = Random(0)
     for _ in range(60):
-        text = drawn(6, rng.randint(1, 2), 0.15, rng)
-        if text is None:
+        it = drawn_board(6, rng.randint(1, 2), 0.15, rng)
+        if it is None:
             continue
-        it = board(text)
-        found = search(it)
+        text, found = picture(it, it.start), search(it)
         assert found.exact
         left = found.left(it.start)
         path = found.solve(it.start, weight=1)
@@ -216,10 +215,12 @@ def test_exact_distances_agree_with_the_search_and_with_every_move():
 def test_a_picture_is_read_as_it_was_written_and_its_eight_images_are_one_level():
     rng = Random(1)
     for _ in range(30):
-        text = drawn(7, 2, 0.2, rng)
-        if text is None:
+        level = drawn_board(7, 2, 0.2, rng)
+        if level is None:
             continue
+        text = picture(level, level.start)
         it = board(text)
+        assert (it.size, it.floor, it.goals, it.start) == (level.size, level.floor, level.goals, level.start)
         assert picture(it, it.start) == text
         rows = text.split("\n")
         turned = "\n".join("".join(line) for line in zip(*rows, strict=True))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb
@@ -73,23 +73,31 @@ def board(picture: str) -> Board:
         raise NotALevel(f"it has {len(players)} players")
     if not 1 <= len(boxes) <= MOST_BOXES or len(boxes) != len(goals):
         raise NotALevel(f"it has {len(boxes)} boxes and {len(goals)} goals; as many of each, 1 to {MOST_BOXES}")
-    walls = found["#"]
     (player,) = players
-    floor = {player}
-    queue = deque(floor)
-    while queue:
-        row, column = queue.popleft()
-        for there in ((row - 1, column), (row + 1, column), (row, column - 1), (row, column + 1)):
-            if there in walls or there in floor:
-                continue
-            if not (0 <= there[0] < len(rows) and 0 <= there[1] < len(rows[there[0]])):
-                raise NotALevel("its walls are not closed")
-            floor.add(there)
-            queue.append(there)
+    floor = _reached(player, set().union(*found.values()) - found["#"])
+    edge = {there for cell in floor for there in _beside(cell)} - floor
+    if not edge <= found["#"]:
+        raise NotALevel("its walls are not closed")
     if not (boxes | goals) <= floor:
         raise NotALevel("a box or a goal is out of reach")
     size = max(len(rows), *map(len, rows))
     return Board(size, frozenset(floor), frozenset(goals), Position(player, frozenset(boxes)))
+
+
+def _beside(cell: Cell) -> tuple[Cell, Cell, Cell, Cell]:
+    row, column = cell
+    return (row - 1, column), (row + 1, column), (row, column - 1), (row, column + 1)
+
+
+def _reached(start: Cell, free: Set[Cell]) -> set[Cell]:
+    """All free cells to which something leads from a start."""
+    reached, edge = {start}, [start]
+    while edge:
+        for there in _beside(edge.pop()):
+            if there in free and there not in reached:
+                reached.add(there)
+                edge.append(there)
+    return reached
 
 
 def picture(walls_of: Board, at: Position) -> str:
@@ -160,7 +168,10 @@ class Search:
 
     def mask(self, cells: frozenset[Cell]) -> int:
         """Cells as a set of bits."""
-        return sum(map(self.bit, cells))
+        bits = 0
+        for row, column in cells:
+            bits |= 1 << (row + 1) * self.width + column + 1
+        return bits
 
     def cell(self, place: int) -> Cell:
         """The cell of a place."""
@@ -366,21 +377,17 @@ def _places(boxes: int) -> Iterator[int]:
         boxes ^= low
 
 
-def drawn(size: int, boxes: int, walls: float, rng: Random) -> str | None:
-    """A level at random, solvable or not; None where there was no room for it."""
+def drawn_board(size: int, boxes: int, walls: float, rng: Random) -> Board | None:
+    """A level at random, solvable or not; None where there was no room for it.
+
+    Most levels that are drawn are thrown away, so none is written as a picture and read again here.
+    """
     inner = [(row, column) for row in range(1, size - 1) for column in range(1, size - 1)]
     free = [cell for cell in inner if rng.random() >= walls]
     if len(free) < 2 * boxes + 1:
         return None
     player, *placed = rng.sample(free, 2 * boxes + 1)
-    rows = [["#"] * size for _ in range(size)]
-    for row, column in free:
-        rows[row][column] = " "
-    for number, (row, column) in enumerate(placed):
-        rows[row][column] = "$" if number < boxes else "."
-    rows[player[0]][player[1]] = "@"
-    text = "\n".join("".join(row) for row in rows)
-    try:
-        return picture(board(text), board(text).start)  # without the room that nobody reaches
-    except NotALevel:
+    floor = _reached(player, set(free))  # without the room that nobody reaches
+    if not floor.issuperset(placed):
         return None
+    return Board(size, frozenset(floor), frozenset(placed[boxes:]), Position(player, frozenset(placed[:boxes])))

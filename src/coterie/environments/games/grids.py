@@ -139,9 +139,17 @@ def symmetries(size: int) -> tuple[tuple[int, ...], ...]:
 
 def canonical(grid: Grid, size: int) -> Grid:
     """The same of all puzzles that are alike but for the digits' names and the lines' order; see `symmetries`."""
-
-    def renamed(order: tuple[int, ...]) -> Grid:
-        names = {0: 0}
-        return tuple(names.setdefault(grid[cell], len(names)) for cell in order)
-
-    return min(map(renamed, symmetries(size)))
+    least: Grid = ()
+    for order in symmetries(size):
+        names, image = {0: 0}, []
+        below = not least  # whether the image is already known to be the lesser
+        for cell, other in zip(order, least or order, strict=True):
+            name = names.setdefault(grid[cell], len(names))
+            if not below:
+                if name > other:
+                    break
+                below = name < other
+            image.append(name)
+        else:
+            least = tuple(image)
+    return least

@@ -21,8 +21,17 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from coterie.environments.games import boxes as search_of
-from coterie.environments.games.boxes import MOST_BOXES, Board, Position, board, canonical, picture, search, step
+from coterie.environments.games.boxes import (
+    MOST_BOXES,
+    Board,
+    Position,
+    board,
+    canonical,
+    drawn_board,
+    picture,
+    search,
+    step,
+)
 from coterie.environments.games.cells import MOST, Cell, cells_by_name, drawn, name, parse_route, spell, straight
 from coterie.environments.games.game import PLANNER, PROPOSER, SOLVED, quote
 from coterie.environments.games.levels import Level, Levels
@@ -81,21 +90,7 @@ class Sokoban(PlaysData, Walk):
 
     def drawn(self, split: Split, index: int) -> Level:
         """The level at a place of a split, drawn until its content falls in that split."""
-        rng = Random(seed_of("sokoban", self.size, self.boxes, self.walls, self.min_pushes, split, index))
-        for _ in range(20_000):
-            text = search_of.drawn(self.size, self.boxes, self.walls, rng)
-            if text is None:
-                continue
-            found = search(board(text))
-            pushes = found.pushes_left(found.mask(board(text).start.boxes))
-            if pushes is None or pushes < self.min_pushes or split_of(canonical(text)) != split:
-                continue
-            if solution_moves(text) is not None:
-                return Level(f"{split}-{index}", split, picture=text)
-        raise ConfigError(
-            f"sokoban: no {self.size}x{self.size} level with {self.boxes} boxes takes {self.min_pushes} pushes; lower "
-            "min_pushes, boxes or walls"
-        )
+        return _drawn(self.size, self.boxes, self.walls, self.min_pushes, split, index)
 
     def rules(self) -> str:
         """Sokoban."""
@@ -192,6 +187,27 @@ class Sokoban(PlaysData, Walk):
 def board_of(task: Level) -> Board:
     """A level's board."""
     return board(task.picture)
+
+
+@lru_cache(maxsize=4096)
+def _drawn(size: int, boxes: int, walls: float, min_pushes: int, split: Split, index: int) -> Level:
+    """The level at a place of a split; kept, because validation has the same again and again."""
+    rng = Random(seed_of("sokoban", size, boxes, walls, min_pushes, split, index))
+    for _ in range(20_000):
+        it = drawn_board(size, boxes, walls, rng)
+        if it is None:
+            continue
+        found = search(it)
+        pushes = found.pushes_left(found.mask(it.start.boxes))
+        if pushes is None or pushes < min_pushes:
+            continue
+        text = picture(it, it.start)
+        if split_of(canonical(text)) == split and solution_moves(text) is not None:
+            return Level(f"{split}-{index}", split, picture=text)
+    raise ConfigError(
+        f"sokoban: no {size}x{size} level with {boxes} boxes takes {min_pushes} pushes; lower min_pushes, boxes or "
+        "walls"
+    )
 
 
 @lru_cache(maxsize=65_536)

@@ -86,15 +86,7 @@ class Sudoku(Game):
 
     def task(self, split: Split, index: int) -> Puzzle:
         """The puzzle at a place of a split, drawn until its content falls in that split."""
-        rng = Random(seed_of("sudoku", self.size, self.givens, split, index))
-        for _ in range(2000):
-            puzzle = drawn(self.size, self.givens, rng)
-            if puzzle and split_of(canonical(puzzle[0], self.size)) == split:
-                return Puzzle(f"{split}-{index}", split, size=self.size, grid=puzzle[0], solution=puzzle[1])
-        raise ConfigError(
-            f"sudoku: no {self.size} x {self.size} puzzle with {self.givens} givens was found for {split}; set givens "
-            "higher"
-        )
+        return _drawn(self.size, self.givens, split, index)
 
     def rules(self) -> str:
         """Sudoku."""
@@ -165,6 +157,19 @@ class Sudoku(Game):
                 hand = by_rows if rng.random() < 0.5 else by_reason
                 heard = self.planner_sees(task, tuple(grid), Reply(PROPOSER, spell(task, hand(task, tuple(grid)))))
                 yield Lesson(PLANNER, heard, self.demonstrate(PLANNER, task, heard, rng))
+
+
+@lru_cache(maxsize=4096)
+def _drawn(size: int, givens: int, split: Split, index: int) -> Puzzle:
+    """The puzzle at a place of a split; kept, because validation has the same again and again."""
+    rng = Random(seed_of("sudoku", size, givens, split, index))
+    for _ in range(2000):
+        puzzle = drawn(size, givens, rng)
+        if puzzle and split_of(canonical(puzzle[0], size)) == split:
+            return Puzzle(f"{split}-{index}", split, size=size, grid=puzzle[0], solution=puzzle[1])
+    raise ConfigError(
+        f"sudoku: no {size} x {size} puzzle with {givens} givens was found for {split}; set givens higher"
+    )
 
 
 def parse(text: str) -> list[str] | None:

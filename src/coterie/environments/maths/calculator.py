@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 from operator import add, floordiv, mod, mul, sub, truediv
 
 LONGEST = 400
@@ -30,6 +31,7 @@ def calculate(expression: str) -> str:
     return written(value(expression))
 
 
+@lru_cache(maxsize=16_384)
 def value(expression: str) -> Fraction:
     """The same as a fraction.
 
