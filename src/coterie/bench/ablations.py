@@ -53,6 +53,7 @@ def _outcomes() -> dict[str, Row]:
         f"{task}_{name}": _team(task, title, TURN, dense=dense)
         for task in ("plan_path", "sokoban", "sudoku")
         for name, title, dense in (("dense", "local rewards", True), ("outcome", "outcome only", False))
+        if (task, name) != ("plan_path", "dense")  # which is the row `turn`
     }
 
 
@@ -72,11 +73,12 @@ def _sizes() -> dict[str, Row]:
         7: {"judge": True, "reasoners": 3, "tools": 3},
     }
     methods = {"grpo": {"name": "mas_grpo"}, "at_grpo": {"name": "at_grpo", "horizon": "point"}}
+    attempts = {"name": "hierarchical_grpo", "attempts": ["reasoner"]}
     return {
         f"maths_{size}_{name}": _team("maths", f"{size} agents", method, 2 / size, **world)
         for size, world in teams.items()
         for name, method in methods.items()
-    }
+    } | {"maths_7_hierarchical": _team("maths", "7 agents, attempts compared", attempts, 2 / 7, **teams[7])}
 
 
 def _chosen() -> dict[str, Row]:

@@ -12,9 +12,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from coterie.bench import Say
+from coterie.bench import Say, svg
 from coterie.bench.intervals import over_seeds
 from coterie.bench.rows import FIVE, Row, Table
+from coterie.bench.svg import text
 from coterie.config.settings import SFTConfig
 from coterie.environments.relay import Relay
 from coterie.run.sft import sft
@@ -154,7 +155,7 @@ def picture() -> str:
     across, down = LEFT + 3 * (WIDE * len(SHARES) + GAP), 74
     parts: list[str] = []
     for rival in RIVALS:
-        parts.append(_text(20, down - 34, f"Team of two minus {NAMES[rival]}, points of success", size=15, bold=True))
+        parts.append(text(20, down - 34, f"Team of two minus {NAMES[rival]}, points of success", size=15, bold=True))
         for row, size in enumerate(("small", "large")):
             names = [name for name in STARTERS if name.startswith(size) and TABLE.found(f"{name}_{rival}")]
             for column, starter in enumerate(names):
@@ -164,9 +165,8 @@ def picture() -> str:
     legend = (
         "Blue: the team solves more. Orange: one agent solves more. Pale and grey: the 95 % interval over five seeds"
     )
-    parts.append(_text(20, down - 40, f"{legend} contains 0.", size=12))
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {across} {down - 20}" font-family="sans-serif">'
-    return "\n".join([head, f'<rect width="{across}" height="{down - 20}" fill="#ffffff"/>', *parts, "</svg>", ""])
+    parts.append(text(20, down - 40, f"{legend} contains 0.", size=12))
+    return svg.picture(across, down - 20, parts)
 
 
 def _panel(starter: str, rival: str, left: float, top: float) -> list[str]:
@@ -175,10 +175,10 @@ def _panel(starter: str, rival: str, left: float, top: float) -> list[str]:
     before, after = (fmean(figures[key] for figures in whole) for key in ("start_success", "success"))
     begins = STARTERS[starter]
     size = begins.title.partition(",")[0].replace(" million parameters", " M")
-    parts = [_text(left, top - 8, f"{size}; one agent with everything: {before:.2f}, trained {after:.2f}", size=11)]
+    parts = [text(left, top - 8, f"{size}; one agent with everything: {before:.2f}, trained {after:.2f}", size=11)]
     wins: set[tuple[int, int]] = set()
     for row, hops in enumerate(HOPS):
-        parts.append(_text(left - 6, top + TALL * row + 18, f"{hops}", size=11, anchor="end"))
+        parts.append(text(left - 6, top + TALL * row + 18, f"{hops}", size=11, anchor="end"))
         for column, share in enumerate(SHARES):
             mean, low, high = gain(starter, rival, share, hops)
             sure = low > 0 or high < 0
@@ -188,12 +188,12 @@ def _panel(starter: str, rival: str, left: float, top: float) -> list[str]:
             parts.append(f'<rect x="{x}" y="{y}" width="{WIDE}" height="{TALL}" fill="{fill}" '
                          f'fill-opacity="{strength:.2f}" stroke="#ffffff"/>')  # fmt: skip
             colour = "#999999" if not sure else "#ffffff" if strength > 0.5 else "#111111"
-            parts.append(_text(x + WIDE / 2, y + 18, f"{100 * mean:+.0f}", size=12, anchor="middle", fill=colour))
+            parts.append(text(x + WIDE / 2, y + 18, f"{100 * mean:+.0f}", size=12, anchor="middle", fill=colour))
             if low > 0:
                 wins.add((row, column))
     for column, share in enumerate(SHARES):
         x = left + WIDE * (column + 0.5)
-        parts.append(_text(x, top + TALL * len(HOPS) + 14, f"{share}/{PLACES}", size=11, anchor="middle"))
+        parts.append(text(x, top + TALL * len(HOPS) + 14, f"{share}/{PLACES}", size=11, anchor="middle"))
     return [*parts, *_border(wins, left, top)]
 
 
@@ -212,10 +212,3 @@ def _border(wins: set[tuple[int, int]], left: float, top: float) -> list[str]:
             if beside not in wins
         ]
     return edges
-
-
-def _text(
-    x: float, y: float, words: str, *, size: int, bold: bool = False, anchor: str = "start", fill: str = "#111111"
-) -> str:
-    weight = ' font-weight="bold"' if bold else ""
-    return f'<text x="{x}" y="{y}" font-size="{size}" text-anchor="{anchor}" fill="{fill}"{weight}>{words}</text>'

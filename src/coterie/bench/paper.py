@@ -104,7 +104,7 @@ TOGETHER = {
                          _budget(CODE, "environment.protocol=pipeline"), FIVE),
     "code_discussion": Row("discussion, GRPO over episodes", PAIR, WHOLE,
                            _budget(CODE, "environment.protocol=discussion"), FIVE),
-    "writing_alone": Row("one agent, GRPO", "configs/writing_alone.toml", None, _budget(WRITING, *SHORT), FIVE, VOTES),
+    "writing_alone": Row("one agent, GRPO", "configs/writing_alone.toml", None, _budget(WRITING, *SHORT), FIVE),
     "writing_magrpo": Row("two at once, MAGRPO", "configs/writing.toml", None, _budget(WRITING, *SHORT), FIVE),
     "writing_pipeline": Row("pipeline, GRPO over episodes", "configs/writing.toml", WHOLE,
                             _budget(WRITING, *SHORT, "environment.protocol=pipeline"), FIVE),
@@ -112,7 +112,9 @@ TOGETHER = {
                               _budget(WRITING, *SHORT, "environment.protocol=discussion"), FIVE),
 }  # fmt: skip
 MASTER, LONE = "configs/assistants.toml", "configs/assistants_solo.toml"
-MATCHED = ("train.tasks_per_step=40", "loss.denominator=tasks")
+SUMMED = "loss.denominator=tasks"
+"""The loss of joyagents and c3, for the methods beside them."""
+MATCHED = ("train.tasks_per_step=40", SUMMED)
 """As many tokens a step as 64 queries of joyagents."""
 CALLERS = {
     "assistants_joyagents": Row("master and four, JoyAgents (repaired)", MASTER, None, _budget(CALLS, *SHORT), FIVE),
