@@ -1,10 +1,15 @@
-"""Verdicts on claims: what is sure, and what is not."""
+"""Verdicts on claims: what is sure and what is not; and pages that say what their figures say."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from xml.etree import ElementTree
+
 import pytest
 
-from coterie.bench.claims import Versus
+from coterie.bench import ablations, methods, paper, svg
+from coterie.bench import map as maps
+from coterie.bench.claims import FOLDER, Claim, Comparison, Versus, claims, index
 
 
 @pytest.mark.parametrize(
@@ -27,3 +32,47 @@ def test_the_interval_by_hand():
     assert str(found) == "+20.0 [-4.8, +44.8]"
     with pytest.raises(ValueError, match="zip"):
         Versus.between((0.5,), (0.4, 0.4))
+
+
+def test_not_below_by_more_than_a_margin():
+    assert Versus.between((0.50, 0.51), (0.51, 0.52), margin=0.02).verdict == "holds"
+    assert Versus.between((0.50, 0.51), (0.51, 0.52)).verdict == "does not hold"
+    assert Versus.between((0.50, 0.51), (0.60, 0.61), margin=0.02).verdict == "does not hold"
+
+
+def test_a_page_says_first_where_its_claim_does_not_hold():
+    rows = (
+        Comparison("games", (0.9, 0.92), (0.5, 0.52), "90 and 50"),
+        Comparison("maths", (0.3, 0.32), (0.5, 0.52)),
+        Comparison("code", (0.9, 0.1), (0.5, 0.5)),
+        Comparison("not finished", (0.9,), (0.5, 0.5)),
+    )
+    claim = Claim("this", "This beats that", "A paper.", ("this", "that"), lambda: rows, "paper", "Larger models.")
+    assert claim.answer() == "**Does not hold**: maths. **Holds**: games. **Not decided**: code."
+    page = claim.page()
+    assert page.splitlines()[2] == claim.answer()
+    assert "| games | 0.910 | 0.510 | +40.0 [+40.0, +40.0] | 90 and 50 | holds |" in page
+    assert "not finished" not in page
+    assert "2 seeds a row" in page
+    drawn = claim.picture()
+    assert [drawn.count(f'fill="{colour}"') for colour in (svg.BETTER, svg.WORSE, svg.UNSURE)] == [1, 1, 1]
+    assert ElementTree.fromstring(drawn).tag.endswith("svg")
+    assert replace(claim, compared=lambda: ()).answer() == "Not measured yet."
+
+
+def test_every_claim_has_a_page_that_is_written_from_the_figures():
+    names = [claim.name for claim in claims()]
+    assert len(names) == len(set(names))
+    for claim in claims():
+        assert (FOLDER / f"{claim.name}.md").read_text() == claim.page()
+        assert (FOLDER / f"{claim.name}.svg").read_text() == claim.picture()
+    assert (FOLDER / "index.md").read_text() == "\n".join(index())
+    pages = {f"{name}{kind}" for name in names for kind in (".md", ".svg")} | {"index.md"}
+    assert {file.name for file in FOLDER.iterdir()} == pages
+
+
+@pytest.mark.parametrize("bench", [paper, ablations, methods, maps])
+def test_results_pages_are_written_from_the_figures(bench):
+    assert bench.PAGE.read_text() == "\n".join(bench.page())
+    if hasattr(bench, "PICTURE"):
+        assert bench.PICTURE.read_text() == bench.picture()

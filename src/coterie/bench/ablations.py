@@ -6,14 +6,16 @@ Writes docs/results/ablations.md from docs/results/data/ablations.jsonl and the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from coterie.bench import Say
+from coterie.bench import Say, claims, paper
+from coterie.bench.claims import Claim, Comparison
 from coterie.bench.contest import spread
-from coterie.bench.paper import CALLS, MASTER, TREE, budgeted
+from coterie.bench.paper import BUDGETS, CALLS, MASTER, TREE, budgeted
 from coterie.bench.paper import TABLE as PAPER
 from coterie.bench.rows import FIVE, Row, Table
 from coterie.run.ablation import Ablation
@@ -101,6 +103,7 @@ def run(say: Say) -> dict[str, Any]:
     TABLE.make(say)
     play(say)
     PAGE.write_text("\n".join(page()))
+    claims.run(say)
     return TABLE.success()
 
 
@@ -129,10 +132,280 @@ def play(say: Say) -> None:
                 say(f"{team}, seed {seed}: {after.success:.3f}")
 
 
-def page() -> Sequence[str]:
+def page() -> list[str]:
     """The results page, from the figures of all finished runs."""
-    return ["# Results: ablations", "", *TABLE.lines(), "", *_together(played()), ""]
+    hours, beyond = TABLE.spent()
+    lines = [
+        "# Results: ablations",
+        "",
+        claims.against(CLAIMS),
+        "",
+        f"Written by `coterie bench ablations` ({hours:.1f} CPU hours), with rows of "
+        "[the papers' comparisons](paper.md). All rows of a section sample the same number of tokens in training, by "
+        f"their own counters {beyond:.1%} more at most, because a run ends with a whole step. Success is that of "
+        "greedy play on 1,000 test tasks, which training never sees; intervals are 95 % intervals over seeds (Student's t).",
+        "",
+    ]
+    for title, words, rows in SECTIONS:
+        lines += [f"## {title}", "", words, "", "| | before training | after | by seed |", "|---|---|---|---|"]
+        lines += [_line(*row) for row in rows() if row[2]]
+        lines.append("")
+    return [*lines, *_turns_page(), *_captured()]
 
 
-def _together(teams: Mapping[str, Mapping[int, float]]) -> Iterable[str]:
-    return [f"- {team}: {spread(list(successes.values()))}" for team, successes in teams.items()]
+Told = tuple[str, Sequence[float], Sequence[float]]
+"""A line of a table: title, success before training by seed (empty: as above), success after it by seed."""
+
+
+def _line(title: str, start: Sequence[float], after: Sequence[float]) -> str:
+    by_seed = ", ".join(f"{value:.3f}" for value in after)
+    return f"| {title} | {f'{start[0]:.3f}' if start else ''} | **{spread(after)}** | {by_seed} |"
+
+
+def _own(*names: str) -> list[Told]:
+    return [(TABLE.rows[name].title, [figures["start_success"] for figures in TABLE.found(name)], successes(name))
+            for name in names]  # fmt: skip
+
+
+def _of_paper(title: str, name: str) -> Told:
+    return title, paper.before(name), paper.successes(name)
+
+
+def _apart() -> list[Told]:
+    return [
+        _of_paper("trained together", "plan_path_roles"),
+        *_own("alone_proposer", "alone_planner"),
+        ("both trained alone, then joined", [], _teams("joined")),
+        ("trained together, policies swapped", [], _teams("swapped")),
+    ]
+
+
+def _compared() -> list[Told]:
+    rows: list[Told] = []
+    for task in GAMES:
+        rows += [
+            _of_paper(f"{task}: whole episodes of the team", f"{task}_naive"),
+            *((f"{task}: {title}", start, after)
+              for title, start, after in _own(*(f"{task}_by_{by}" for by in ("role", "turn", "role_turn")))),
+            _of_paper(f"{task}: at_grpo's tree", f"{task}_roles"),
+        ]  # fmt: skip
+    return rows
+
+
+SECTIONS: tuple[tuple[str, str, Callable[[], list[Told]]], ...] = (
+    (
+        "Roles alone, joined, swapped",
+        "plan_path, both roles see the map. A role alone is trained with at_grpo while its partner stays as it was. "
+        "Swapped: each role is played with the other's policy.",
+        _apart,
+    ),
+    (
+        "What is compared",
+        "The sampler is that of GRPO: eight whole episodes of a task. Only the groups differ: returns of the team, of "
+        "an agent, of what follows a turn, of what follows an agent's turn. The last row samples a tree instead.",
+        _compared,
+    ),
+    (
+        "How at_grpo samples",
+        "plan_path. The commit rule chooses the reply with which play goes on; the horizon is how far a reply's "
+        "rewards are counted; replies per point times tasks per step is constant.",
+        lambda: [
+            _of_paper("random commit, horizon point, 8 replies per point", "plan_path_roles"),
+            *_own("greedy", "turn", "greedy_turn", "width_4", "width_16"),
+        ],
+    ),
+    (
+        "Outcomes only",
+        "at_grpo, horizon turn, random commit. Outcome only: a reply is paid if the game is solved, and not for "
+        "progress.",
+        lambda: [
+            (f"{task}: {title}", start, after)
+            for task in ("plan_path", "sokoban", "sudoku")
+            for title, (_, start, after) in zip(
+                ("local rewards", "outcome only"),
+                _own("turn" if task == "plan_path" else f"{task}_dense", f"{task}_outcome"),
+                strict=True,
+            )
+        ],
+    ),
+    (
+        "Two to seven agents",
+        "maths: reasoners and tool users, from three agents on a judge.",
+        lambda: [
+            _of_paper("2 agents: mas_grpo", "maths_naive"),
+            _of_paper("2 agents: at_grpo", "maths_roles"),
+            *((f"{size} agents: {method}", start, after)
+              for size in (3, 5, 7)
+              for method, (_, start, after) in zip(
+                  ("mas_grpo", "at_grpo"), _own(f"maths_{size}_grpo", f"maths_{size}_at_grpo"), strict=True)),
+            *(("7 agents: hierarchical_grpo", start, after) for _, start, after in _own("maths_7_hierarchical")),
+        ],
+    ),
+    (
+        "How many groups are trained",
+        "assistants with joyagents: of each step the K groups with the largest variance of rewards, or all.",
+        lambda: [
+            *_own("joyagents_1", "joyagents_2", "joyagents_5"),
+            _of_paper("all", "assistants_joyagents"),
+        ],
+    ),
+)  # fmt: skip
+
+
+def _turns_page() -> list[str]:
+    """Turns on validation tasks as training goes on."""
+    lines = [
+        "## Turns as training goes on",
+        "",
+        "Mean turns of an episode on validation tasks, at_grpo with a policy per role, a mean over seeds. An unsolved "
+        "task counts with all its turns.",
+        "",
+        "| | at the start | after a third | after two thirds | at the end |",
+        "|---|---|---|---|---|",
+    ]
+    for task in paper.GAMES:
+        curves = [figures["turns_curve"] for figures in PAPER.found(f"{task}_roles")]
+        cells = [[curve[(len(curve) - 1) * third // 3] for curve in curves] for third in range(4)]
+        if curves:
+            lines.append(f"| {task} | {' | '.join(f'{fmean(cell):.2f}' for cell in cells)} |")
+    return [*lines, ""]
+
+
+def _captured() -> list[str]:
+    """Whose gradient a policy follows, as training goes on."""
+    lines = [
+        "## Who captures a shared policy",
+        "",
+        "Each role's share of the gradient, in the first, second and last third of the steps, a mean over seeds. If "
+        "one policy serves all roles, a role with a larger share moves it more.",
+        "",
+        "| | role | one policy for all | a policy per role |",
+        "|---|---|---|---|",
+    ]
+    for task in BUDGETS:
+        shared, apart = ([figures["shares"] for figures in PAPER.found(f"{task}_{row}") if "shares" in figures]
+                         for row in ("shared", "roles"))  # fmt: skip
+        for role in shared[0] if shared and apart else ():
+            cells = [" to ".join(f"{fmean(run[role][third] for run in runs):.2f}" for third in range(3))
+                     for runs in (shared, apart)]  # fmt: skip
+            lines.append(f"| {task} | {role} | {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+AT_GRPO = "AT-GRPO (Stronger-MAS), arXiv:2510.11062"
+LARGER = "The same rows with models of 1.7 billion parameters and more, on the published tasks, five seeds a row."
+
+
+def successes(row: str) -> list[float]:
+    """Success of a row of this table, by seed."""
+    return [figures["success"] for figures in TABLE.found(row)]
+
+
+def _teams(team: str) -> list[float]:
+    """Success of teams that were put together after training, by seed."""
+    return [success for _, success in sorted(played().get(team, {}).items())]
+
+
+def _joint() -> list[float]:
+    return paper.successes("plan_path_roles")
+
+
+def _parts() -> list[Comparison]:
+    titles = {"role": "by agent", "turn": "by turn", "role_turn": "by agent and turn"}
+    return [
+        Comparison(f"{task}, {title}", successes(f"{task}_by_{by}"), paper.successes(f"{task}_naive"))
+        for task in GAMES
+        for by, title in titles.items()
+    ]
+
+
+def _outcome_only() -> list[Comparison]:
+    published = {"plan_path": "89.0 and 93.0", "sokoban": "93.0 and 96.0", "sudoku": "99.5 and 99.5"}
+    return [
+        Comparison(task, successes(f"{task}_outcome"), successes(f"{task}_dense" if task != "plan_path" else "turn"),
+                   numbers, margin=0.05)
+        for task, numbers in published.items()
+    ]  # fmt: skip
+
+
+def _larger_teams(less: int, more: int, published: Mapping[str, str]) -> list[Comparison]:
+    return [
+        Comparison(f"{more} against {less} agents, {title}", successes(f"maths_{more}_{name}"),
+                   successes(f"maths_{less}_{name}"), published[name])
+        for name, title in (("grpo", "GRPO over episodes"), ("at_grpo", "AT-GRPO"))
+    ]  # fmt: skip
+
+
+CLAIMS = (
+    Claim(
+        "joined", "Roles that are trained alone and then joined do not make a team",
+        f"{AT_GRPO}, Plan-Path, Qwen3-1.7B, percent. There, a role alone is trained as a single agent; here, its "
+        "partner stays as it was.",
+        ("trained together", "the other"),
+        lambda: [
+            Comparison("only the proposer trained", _joint(), successes("alone_proposer"), "96.0 and 11.0"),
+            Comparison("only the planner trained", _joint(), successes("alone_planner"), "96.0 and 14.5"),
+            Comparison("both trained alone, then joined", _joint(), _teams("joined"), "96.0 and 16.0"),
+        ],
+        "ablations", LARGER,
+    ),
+    Claim(
+        "swapped", "Trained roles cannot take each other's place",
+        f"{AT_GRPO}, Plan-Path, Qwen3-1.7B, percent.",
+        ("trained together", "with the policies swapped"),
+        lambda: [Comparison("plan_path", _joint(), _teams("swapped"), "96.0 and 6.0")],
+        "ablations", LARGER,
+    ),
+    Claim(
+        "grouping", "Comparing replies of one agent and turn is what makes a team learn",
+        f"{AT_GRPO}: the reason for its groups. Here the sampler stays that of GRPO, whole episodes, and only what is "
+        "compared with what changes.",
+        ("episodes compared so", "episodes compared as a whole"), _parts, "ablations", LARGER,
+    ),
+    Claim(
+        "greedy", "The best reply of a group, not a random one, should be the one with which play goes on",
+        f"{AT_GRPO}: its algorithm; no number.",
+        ("greedy commit", "random commit"),
+        lambda: [
+            Comparison("plan_path, horizon point", successes("greedy"), _joint()),
+            Comparison("plan_path, horizon turn", successes("greedy_turn"), successes("turn")),
+        ],
+        "ablations", LARGER,
+    ),
+    Claim(
+        "outcome_only", "Without local rewards, outcomes alone teach almost as much",
+        f"{AT_GRPO}, an ablation that reached us second-hand, Qwen3-8B, percent.",
+        ("outcomes only", "local rewards"), _outcome_only, "ablations", LARGER,
+    ),
+    Claim(
+        "more_agents", "A team with more agents achieves more",
+        f"{AT_GRPO}, AIME24, Qwen3-8B, percent, second-hand: reasoners, tool users and a judge.",
+        ("more agents", "fewer"),
+        lambda: [
+            *_larger_teams(3, 5, {"grpo": "23.8 and 18.2", "at_grpo": "28.6 and 18.2"}),
+            *_larger_teams(5, 7, {"grpo": "34.1 and 23.8", "at_grpo": "47.7 and 28.6"}),
+        ],
+        "ablations", LARGER,
+    ),
+    Claim(
+        "grouping_and_size", "AT-GRPO gains more, the more agents there are",
+        f"{AT_GRPO}, AIME24, Qwen3-8B, percent, second-hand.",
+        ("AT-GRPO", "GRPO over episodes"),
+        lambda: [
+            Comparison(f"{size} agents", successes(f"maths_{size}_at_grpo"), successes(f"maths_{size}_grpo"), numbers)
+            for size, numbers in ((3, "18.2 and 18.2"), (5, "28.6 and 23.8"), (7, "47.7 and 34.1"))
+        ],
+        "ablations", LARGER,
+    ),
+    Claim(
+        "five_groups", "An update from the five groups whose rewards differ most is better than from all",
+        "JoyAgents-R1, arXiv:2506.19846: K = 5 is the best of 1, 2, 5 and all; the numbers are not public.",
+        ("K = 5", "the other"),
+        lambda: [
+            Comparison("K = 1", successes("joyagents_5"), successes("joyagents_1")),
+            Comparison("K = 2", successes("joyagents_5"), successes("joyagents_2")),
+            Comparison("all", successes("joyagents_5"), paper.successes("assistants_joyagents")),
+        ],
+        "ablations", "Their data and models, which are not public.",
+    ),
+)  # fmt: skip

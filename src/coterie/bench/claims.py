@@ -1,13 +1,22 @@
-"""A published claim beside our numbers: differences between two rows of a table, with intervals and a verdict."""
+"""Published claims beside our numbers: a page for each, with differences, intervals, a verdict and a picture.
+
+`coterie bench claims` writes docs/results/claims/ from the figures that the benchmarks keep; it trains nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
+from coterie.bench import Say, svg
 from coterie.bench.intervals import over_seeds
 
+FOLDER = Path("docs/results/claims")
+HOMES = ("paper", "ablations", "methods", "map")
+"""Benchmarks that test claims: modules with CLAIMS."""
 Verdict = Literal["holds", "does not hold", "not decided"]
 
 
@@ -18,19 +27,180 @@ class Versus:
     mean: float
     low: float
     high: float
+    margin: float = 0.0
+    """By how much the first may be below the second, if the claim is that it is not below."""
 
     @classmethod
-    def between(cls, more: Sequence[float], less: Sequence[float]) -> Versus:
+    def between(cls, more: Sequence[float], less: Sequence[float], margin: float = 0.0) -> Versus:
         """Of two rows with as many seeds, each seed beside the one of the same number.
 
         Runs of different rows are independent, so which seeds are paired does not matter.
         """
-        return cls(*over_seeds([one - other for one, other in zip(more, less, strict=True)]))
+        return cls(*over_seeds([one - other for one, other in zip(more, less, strict=True)]), margin)
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the first row is better: surely, surely not, or neither."""
-        return "holds" if self.low > 0 else "does not hold" if self.high < 0 else "not decided"
+        """Whether the first row is better, or not worse by more than the margin: surely, surely not, or neither."""
+        return "holds" if self.low > -self.margin else "does not hold" if self.high < -self.margin else "not decided"
 
     def __str__(self) -> str:
         return f"{100 * self.mean:+.1f} [{100 * self.low:+.1f}, {100 * self.high:+.1f}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two rows of a claim, and what was published of them.
+
+    more, less: success by seed, of as many seeds. published: numbers of the source, in its unit. margin: see `Versus`.
+    """
+
+    label: str
+    more: Sequence[float]
+    less: Sequence[float]
+    published: str = ""
+    margin: float = 0.0
+
+    @property
+    def versus(self) -> Versus:
+        """Their difference."""
+        return Versus.between(self.more, self.less, self.margin)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim, who made it, and what we measured.
+
+    name: of its page. text: a sentence. source: who, where, and in which setting. compared: our numbers, from the
+    figures that are kept. rows: what the two compared things are, in words. seen: what the episodes and curves show.
+    settle: what would decide it for large models. command: the benchmark that makes the figures. measured: what a
+    number is.
+    """
+
+    name: str
+    text: str
+    source: str
+    rows: tuple[str, str]
+    compared: Callable[[], Sequence[Comparison]]
+    command: str
+    settle: str
+    seen: str = ""
+    measured: str = "Success on test tasks that training never sees"
+
+    def found(self) -> list[Comparison]:
+        """The comparisons of which two seeds or more are there."""
+        return [each for each in self.compared() if len(each.more) == len(each.less) > 1]
+
+    def where(self, verdict: Verdict) -> list[str]:
+        """The comparisons with a verdict."""
+        return [each.label for each in self.found() if each.versus.verdict == verdict]
+
+    def answer(self) -> str:
+        """Where it does not hold and where it does, in one line."""
+        order: tuple[Verdict, ...] = ("does not hold", "holds", "not decided")
+        parts = [
+            f"**{verdict.capitalize()}**: {'; '.join(where)}." for verdict in order if (where := self.where(verdict))
+        ]
+        return " ".join(parts) or "Not measured yet."
+
+    def page(self) -> str:
+        """Its page."""
+        found = self.found()
+        seeds = sorted({len(each.more) for each in found})
+        allowed = sorted({each.margin for each in found if each.margin})
+        margin = f" Up to {100 * allowed[0]:.0f} points below count as equal." if allowed else ""
+        more, less = self.rows
+        lines = [
+            f"# {self.text}",
+            "",
+            self.answer(),
+            "",
+            f"**Source.** {self.source}",
+            "",
+            f"**Here.** {self.measured}, {' or '.join(map(str, seeds))} seeds a row. "
+            f"The difference is {more} minus {less}, in points, with its 95 % interval over seeds (Student's t)."
+            f"{margin}",
+            "",
+            f"![differences with their intervals]({self.name}.svg)",
+            "",
+            f"| | {more} | {less} | difference | published | verdict |",
+            "|---|---|---|---|---|---|",
+            *(
+                f"| {each.label} | {_mean(each.more)} | {_mean(each.less)} | {each.versus} | {each.published} | "
+                f"{each.versus.verdict} |"
+                for each in found
+            ),
+            "",
+            *([self.seen, ""] if self.seen else []),
+            f"**Command.** `coterie bench {self.command}` makes the figures that are missing; `coterie bench claims` "
+            "writes this page from them.",
+            "",
+            f"**What would settle it.** {self.settle}",
+            "",
+        ]
+        return "\n".join(lines)
+
+    def picture(self) -> str:
+        """The differences as an SVG."""
+        found = self.found()
+        dots = [svg.Dot.difference(each.label, each.versus.mean, each.versus.low, each.versus.high) for each in found]
+        furthest = max((abs(value) for dot in dots for value in (dot.low, dot.high)), default=1.0)
+        reach = next(limit for limit in (0.1, 0.2, 0.5, 1.0) if furthest <= limit or limit == 1.0)
+        left, top, width = 300, 34, 380
+        ticks = [reach * part / 2 for part in range(-2, 3)]
+        height = top + svg.LINE * len(dots) + 46
+        more, less = self.rows
+        return svg.picture(left + width + 30, height, [
+            svg.text(left + width / 2, 18, self.text, size=13, bold=True, anchor="middle"),
+            *svg.panel(dots, left, top, width, ticks, zero=True),
+            svg.text(left + width / 2, height - 10, f"{more} minus {less}, points", size=11, anchor="middle"),
+        ])  # fmt: skip
+
+
+def _mean(values: Sequence[float]) -> str:
+    return f"{sum(values) / len(values):.3f}"
+
+
+def claims() -> list[Claim]:
+    """All claims, in the order of their benchmarks."""
+    return [claim for home in HOMES for claim in importlib.import_module(f"coterie.bench.{home}").CLAIMS]
+
+
+def against(tested: Sequence[Claim]) -> str:
+    """The first line of a results page: which claims do not hold, and where."""
+    found = [
+        f'"[{claim.text}](claims/{claim.name}.md)" ({"; ".join(where)})'
+        for claim in tested
+        if (where := claim.where("does not hold"))
+    ]
+    return f"**Does not hold here**: {'; '.join(found)}." if found else "No published claim is contradicted here."
+
+
+def run(say: Say) -> dict[str, Any]:
+    """Writes a page and a picture for each claim and their index, and returns how often there is which verdict."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    counts: dict[str, Any] = {}
+    for claim in claims():
+        (FOLDER / f"{claim.name}.md").write_text(claim.page())
+        (FOLDER / f"{claim.name}.svg").write_text(claim.picture())
+        for each in claim.found():
+            counts[each.versus.verdict] = counts.get(each.versus.verdict, 0) + 1
+        say(f"{claim.text}: {claim.answer()}")
+    (FOLDER / "index.md").write_text("\n".join(index()))
+    return counts
+
+
+def index() -> list[str]:
+    """The page that lists all claims."""
+    hours = sum(importlib.import_module(f"coterie.bench.{home}").TABLE.spent()[0] for home in HOMES)
+    return [
+        "# Claims about teams, measured",
+        "",
+        "Each page states a claim, its source and published numbers, our numbers with their intervals, the command, "
+        "and what would settle it for larger models. All rows of a task have one budget of sampled tokens and the "
+        f"same starter. The runs behind these pages took {hours:.1f} CPU hours.",
+        "",
+        "| claim | here |",
+        "|---|---|",
+        *(f"| [{claim.text}]({claim.name}.md) | {claim.answer()} |" for claim in claims()),
+        "",
+    ]

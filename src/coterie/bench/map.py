@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from coterie.bench import Say, svg
+from coterie.bench import Say, claims, svg
+from coterie.bench.claims import Claim, Comparison
 from coterie.bench.intervals import over_seeds
 from coterie.bench.rows import FIVE, Row, Table
 from coterie.bench.svg import text
@@ -38,6 +40,11 @@ class Begins:
     steps: int
     hidden_size: int
     layers: int
+
+    @property
+    def short(self) -> str:
+        """Its size and training, in few words."""
+        return f"{self.title.partition(' ')[0]} M, {self.steps:,} steps"
 
     def make(self, folder: Path, say: Say) -> None:
         """Trains it on demonstrations, if it is not there."""
@@ -107,6 +114,7 @@ def run(say: Say) -> dict[str, Any]:
         starter.make(FOLDER / "starters" / name, say)
     published = TABLE.publish(PAGE, page, say)
     PICTURE.write_text(picture())
+    claims.run(say)
     return published
 
 
@@ -173,9 +181,8 @@ def _panel(starter: str, rival: str, left: float, top: float) -> list[str]:
     """A field a place on the map, and a line around those where the team surely wins."""
     whole = TABLE.found(f"{starter}_whole")
     before, after = (fmean(figures[key] for figures in whole) for key in ("start_success", "success"))
-    begins = STARTERS[starter]
-    size = begins.title.partition(",")[0].replace(" million parameters", " M")
-    parts = [text(left, top - 8, f"{size}; one agent with everything: {before:.2f}, trained {after:.2f}", size=11)]
+    title = f"{STARTERS[starter].short}; one agent with everything: {before:.2f}, trained {after:.2f}"
+    parts = [text(left, top - 8, title, size=11)]
     wins: set[tuple[int, int]] = set()
     for row, hops in enumerate(HOPS):
         parts.append(text(left - 6, top + TALL * row + 18, f"{hops}", size=11, anchor="end"))
@@ -212,3 +219,57 @@ def _border(wins: set[tuple[int, int]], left: float, top: float) -> list[str]:
             if beside not in wins
         ]
     return edges
+
+
+def over(starter: str, player: str, shares: Sequence[int] = SHARES) -> list[float]:
+    """A player's success by seed, a mean over places on the map: all hops, and some or all shares."""
+    places = [successes(starter, player, share, hops) for share in shares for hops in HOPS]
+    return [fmean(seed) for seed in zip(*places, strict=True)]
+
+
+def _fades() -> list[Comparison]:
+    """What a team gains on one agent with one role's part, from a weaker and from a better model."""
+    gains = {
+        starter: [team - alone for team, alone in zip(over(starter, "team"), over(starter, "part"), strict=False)]
+        for starter in STARTERS
+    }
+    return [
+        Comparison(f"{STARTERS[weak].short} against {STARTERS[better].steps:,} steps", gains[weak], gains[better])
+        for weak, better in pairwise(STARTERS)
+        if STARTERS[weak].hidden_size == STARTERS[better].hidden_size
+    ]
+
+
+LARGER = (
+    "The same two dials with prompted and trained models of 1 to 8 billion parameters: what a role may see is text."
+)
+CLAIMS = (
+    Claim(
+        "damaged_context", "A team pays where one agent sees only a part",
+        "arXiv:2604.02460: one agent matches a team unless its context is damaged.",
+        ("team of two", "one agent with one role's part"),
+        lambda: [
+            Comparison(f"{begins.short}, {share} of {PLACES} known", over(starter, "team", (share,)),
+                       over(starter, "part", (share,)))
+            for starter, begins in STARTERS.items()
+            for share in (SHARES[0], SHARES[-1])
+        ],
+        "map", LARGER,
+    ),
+    Claim(
+        "whole_context", "One agent that sees everything matches a team",
+        "arXiv:2604.02460, arXiv:2606.13003.",
+        ("one agent with everything", "team of two"),
+        lambda: [
+            Comparison(begins.short, over(starter, "whole"), over(starter, "team"), margin=0.02)
+            for starter, begins in STARTERS.items()
+        ],
+        "map", LARGER,
+    ),
+    Claim(
+        "gains_fade", "A team gains less where one agent is already good",
+        "arXiv:2512.08296: coordination pays less, the more the single agent achieves.",
+        ("gain from the weaker model", "gain from the better one"), _fades, "map", LARGER,
+        measured="What the team achieves more than one agent with one role's part, a mean over the map",
+    ),
+)  # fmt: skip

@@ -6,13 +6,13 @@ bench paper` that are runs of a method.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from coterie.bench import Say, svg
-from coterie.bench.claims import Versus
+from coterie.bench import Say, claims, svg
+from coterie.bench.claims import Claim, Comparison, Versus
 from coterie.bench.contest import spread
 from coterie.bench.intervals import over_seeds
 from coterie.bench.paper import CALLS, MASTER, SHORT, SUMMED, TREE, budgeted
@@ -88,6 +88,7 @@ def run(say: Say) -> dict[str, Any]:
     PAPER.make(say, [row for method in METHODS.values() for row in method.known.values()])
     published = TABLE.publish(PAGE, page, say)
     PICTURE.write_text(picture())
+    claims.run(say)
     return published
 
 
@@ -194,3 +195,40 @@ def picture() -> str:
     parts.append(svg.text(20, height - 10, "Success on 1,000 test tasks and its 95 % interval over five seeds, at "
                           "equal sampled tokens", size=12))  # fmt: skip
     return svg.picture(left + 3 * (width + gap), height, parts)
+
+
+def _better(method: str, than: str) -> Callable[[], list[Comparison]]:
+    return lambda: [Comparison(task, successes(task, method), successes(task, than)) for task in TASKS]
+
+
+LARGER = (
+    "The same rows with larger models on the paper's tasks, five seeds a row, a learning rate tuned for each method."
+)
+CLAIMS = (
+    Claim(
+        "baseline_per_role", "A baseline per role is better than one for the team",
+        "Dr. MAS, arXiv:2602.08847.", ("drmas", "mas_grpo"), _better("drmas", "mas_grpo"), "methods", LARGER,
+    ),
+    Claim(
+        "calls_count_once", "Calls of a sub-agent should together count once",
+        "M-GRPO, arXiv:2511.13288 (no figures that could be confirmed).",
+        ("main_sub_grpo", "drmas"), _better("main_sub_grpo", "drmas"), "methods", LARGER,
+    ),
+    Claim(
+        "agents_weigh_the_same", "Agents of an episode should weigh the same, however much they say",
+        "WideSeek-R1, arXiv:2602.04634.", ("wideseek", "mas_grpo"), _better("wideseek", "mas_grpo"), "methods", LARGER,
+    ),
+    Claim(
+        "same_prompts", "Comparing replies to the same prompt in a task's episodes improves on comparing episodes",
+        "GiGPO, arXiv:2505.10978.", ("gigpo", "mas_grpo"), _better("gigpo", "mas_grpo"), "methods", LARGER,
+    ),
+    Claim(
+        "same_histories", "Groups nested by what happened before improve on groups by the prompt alone",
+        "HGPO, arXiv:2602.22817.", ("gigpo with a history of 2", "gigpo"), _better("hgpo", "gigpo"), "methods", LARGER,
+    ),
+    Claim(
+        "what_follows", "Crediting a reply with what follows it improves on crediting it with its episode",
+        "MARSHAL's idea, arXiv:2510.15414.", ("marshal", "reinforce_pp"), _better("marshal", "reinforce_pp"),
+        "methods", LARGER,
+    ),
+)  # fmt: skip

@@ -71,7 +71,7 @@ def panel(
         stroke = 'stroke="#57606a" stroke-width="1.5"' if strong else 'stroke="#dddddd"'
         x = across(tick)
         parts.append(f'<line x1="{x:.1f}" y1="{top:g}" x2="{x:.1f}" y2="{bottom:g}" {stroke}/>')
-        parts.append(text(round(x, 1), bottom + 15, f"{100 * tick:+.0f}" if zero else f"{tick:.0%}", size=11,
+        parts.append(text(round(x, 1), bottom + 15, f"{100 * tick:+.0f}" if zero and tick else f"{tick:.0%}", size=11,
                           anchor="middle", fill="#444444"))  # fmt: skip
     for number, dot in enumerate(dots):
         if dot is None:
