@@ -143,7 +143,8 @@ def page() -> list[str]:
         f"Written by `coterie bench ablations` ({hours:.1f} CPU hours), with rows of "
         "[the papers' comparisons](paper.md). All rows of a section sample the same number of tokens in training, by "
         f"their own counters {beyond:.1%} more at most, because a run ends with a whole step. Success is that of "
-        "greedy play on 1,000 test tasks, which training never sees; intervals are 95 % intervals over seeds (Student's t).",
+        "greedy play on 1,000 test tasks, which training never sees; intervals are 95 % intervals over seeds "
+        "(Student's t).",
         "",
     ]
     for title, words, rows in SECTIONS:

@@ -131,18 +131,69 @@ def successes(starter: str, player: str, share: int, hops: int) -> list[float]:
 
 def gain(starter: str, rival: str, share: int, hops: int) -> tuple[float, float, float]:
     """What the team achieves more than one agent: mean over seeds and its 95 % interval."""
-    pairs = zip(successes(starter, "team", share, hops), successes(starter, rival, share, hops), strict=True)
+    pairs = zip(successes(starter, "team", share, hops), successes(starter, rival, share, hops), strict=False)
     return over_seeds([team - alone for team, alone in pairs])
 
 
-def page() -> Sequence[str]:
+def page() -> list[str]:
     """The results page, from the figures of all finished runs."""
-    lines = ["# Results: a map of when a team pays", ""]
+    hours, beyond = TABLE.spent()
+    lines = [
+        "# Results: a map of when a team pays",
+        "",
+        claims.against(CLAIMS),
+        "",
+        *_answer(),
+        "",
+        f"![a map of when a team pays]({PICTURE.name})",
+        "",
+        "The task is [relay](../environments.md#relay): where do so many hops lead from a place, if each of two roles "
+        "sees some of the arrows and both together see all? The map has three dials. From left to right, **one role "
+        f"knows** more: {SHARES[0]} to {SHARES[-1]} of {PLACES} arrows. Downwards, the parts are **more tightly "
+        f"coupled**: an answer joins {HOPS[0]} to {HOPS[-1]} arrows. From panel to panel, **one agent is better**: all "
+        "players of a panel begin with one model, which is small or large and has seen few, some or many "
+        "demonstrations.",
+        "",
+        "A team is compared with two single agents. One has *one role's part*: it sees as many arrows as one role. The "
+        "other has *everything*. One agent would learn nothing in a second turn that it did not know in the first, so "
+        "it has one turn. A team has as many turns as its task asks for.",
+        "",
+        f"Written by `coterie bench map`: {hours:.1f} CPU hours. Every player trains on {BUDGET:,} sampled tokens, by "
+        f"its own counter at most {beyond:.1%} more, because a run ends with a whole step. A place on the map has "
+        f"{TASKS // len(SHARES) // len(HOPS)} test tasks for each of five seeds, which training never sees; an agent "
+        "with everything has as many for each number of hops. Intervals are 95 % intervals over seeds (Student's t). A "
+        "number in bold is surely not 0.",
+        "",
+    ]
     for starter, begins in STARTERS.items():
         for rival in RIVALS:
-            if TABLE.found(f"{starter}_{rival}"):
-                lines += ["", f"## {begins.title}: team minus {NAMES[rival]}", "", *_grid(starter, rival)]
-    return [*lines, "", *TABLE.lines(), ""]
+            if _seeds(starter, rival):
+                lines += [f"## {begins.title}: team minus {NAMES[rival]}", "", *_grid(starter, rival), ""]
+    return [*lines, "## All runs", "", *TABLE.lines(), ""]
+
+
+def _seeds(starter: str, rival: str) -> int:
+    """How many seeds both players have."""
+    return min(len(TABLE.found(f"{starter}_{player}")) for player in ("team", rival))
+
+
+def _answer() -> list[str]:
+    """How many places each player surely wins, starter by starter."""
+    lines: list[str] = []
+    for starter, begins in STARTERS.items():
+        told: list[str] = []
+        for rival in RIVALS:
+            if _seeds(starter, rival) > 1:
+                gains = [gain(starter, rival, share, hops) for share in SHARES for hops in HOPS]
+                wins, losses = sum(low > 0 for _, low, _ in gains), sum(high < 0 for _, _, high in gains)
+                told.append(f"against {NAMES[rival]}, it solves surely more in {wins} and surely less in {losses}")
+        if told:
+            whole = fmean(over(starter, "whole")) if TABLE.found(f"{starter}_whole") else 0.0
+            lines.append(
+                f"- From {begins.title} (one agent with everything then learns to solve {whole:.0%}), the team has "
+                f"{len(SHARES) * len(HOPS)} places: {'; '.join(told)}."
+            )
+    return lines
 
 
 def _grid(starter: str, rival: str) -> list[str]:
@@ -165,7 +216,7 @@ def picture() -> str:
     for rival in RIVALS:
         parts.append(text(20, down - 34, f"Team of two minus {NAMES[rival]}, points of success", size=15, bold=True))
         for row, size in enumerate(("small", "large")):
-            names = [name for name in STARTERS if name.startswith(size) and TABLE.found(f"{name}_{rival}")]
+            names = [name for name in STARTERS if name.startswith(size) and _seeds(name, rival)]
             for column, starter in enumerate(names):
                 x = LEFT + column * (WIDE * len(SHARES) + GAP)
                 parts += _panel(starter, rival, x, down + row * (TALL * len(HOPS) + 62))
