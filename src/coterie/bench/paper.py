@@ -94,6 +94,7 @@ WHOLE = {"name": "mas_grpo", "num_generations": 8}
 """MAGRPO plays every joint reply to its end, which is 64 episodes of a task where a role sees what was written."""
 PAIR, ALONE = "configs/code_pair.toml", "configs/code_pair_solo.toml"
 SHORT = ("train.mute_every=0", "train.eval_tasks=200")
+# A discussion is twice as long, so half as many tasks make a step, and it has as many steps as the others.
 TOGETHER = {
     "code_solo": Row("one agent, GRPO", ALONE, None, _budget(CODE, "train.mute_every=0"), FIVE, VOTES),
     "code_turns": Row("one agent, two turns with feedback, GRPO", ALONE, None,
@@ -102,13 +103,14 @@ TOGETHER = {
     "code_pipeline": Row("pipeline, GRPO over episodes", PAIR, WHOLE,
                          _budget(CODE, "environment.protocol=pipeline"), FIVE),
     "code_discussion": Row("discussion, GRPO over episodes", PAIR, WHOLE,
-                           _budget(CODE, "environment.protocol=discussion"), FIVE),
+                           _budget(CODE, "environment.protocol=discussion", "train.tasks_per_step=8"), FIVE),
     "writing_alone": Row("one agent, GRPO", "configs/writing_alone.toml", None, _budget(WRITING, *SHORT), FIVE),
     "writing_magrpo": Row("two at once, MAGRPO", "configs/writing.toml", None, _budget(WRITING, *SHORT), FIVE),
     "writing_pipeline": Row("pipeline, GRPO over episodes", "configs/writing.toml", WHOLE,
                             _budget(WRITING, *SHORT, "environment.protocol=pipeline"), FIVE),
     "writing_discussion": Row("discussion, GRPO over episodes", "configs/writing.toml", WHOLE,
-                              _budget(WRITING, *SHORT, "environment.protocol=discussion"), FIVE),
+                              _budget(WRITING, *SHORT, "environment.protocol=discussion",
+                                      "train.tasks_per_step=12"), FIVE),
 }  # fmt: skip
 MASTER, LONE = "configs/assistants.toml", "configs/assistants_solo.toml"
 SUMMED = "loss.denominator=tasks"
