@@ -51,6 +51,20 @@ def test_the_interval_is_over_tasks_however_many_episodes_each_has():
     assert found.success_low < wilson(found.success, 12)[0]
 
 
+def test_a_task_is_drawn_once_however_many_episodes_it_has():
+    drawn: list[int] = []
+
+    class Costly(Agree):
+        """An environment whose tasks take long to draw."""
+
+        def task(self, split, index):
+            drawn.append(index)
+            return super().task(split, index)
+
+    evaluate_team(Costly(), TEAM, ScriptedEngine(counting()), tasks=3, sampled=4)
+    assert drawn == [0, 1, 2]
+
+
 class Hasty(Toy):
     """Solved at the turn that its task's number says, or at the limit of three not at all."""
 
