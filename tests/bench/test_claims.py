@@ -74,5 +74,9 @@ def test_every_claim_has_a_page_that_is_written_from_the_figures():
 @pytest.mark.parametrize("bench", [paper, ablations, methods, maps])
 def test_results_pages_are_written_from_the_figures(bench):
     assert bench.PAGE.read_text() == "\n".join(bench.page())
-    if hasattr(bench, "PICTURE"):
-        assert bench.PICTURE.read_text() == bench.picture()
+
+
+def test_pictures_are_drawn_from_the_figures():
+    assert methods.PICTURE.read_text() == methods.picture()
+    for rival, file in maps.PICTURES.items():
+        assert file.read_text() == maps.picture(rival)

@@ -1,7 +1,7 @@
 """A map of when a team pays: two roles against one agent, over what one role knows and how much an answer joins.
 
 The third dial is the model that all begin with: two sizes, each after few, some and many steps of demonstrations.
-Writes docs/results/map.md and its picture from docs/results/data/map.jsonl.
+Writes docs/results/map.md and its pictures from docs/results/data/map.jsonl.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from coterie.environments.relay import Relay
 from coterie.run.sft import sft
 
 PAGE = Path("docs/results/map.md")
-PICTURE = Path("docs/results/map.svg")
+PICTURES = {"part": Path("docs/results/map_part.svg"), "whole": Path("docs/results/map_whole.svg")}
 FOLDER = Path("runs/bench-map")
 PLACES, SHARES, HOPS = 8, (4, 5, 6, 7, 8), (1, 2, 3, 4)
 TASKS = 4000
@@ -113,7 +113,8 @@ def run(say: Say) -> dict[str, Any]:
     for name, starter in STARTERS.items():
         starter.make(FOLDER / "starters" / name, say)
     published = TABLE.publish(PAGE, page, say)
-    PICTURE.write_text(picture())
+    for rival, file in PICTURES.items():
+        file.write_text(picture(rival))
     claims.run(say)
     return published
 
@@ -145,7 +146,7 @@ def page() -> list[str]:
         "",
         *_answer(),
         "",
-        f"![a map of when a team pays]({PICTURE.name})",
+        *(f"![team of two minus {NAMES[rival]}]({file.name})" for rival, file in PICTURES.items()),
         "",
         "The task is [relay](../environments.md#relay): where do so many hops lead from a place, if each of two roles "
         "sees some of the arrows and both together see all? The map has three dials. From left to right, **one role "
@@ -209,31 +210,33 @@ def _grid(starter: str, rival: str) -> list[str]:
     return lines
 
 
-def picture() -> str:
-    """The map as an SVG: a panel for each starter and rival, a field for each place on the map."""
-    across, down = LEFT + 3 * (WIDE * len(SHARES) + GAP), 74
-    parts: list[str] = []
-    for rival in RIVALS:
-        parts.append(text(20, down - 34, f"Team of two minus {NAMES[rival]}, points of success", size=15, bold=True))
-        for row, size in enumerate(("small", "large")):
-            names = [name for name in STARTERS if name.startswith(size) and _seeds(name, rival)]
-            for column, starter in enumerate(names):
-                x = LEFT + column * (WIDE * len(SHARES) + GAP)
-                parts += _panel(starter, rival, x, down + row * (TALL * len(HOPS) + 62))
-        down += 2 * (TALL * len(HOPS) + 62) + 50
+def picture(rival: str) -> str:
+    """The map against one rival as an SVG: a panel for each starter, a field for each place on the map."""
+    across, top, high = LEFT + 3 * (WIDE * len(SHARES) + GAP), 78, TALL * len(HOPS) + 76
+    parts = [text(20, 28, f"Team of two minus {NAMES[rival]}, points of success", size=15, bold=True)]
+    for row, size in enumerate(("small", "large")):
+        names = [name for name in STARTERS if name.startswith(size) and _seeds(name, rival)]
+        for column, starter in enumerate(names):
+            parts += _panel(starter, rival, LEFT + column * (WIDE * len(SHARES) + GAP), top + row * high)
     legend = (
-        "Blue: the team solves more. Orange: one agent solves more. Pale and grey: the 95 % interval over five seeds"
+        "Downwards: arrows that an answer joins. To the right: arrows that one role knows, of all. In the dark line, the "
+        "team surely solves more.",
+        "Blue: the team solves more. Orange: one agent solves more. Pale and grey: the 95 % interval over five seeds "
+        "contains 0.",
     )
-    parts.append(text(20, down - 40, f"{legend} contains 0.", size=12))
-    return svg.picture(across, down - 20, parts)
+    bottom = top + 2 * high
+    parts += [text(20, bottom - 16 + 18 * number, words, size=12) for number, words in enumerate(legend)]
+    return svg.picture(across, bottom + 16, parts)
 
 
 def _panel(starter: str, rival: str, left: float, top: float) -> list[str]:
     """A field a place on the map, and a line around those where the team surely wins."""
     whole = TABLE.found(f"{starter}_whole")
     before, after = (fmean(figures[key] for figures in whole) for key in ("start_success", "success"))
-    title = f"{STARTERS[starter].short}; one agent with everything: {before:.2f}, trained {after:.2f}"
-    parts = [text(left, top - 8, title, size=11)]
+    parts = [
+        text(left, top - 22, f"{STARTERS[starter].short} of demonstrations", size=12, bold=True),
+        text(left, top - 8, f"one agent with everything: {before:.2f}, then {after:.2f}", size=11, fill="#444444"),
+    ]
     wins: set[tuple[int, int]] = set()
     for row, hops in enumerate(HOPS):
         parts.append(text(left - 6, top + TALL * row + 18, f"{hops}", size=11, anchor="end"))
@@ -246,7 +249,8 @@ def _panel(starter: str, rival: str, left: float, top: float) -> list[str]:
             parts.append(f'<rect x="{x}" y="{y}" width="{WIDE}" height="{TALL}" fill="{fill}" '
                          f'fill-opacity="{strength:.2f}" stroke="#ffffff"/>')  # fmt: skip
             colour = "#999999" if not sure else "#ffffff" if strength > 0.5 else "#111111"
-            parts.append(text(x + WIDE / 2, y + 18, f"{100 * mean:+.0f}", size=12, anchor="middle", fill=colour))
+            told = f"{100 * mean:+.0f}" if abs(mean) >= 0.005 else "0"
+            parts.append(text(x + WIDE / 2, y + 18, told, size=12, anchor="middle", fill=colour))
             if low > 0:
                 wins.add((row, column))
     for column, share in enumerate(SHARES):
@@ -279,16 +283,33 @@ def over(starter: str, player: str, shares: Sequence[int] = SHARES) -> list[floa
 
 
 def _fades() -> list[Comparison]:
-    """What a team gains on one agent with one role's part, from a weaker and from a better model."""
-    gains = {
-        starter: [team - alone for team, alone in zip(over(starter, "team"), over(starter, "part"), strict=False)]
-        for starter in STARTERS
-    }
-    return [
-        Comparison(f"{STARTERS[weak].short} against {STARTERS[better].steps:,} steps", gains[weak], gains[better])
+    """What a team gains on one agent with one role's part, where that agent achieves less and where it achieves more.
+
+    It achieves more if its model is better, and if its part is larger.
+    """
+
+    def gains(starter: str, shares: Sequence[int]) -> list[float]:
+        return [
+            team - alone
+            for team, alone in zip(over(starter, "team", shares), over(starter, "part", shares), strict=False)
+        ]
+
+    models = [
+        Comparison(
+            f"{STARTERS[weak].short} against {STARTERS[better].steps:,}", gains(weak, SHARES), gains(better, SHARES)
+        )
         for weak, better in pairwise(STARTERS)
         if STARTERS[weak].hidden_size == STARTERS[better].hidden_size
     ]
+    parts = [
+        Comparison(
+            f"{begins.short}: {SHARES[0]} against {SHARES[-1]} known",
+            gains(starter, SHARES[:1]),
+            gains(starter, SHARES[-1:]),
+        )
+        for starter, begins in STARTERS.items()
+    ]
+    return [*models, *parts]
 
 
 LARGER = (
@@ -300,10 +321,9 @@ CLAIMS = (
         "arXiv:2604.02460: one agent matches a team unless its context is damaged.",
         ("team of two", "one agent with one role's part"),
         lambda: [
-            Comparison(f"{begins.short}, {share} of {PLACES} known", over(starter, "team", (share,)),
-                       over(starter, "part", (share,)))
+            Comparison(f"{begins.short}, half known", over(starter, "team", SHARES[:1]),
+                       over(starter, "part", SHARES[:1]))
             for starter, begins in STARTERS.items()
-            for share in (SHARES[0], SHARES[-1])
         ],
         "map", LARGER,
     ),
@@ -320,7 +340,7 @@ CLAIMS = (
     Claim(
         "gains_fade", "A team gains less where one agent is already good",
         "arXiv:2512.08296: coordination pays less, the more the single agent achieves.",
-        ("gain from the weaker model", "gain from the better one"), _fades, "map", LARGER,
+        ("gain where one agent achieves less", "gain where it achieves more"), _fades, "map", LARGER,
         measured="What the team achieves more than one agent with one role's part, a mean over the map",
     ),
 )  # fmt: skip
