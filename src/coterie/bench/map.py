@@ -219,8 +219,8 @@ def picture(rival: str) -> str:
         for column, starter in enumerate(names):
             parts += _panel(starter, rival, LEFT + column * (WIDE * len(SHARES) + GAP), top + row * high)
     legend = (
-        "Downwards: arrows that an answer joins. To the right: arrows that one role knows, of all. In the dark line, the "
-        "team surely solves more.",
+        "Downwards: arrows that an answer joins. To the right: arrows that one role knows, of all. "
+        "In the dark line, the team surely solves more.",
         "Blue: the team solves more. Orange: one agent solves more. Pale and grey: the 95 % interval over five seeds "
         "contains 0.",
     )
