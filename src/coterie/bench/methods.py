@@ -33,13 +33,15 @@ class Method:
     """A method as it is compared.
 
     tasks: of a step, relative to GRPO over episodes: steps of all methods then sample about as many tokens. known: the
-    runs of `coterie bench paper` that are this method's, by task. loss: overrides for assistants.
+    runs of `coterie bench paper` that are this method's, by task. calling: algorithm and tasks for assistants, where
+    they differ. loss: overrides for assistants.
     """
 
     title: str
     algorithm: Mapping[str, Any]
     tasks: float = 1
     known: Mapping[str, str] = field(default_factory=dict[str, str])
+    calling: tuple[Mapping[str, Any], float] | None = None
     loss: tuple[str, ...] = (SUMMED,)
 
 
@@ -57,8 +59,8 @@ METHODS = {
     "gigpo": Method("gigpo: episodes, and replies to one prompt", {"name": "gigpo"}),
     "hgpo": Method("gigpo with a history of 2 (HGPO)", HISTORY),
     "at_grpo": Method("at_grpo: a tree, random commit, horizon point", TREE, known={
-        "sokoban": "sokoban_roles", "maths": "maths_roles"}),
-    "at_grpo_greedy": Method("at_grpo: greedy commit, horizon turn (the paper's)", GREEDY),
+        "sokoban": "sokoban_roles", "maths": "maths_roles"}, calling=(TREE | {"horizon": "turn"}, 0.3)),
+    "at_grpo_greedy": Method("at_grpo: greedy commit, horizon turn (the paper's)", GREEDY, calling=(GREEDY, 0.3)),
     "joyagents": Method("joyagents: alternatives at every decision", {"name": "joyagents"}, 1.2, {
         "assistants": "assistants_joyagents"}, loss=()),
     "c3": Method("c3: alternatives, each played on twice", {"name": "c3"}, 0.8, {
@@ -70,8 +72,10 @@ def _row(task: str, method: Method) -> Row:
     if task != "assistants":
         return budgeted(task, method.title, method.algorithm, method.tasks, apart=True, votes=1)
     budget = ("train.steps=1000", f"train.max_sampled_tokens={CALLS}", "train.eval_every=10", *SHORT)
-    tasks = f"train.tasks_per_step={round(40 * method.tasks)}"
-    return Row(method.title, MASTER, method.algorithm, (*budget, tasks, *method.loss), FIVE)
+    algorithm, tasks = method.calling or (method.algorithm, method.tasks)
+    return Row(
+        method.title, MASTER, algorithm, (*budget, f"train.tasks_per_step={round(40 * tasks)}", *method.loss), FIVE
+    )
 
 
 TABLE = Table(
@@ -121,6 +125,13 @@ def page() -> list[str]:
         f"[the papers' comparisons](paper.md) are taken from there; the others took {hours:.1f} CPU hours. All "
         "methods have the same learning rate on a task. It is the one of the shipped config and was not tuned for any "
         "of them, so a low number says that a method learns little at this rate, not that it cannot learn more.",
+        "",
+        "Two shipped methods have no row. `magrpo` is for agents that answer at the same time, which none of these "
+        "tasks has; it is compared on [code and writing](paper.md#code). `hierarchical_grpo` compares attempts of a "
+        "role at one prompt, of which these tasks have one each; it is compared on [a team of seven]"
+        "(ablations.md#two-to-seven-agents). On assistants, `at_grpo` has horizon turn with both rules of commit, "
+        "because a call earns nothing before the answer that follows it: with horizon point the master learned not "
+        "to call, and its success on validation tasks fell from 0.43 to 0.06 within ten steps.",
         "",
     ]
     for task, title in TASKS.items():
