@@ -78,6 +78,11 @@ def test_help_names_every_verb_and_how_to_begin():
         assert f"  {verb} " in result.output
 
 
+def test_python_m_coterie_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "coterie", "--version"], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stdout.strip()) == (0, metadata.version("coterie"))
+
+
 def test_help_needs_no_torch():
     script = "import sys\nfrom coterie.cli import app\nassert not {'torch', 'transformers', 'numpy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True)

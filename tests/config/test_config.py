@@ -280,3 +280,9 @@ def test_what_a_config_says_comes_before_what_is_recommended():
     assert (theirs.policies["scout"].model, theirs.policies["pilot"].model) == ("some/model", "starter")
     plain = TrainConfig(), OptimizerConfig()
     assert (theirs.train, theirs.optimizer) == plain, "how the starter learns is no advice for another model"
+
+
+def test_tables_given_as_a_mapping_stay_as_they_are():
+    tables = {"environment": {"name": "plan_path"}, "policies": {"team": {}}}
+    assert load_config(tables, ["policies.team.system=fold"]).policies["team"].system == "fold"
+    assert tables == {"environment": {"name": "plan_path"}, "policies": {"team": {}}}

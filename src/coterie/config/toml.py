@@ -93,7 +93,7 @@ def read(source: str | Path | Mapping[str, Any], overrides: Sequence[str]) -> So
     places: dict[str, str] = {}
     folder: Path | None = None
     if isinstance(source, Mapping):
-        data = {table: dict(content) for table, content in source.items()}
+        data = {table: _copied(dict(content)) for table, content in source.items()}
     elif str(source).endswith(".toml"):
         path = Path(source)
         folder = path.parent
@@ -126,6 +126,11 @@ def read(source: str | Path | Mapping[str, Any], overrides: Sequence[str]) -> So
         table[parts[-1]] = _value(value)
         places[key.strip()] = one_line(getattr(override, "option", f"--set {override}"))[:LONGEST]
     return Source(data, places, folder)
+
+
+def _copied(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """The same tables, into which overrides are written without the caller's being changed."""
+    return {key: _copied(value) if isinstance(value, dict) else value for key, value in tables.items()}
 
 
 class Meant(str):

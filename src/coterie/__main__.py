@@ -1,0 +1,5 @@
+"""`python -m coterie` is `coterie`."""
+
+from coterie.cli import main
+
+main()
