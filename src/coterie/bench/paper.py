@@ -222,33 +222,41 @@ MATCH = 0.02
 """Success by which one agent may be below a team and still matches it."""
 
 
-def _each(
-    more: str, less: str, tasks: Sequence[str], published: Mapping[str, str] | None = None, margin: float = 0
-) -> list[Comparison]:
+def _each(more: str, less: str, tasks: Sequence[str], published: Mapping[str, str] | None = None) -> list[Comparison]:
     """Two rows compared on each task."""
     return [
-        Comparison(
-            task, successes(f"{task}_{more}"), successes(f"{task}_{less}"), (published or {}).get(task, ""), margin
-        )
+        Comparison(task, successes(f"{task}_{more}"), successes(f"{task}_{less}"), (published or {}).get(task, ""))
         for task in tasks
     ]
 
 
-def _between(label: str, more: str, less: str, published: str = "", margin: float = 0) -> Comparison:
-    return Comparison(label, successes(more), successes(less), published, margin)
+def _between(label: str, more: str, less: str, published: str = "") -> Comparison:
+    return Comparison(label, successes(more), successes(less), published)
 
 
 def _alone() -> list[Comparison]:
-    """One agent that gets what the team gets, against the best team of the paper's kind."""
-    return [
-        *(_between(f"{task}, four turns, {method}", f"{task}_{row}", f"{task}_roles", margin=MATCH)
-          for task in GAMES for row, method in (("turns", "GRPO"), ("solo", "AT-GRPO"))),
-        _between("maths, with the calculator", "maths_solo", "maths_roles", margin=MATCH),
-        _between("code, one turn", "code_solo", "code_magrpo", margin=MATCH),
-        _between("code, two turns with feedback", "code_turns", "code_magrpo", margin=MATCH),
-        _between("writing", "writing_alone", "writing_magrpo", margin=MATCH),
-        _between("assistants, with every tool", "assistants_solo", "assistants_joyagents", margin=MATCH),
-    ]  # fmt: skip
+    """One agent that gets what the team gets, against the task's best team, whatever trained it."""
+    rivals = {
+        **dict.fromkeys(BUDGETS, ("naive", "shared", "roles")),
+        "code": ("magrpo", "pipeline", "discussion"),
+        "writing": ("magrpo", "pipeline", "discussion"),
+        "assistants": ("joyagents", "c3", "drmas", "mas_grpo"),
+    }
+    alone = {
+        **{f"{task}_turns": f"{task}, four turns, GRPO" for task in GAMES},
+        **{f"{task}_solo": f"{task}, four turns, AT-GRPO" for task in GAMES},
+        "maths_solo": "maths, with the calculator",
+        "code_solo": "code, one turn",
+        "code_turns": "code, two turns with feedback",
+        "writing_alone": "writing",
+        "assistants_solo": "assistants, with every tool",
+    }
+    found: list[Comparison] = []
+    for row, label in alone.items():
+        task = row.rpartition("_")[0]
+        best = max((successes(f"{task}_{team}") for team in rivals[task]), key=lambda values: fmean(values or [0.0]))
+        found.append(Comparison(label, successes(row), best, margin=MATCH))
+    return sorted(found, key=lambda each: each.label)
 
 
 def _simultaneous() -> list[Comparison]:
@@ -321,7 +329,7 @@ CLAIMS = (
         "one_agent_matches", "One agent with the team's turns, tools and tokens matches the team",
         "Critics of multi-agent systems (arXiv:2604.02460, 2601.12307), for prompted models: at equal budgets of "
         "tokens one agent does as well. The papers that train teams have no such row.",
-        ("one agent", "team"), _alone, "paper", LARGER,
+        ("one agent", "the best of the teams"), _alone, "paper", LARGER,
     ),
     Claim(
         "grouping_by_turn", "A team learns more from groups by agent and turn, sampled as a tree, than from whole "
