@@ -198,9 +198,9 @@ def index() -> list[str]:
         "",
         "Each page states a claim, its source and published numbers, our numbers with their intervals, the command, "
         "and what would settle it for larger models. All rows of a task have one budget of sampled tokens and the "
-        f"same starter. The runs behind these pages took {hours:.1f} CPU hours. There are {len(decided)} comparisons: "
-        f"if no two rows differed at all, about {len(decided) / 20:.0f} intervals of 95 % would still leave out zero, so "
-        "a claim that holds narrowly in one place says little.",
+        f"same starter. The runs behind these pages took {hours:.1f} CPU hours. There are {len(decided)} "
+        f"comparisons: if no two rows differed at all, about {len(decided) / 20:.0f} intervals of 95 % would still "
+        "leave out zero, so a claim that holds narrowly in one place says little.",
         "",
         "| claim | here |",
         "|---|---|",
