@@ -118,18 +118,21 @@ def played() -> dict[str, dict[int, float]]:
 
 def play(say: Say) -> None:
     """Plays the teams that are missing: roles that were trained alone and then joined, and roles that were swapped."""
-    for seed in FIVE:
-        joined = Ablation("replace", ("planner",), str(TABLE.folder / f"alone_planner-{seed}"))
-        for team, folder, change in (
-            ("joined", TABLE.folder / f"alone_proposer-{seed}", joined),
-            ("swapped", PAPER.folder / f"plan_path_roles-{seed}", Ablation("swap", ("proposer", "planner"))),
-        ):
-            if seed not in played().get(team, {}):
-                _, (after,) = load(folder).ablate([change])
-                line = json.dumps({"team": team, "seed": seed, "success": after.success})
-                with PLAYED.open("a") as file:
-                    file.write(f"{line}\n")
-                say(f"{team}, seed {seed}: {after.success:.3f}")
+    missing = [(team, seed) for seed in FIVE for team in ("joined", "swapped") if seed not in played().get(team, {})]
+    if missing:
+        PAPER.make(say, ["plan_path_roles"], folders=True)
+        TABLE.make(say, ["alone_proposer", "alone_planner"], folders=True)
+    for team, seed in missing:
+        if team == "joined":
+            folder = TABLE.folder / f"alone_proposer-{seed}"
+            change = Ablation("replace", ("planner",), str(TABLE.folder / f"alone_planner-{seed}"))
+        else:
+            folder = PAPER.folder / f"plan_path_roles-{seed}"
+            change = Ablation("swap", ("proposer", "planner"))
+        _, (after,) = load(folder).ablate([change])
+        with PLAYED.open("a") as file:
+            file.write(json.dumps({"team": team, "seed": seed, "success": after.success}) + "\n")
+        say(f"{team}, seed {seed}: {after.success:.3f}")
 
 
 def page() -> list[str]:

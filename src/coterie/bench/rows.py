@@ -87,11 +87,16 @@ class Table:
         """The file with the figures."""
         return self.kept or self.folder / "figures.jsonl"
 
-    def make(self, say: Say, names: Sequence[str] | None = None) -> None:
-        """Makes the runs that are missing, of all rows or of some: every row's first seed before the second."""
+    def make(self, say: Say, names: Sequence[str] | None = None, folders: bool = False) -> None:
+        """Makes the runs that are missing, of all rows or of some: every row's first seed before the second.
+
+        folders: also those of which the figures are there, but not the folder with the trained team.
+        """
         jobs = [(name, seed) for name in names or self.rows for seed in self.rows[name].seeds]
         jobs.sort(key=lambda job: job[1])
         done = {(name, figures["seed"]) for name in names or self.rows for figures in self.found(name)}
+        if folders:
+            done = {(name, seed) for name, seed in done if (self.folder / f"{name}-{seed}").exists()}
         waiting = [job for job in jobs if job not in done]
         say(f"{len(waiting)} of {len(jobs)} runs to do, in {self.folder}")
         began = time.monotonic()
@@ -186,7 +191,8 @@ class Table:
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
         figures = json.loads(done.stdout.splitlines()[-1])
-        self.keep(figures)
+        if all(known["seed"] != figures["seed"] for known in self.found(figures["row"])):
+            self.keep(figures)
         return figures
 
     def keep(self, figures: Mapping[str, Any]) -> None:
