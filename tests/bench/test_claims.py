@@ -40,6 +40,12 @@ def test_not_below_by_more_than_a_margin():
     assert Versus.between((0.50, 0.51), (0.60, 0.61), margin=0.02).verdict == "does not hold"
 
 
+def test_rows_with_more_seeds_are_compared_on_those_that_both_have():
+    rows = (Comparison("maths", (0.5, 0.6, 0.0, 0.0), (0.4, 0.4)),)
+    claim = Claim("this", "This beats that", "A paper.", ("this", "that"), lambda: rows, "paper", "Larger models.")
+    assert "| maths | 0.550 | 0.400 | +15.0 [" in claim.page()
+
+
 def test_a_page_says_first_where_its_claim_does_not_hold():
     rows = (
         Comparison("games", (0.9, 0.92), (0.5, 0.52), "90 and 50"),

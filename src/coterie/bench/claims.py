@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -51,7 +51,7 @@ class Versus:
 class Comparison:
     """Two rows of a claim, and what was published of them.
 
-    more, less: success by seed, of as many seeds. published: numbers of the source, in its unit. margin: see `Versus`.
+    more, less: success by seed. published: numbers of the source, in its unit. margin: see `Versus`.
     """
 
     label: str
@@ -60,9 +60,14 @@ class Comparison:
     published: str = ""
     margin: float = 0.0
 
+    def common(self) -> Comparison:
+        """Of the seeds that both rows have."""
+        seeds = min(len(self.more), len(self.less))
+        return replace(self, more=self.more[:seeds], less=self.less[:seeds])
+
     @property
     def versus(self) -> Versus:
-        """Their difference."""
+        """Their difference, if they have as many seeds."""
         return Versus.between(self.more, self.less, self.margin)
 
 
@@ -87,8 +92,8 @@ class Claim:
     measured: str = "Success on test tasks that training never sees"
 
     def found(self) -> list[Comparison]:
-        """The comparisons of which two seeds or more are there."""
-        return [each for each in self.compared() if len(each.more) == len(each.less) > 1]
+        """The comparisons of which both rows have two seeds or more, of the seeds that both have."""
+        return [each for each in (compared.common() for compared in self.compared()) if len(each.more) > 1]
 
     def where(self, verdict: Verdict) -> list[str]:
         """The comparisons with a verdict."""
@@ -200,7 +205,8 @@ def index() -> list[str]:
         "and what would settle it for larger models. All rows of a task have one budget of sampled tokens and the "
         f"same starter. The runs behind these pages took {hours:.1f} CPU hours. There are {len(decided)} "
         f"comparisons: if no two rows differed at all, about {len(decided) / 20:.0f} intervals of 95 % would still "
-        "leave out zero, so a claim that holds narrowly in one place says little.",
+        "leave out zero, so a claim that holds narrowly in one place says little. Every row has five seeds, and ten "
+        "if five left a comparison open by so little that ten might close it.",
         "",
         "| claim | here |",
         "|---|---|",

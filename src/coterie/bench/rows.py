@@ -32,6 +32,8 @@ from coterie.run.loaded import load
 
 FIVE = (0, 1, 2, 3, 4)
 """Seeds of a row that the README quotes."""
+TEN = tuple(range(10))
+"""Seeds of a row that five did not tell from another, by so little that ten may."""
 HEAD = [
     "| | start | success | 95 % interval over seeds | by seed | turns, start to end | sampled tokens (M) | "
     "trained tokens (M) | live groups, last step | entropy, last step (nats) |",
