@@ -6,6 +6,7 @@ Writes docs/results/ablations.md from docs/results/data/ablations.jsonl and the 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -261,17 +262,24 @@ def _turns_page() -> list[str]:
     lines = [
         "## Turns as training goes on",
         "",
-        "Mean turns of an episode on validation tasks, at_grpo with a policy per role, a mean over seeds. An unsolved "
-        "task counts with all its turns.",
+        "Mean turns of an episode on validation tasks, and in brackets all turns per solved task; at_grpo with a "
+        "policy per role, a mean over seeds. An unsolved task counts with all its turns.",
         "",
         "| | at the start | after a third | after two thirds | at the end |",
         "|---|---|---|---|---|",
     ]
     for task in paper.GAMES:
-        curves = [figures["turns_curve"] for figures in PAPER.found(f"{task}_roles")]
-        cells = [[curve[(len(curve) - 1) * third // 3] for curve in curves] for third in range(4)]
+        curves = [
+            [
+                (turns, turns / success if success else math.inf)
+                for turns, (_, _, success) in zip(run["turns_curve"], run["curve"], strict=True)
+            ]
+            for run in PAPER.found(f"{task}_roles")
+        ]
+        thirds = [[curve[(len(curve) - 1) * third // 3] for curve in curves] for third in range(4)]
+        cells = ["{:.2f} ({:.2f})".format(*map(fmean, zip(*points, strict=True))) for points in thirds]
         if curves:
-            lines.append(f"| {task} | {' | '.join(f'{fmean(cell):.2f}' for cell in cells)} |")
+            lines.append(f"| {task} | {' | '.join(cells)} |")
     return [*lines, ""]
 
 

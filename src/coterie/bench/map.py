@@ -206,7 +206,7 @@ def _grid(starter: str, rival: str) -> list[str]:
             team, alone = (fmean(successes(starter, player, share, hops)) for player in ("team", rival))
             told = f"{100 * mean:+.0f} [{100 * low:+.0f}, {100 * high:+.0f}]"
             cells.append(f"{f'**{told}**' if low > 0 or high < 0 else told}, {team:.2f} to {alone:.2f}")
-        lines.append(f"| {hops} hops | {' | '.join(cells)} |")
+        lines.append(f"| {hops} hop{'s' if hops > 1 else ''} | {' | '.join(cells)} |")
     return lines
 
 
