@@ -301,12 +301,6 @@ def _validated(row: str, point: int) -> list[float]:
     return [figures["curve"][point][2] for figures in TABLE.found(row)]
 
 
-def _kept(row: str) -> list[float]:
-    """Of each run the last validation success less the best one: how much was lost again."""
-    curves = [[success for _, _, success in figures["curve"]] for figures in TABLE.found(row)]
-    return [curve[-1] - max(curve) for curve in curves]
-
-
 def _led() -> list[Comparison]:
     """In runs with one policy, the last and the first share of the gradient of the role that leads at first."""
     found: list[Comparison] = []
@@ -360,14 +354,6 @@ CLAIMS = (
             "plan_path": "97.0 and 96.0 / 96.0 and 93.0", "sokoban": "11.5 and 10.0 / 98.0 and 96.0",
             "sudoku": "99.0 and 99.0 / 99.0 and 99.5", "maths": "AIME24: 13.3 and 16.7 / 57.0 and 50.0"}),
         "paper", LARGER,
-    ),
-    Claim(
-        "policies_collapse", "Policies of their own collapse late, a shared one does not",
-        "arXiv:2605.24202 (abstract): isolated policies peak higher, but collapse late more often, with models of 0.6 "
-        "to 4 billion parameters on three workflows.",
-        ("one policy, last less best validation", "a policy per role, the same"),
-        lambda: [Comparison(task, _kept(f"{task}_shared"), _kept(f"{task}_roles")) for task in BUDGETS],
-        "paper", LARGER, measured="Validation success after the last step less its highest value",
     ),
     Claim(
         "shared_is_captured", "The role with the larger gradient takes over a shared policy",
