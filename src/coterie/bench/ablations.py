@@ -26,6 +26,8 @@ PAGE = Path("docs/results/ablations.md")
 PLAYED = Path("docs/results/data/ablations_played.jsonl")
 TURN = {"name": "at_grpo", "horizon": "turn", "commit": "random"}
 GAMES = ("plan_path", "sokoban")
+PUT_TOGETHER = ("joined", "swapped", "split_joined", "split_swapped")
+"""Teams that are put together after training."""
 LATE = ("plan_path", "maths")
 """Tasks on which training goes on for long."""
 
@@ -63,12 +65,16 @@ def _outcomes() -> dict[str, Row]:
 
 
 def _alone() -> dict[str, Row]:
-    return {
-        f"alone_{role}": replace(
-            _team("plan_path", f"only the {role} learns", TREE), overrides=(f"policies.{other}s.kind=frozen",)
+    """Roles that are trained alone; where only the proposer sees the map, also the team that is trained together."""
+    together = {view: _team("plan_path", "trained together", TREE, view=view) for view in ("full", "split")}
+    alone = {
+        f"{'split_' if view == 'split' else ''}alone_{role}": replace(
+            row, title=f"only the {role} learns", overrides=(f"policies.{other}s.kind=frozen",)
         )
+        for view, row in together.items()
         for role, other in (("proposer", "planner"), ("planner", "proposer"))
     }
+    return alone | {"split_roles": together["split"]}
 
 
 def _sizes() -> dict[str, Row]:
@@ -134,21 +140,26 @@ def played() -> dict[str, dict[int, float]]:
 
 def play(say: Say) -> None:
     """Plays the teams that are missing: roles that were trained alone and then joined, and roles that were swapped."""
-    missing = [(team, seed) for seed in FIVE for team in ("joined", "swapped") if seed not in played().get(team, {})]
+    missing = [(team, seed) for seed in FIVE for team in PUT_TOGETHER if seed not in played().get(team, {})]
     if missing:
         PAPER.make(say, ["plan_path_roles"], folders=True)
-        TABLE.make(say, ["alone_proposer", "alone_planner"], folders=True)
+        TABLE.make(say, [*_alone()], folders=True)
     for team, seed in missing:
-        if team == "joined":
-            folder = TABLE.folder / f"alone_proposer-{seed}"
-            change = Ablation("replace", ("planner",), str(TABLE.folder / f"alone_planner-{seed}"))
-        else:
-            folder = PAPER.folder / f"plan_path_roles-{seed}"
-            change = Ablation("swap", ("proposer", "planner"))
+        folder, change = _put_together(team, seed)
         _, (after,) = load(folder).ablate([change])
         with PLAYED.open("a") as file:
             file.write(json.dumps({"team": team, "seed": seed, "success": after.success}) + "\n")
         say(f"{team}, seed {seed}: {after.success:.3f}")
+
+
+def _put_together(team: str, seed: int) -> tuple[Path, Ablation]:
+    """A run, and what is changed in its team before it plays."""
+    view = team.removesuffix("joined").removesuffix("swapped")
+    if team.endswith("joined"):
+        planner = TABLE.folder / f"{view}alone_planner-{seed}"
+        return TABLE.folder / f"{view}alone_proposer-{seed}", Ablation("replace", ("planner",), str(planner))
+    together = TABLE.folder / f"{view}roles-{seed}" if view else PAPER.folder / f"plan_path_roles-{seed}"
+    return together, Ablation("swap", ("proposer", "planner"))
 
 
 def page() -> list[str]:
@@ -191,12 +202,12 @@ def _of_paper(title: str, name: str) -> Told:
     return title, paper.before(name), paper.successes(name)
 
 
-def _apart() -> list[Told]:
+def _apart(view: str, together: Told) -> list[Told]:
     return [
-        _of_paper("trained together", "plan_path_roles"),
-        *_own("alone_proposer", "alone_planner"),
-        ("both trained alone, then joined", [], _teams("joined")),
-        ("trained together, policies swapped", [], _teams("swapped")),
+        together,
+        *_own(f"{view}alone_proposer", f"{view}alone_planner"),
+        ("both trained alone, then joined", [], successes(f"{view}joined")),
+        ("trained together, policies swapped", [], successes(f"{view}swapped")),
     ]
 
 
@@ -217,7 +228,12 @@ SECTIONS: tuple[tuple[str, str, Callable[[], list[Told]]], ...] = (
         "Roles alone, joined, swapped",
         "plan_path, both roles see the map. A role alone is trained with at_grpo while its partner stays as it was. "
         "Swapped: each role is played with the other's policy.",
-        _apart,
+        lambda: _apart("", _of_paper("trained together", "plan_path_roles")),
+    ),
+    (
+        "The same where only one role sees the map",
+        "plan_path as it is shipped: the proposer sees the map, the planner only the cells around it and the proposal.",
+        lambda: _apart("split_", *_own("split_roles")),
     ),
     (
         "What is compared",
@@ -355,17 +371,32 @@ LARGER = "The same rows with models of 1.7 billion parameters and more, on the p
 
 
 def successes(row: str) -> list[float]:
-    """Success of a row of this table, by seed."""
+    """Success of a row of this table, or of a team that was put together after training, by seed."""
+    if row in PUT_TOGETHER:
+        return [success for _, success in sorted(played().get(row, {}).items())]
     return [figures["success"] for figures in TABLE.found(row)]
-
-
-def _teams(team: str) -> list[float]:
-    """Success of teams that were put together after training, by seed."""
-    return [success for _, success in sorted(played().get(team, {}).items())]
 
 
 def _joint() -> list[float]:
     return paper.successes("plan_path_roles")
+
+
+def _trained_alone() -> list[Comparison]:
+    """Teams that were trained together against roles that were trained alone."""
+    rows = {
+        "alone_proposer": ("only the proposer trained", "96.0 and 11.0"),
+        "alone_planner": ("only the planner trained", "96.0 and 14.5"),
+        "joined": ("both trained alone, then joined", "96.0 and 16.0"),
+    }
+    seen = [
+        Comparison(f"both see the map: {title}", _joint(), successes(row), published)
+        for row, (title, published) in rows.items()
+    ]
+    split = [
+        Comparison(f"one sees the map: {title}", successes("split_roles"), successes(f"split_{row}"))
+        for row, (title, _) in rows.items()
+    ]
+    return [*seen, *split]
 
 
 def _parts() -> list[Comparison]:
@@ -400,18 +431,16 @@ CLAIMS = (
         f"{AT_GRPO}, Plan-Path, Qwen3-1.7B, percent. There, a role alone is trained as a single agent; here, its "
         "partner stays as it was.",
         ("trained together", "the other"),
-        lambda: [
-            Comparison("only the proposer trained", _joint(), successes("alone_proposer"), "96.0 and 11.0"),
-            Comparison("only the planner trained", _joint(), successes("alone_planner"), "96.0 and 14.5"),
-            Comparison("both trained alone, then joined", _joint(), _teams("joined"), "96.0 and 16.0"),
-        ],
-        "ablations", LARGER,
+        _trained_alone, "ablations", LARGER,
     ),
     Claim(
         "swapped", "Trained roles cannot take each other's place",
         f"{AT_GRPO}, Plan-Path, Qwen3-1.7B, percent.",
         ("trained together", "with the policies swapped"),
-        lambda: [Comparison("plan_path", _joint(), _teams("swapped"), "96.0 and 6.0")],
+        lambda: [
+            Comparison("both see the map", _joint(), successes("swapped"), "96.0 and 6.0"),
+            Comparison("one sees the map", successes("split_roles"), successes("split_swapped")),
+        ],
         "ablations", LARGER,
     ),
     Claim(
