@@ -34,7 +34,7 @@ class Versus:
     def between(cls, more: Sequence[float], less: Sequence[float], margin: float = 0.0) -> Versus:
         """Of two rows with as many seeds, each seed beside the one of the same number.
 
-        Runs of different rows are independent, so which seeds are paired does not matter.
+        Runs of one seed draw with the same random numbers, so they may be more alike than others.
         """
         return cls(*over_seeds([one - other for one, other in zip(more, less, strict=True)]), margin)
 
