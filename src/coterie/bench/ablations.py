@@ -227,7 +227,8 @@ SECTIONS: tuple[tuple[str, str, Callable[[], list[Told]]], ...] = (
     (
         "Roles alone, joined, swapped",
         "plan_path, both roles see the map. A role alone is trained with at_grpo while its partner stays as it was. "
-        "Swapped: each role is played with the other's policy.",
+        "Two roles that were trained alone have had the budget twice. Swapped: each role is played with the other's "
+        "policy.",
         lambda: _apart("", _of_paper("trained together", "plan_path_roles")),
     ),
     (
@@ -432,6 +433,11 @@ CLAIMS = (
         "partner stays as it was.",
         ("trained together", "the other"),
         _trained_alone, "ablations", LARGER,
+        "**In the episodes.** Both roles begin with one model that knows the language of both, so a proposal means the "
+        "same to roles that have learned apart, and they fit together at once. They learn different things, though. A "
+        "planner that learns beside an untrained proposer sees many bad proposals. If it sees the map, it learns to "
+        "leave most of these and to answer with a route of its own. A planner that learns together with its proposer "
+        "sees few bad ones, and follows most of them into the wall.",
     ),
     Claim(
         "swapped", "Trained roles cannot take each other's place",
@@ -442,6 +448,9 @@ CLAIMS = (
             Comparison("one sees the map", successes("split_roles"), successes("split_swapped")),
         ],
         "ablations", LARGER,
+        "**In the episodes.** The model with which both roles begin has learned both of them, and training in one role "
+        "does not destroy what it knows of the other. So a swapped team plays below the team that was trained, but "
+        "above the untrained one.",
     ),
     Claim(
         "grouping", "Comparing replies of one agent and turn is what makes a team learn",
