@@ -19,6 +19,8 @@ from coterie.bench.claims import FOLDER, Claim, Comparison, Versus, claims, inde
         ((0.5, 0.5, 0.5), (0.9, 0.91, 0.92), "does not hold"),
         ((0.9, 0.5, 0.7), (0.7, 0.7, 0.6), "not decided"),
         ((0.9,), (0.1,), "not decided"),
+        ((0.50, 0.51, 0.52), (0.51, 0.52, 0.50), "no difference"),  # 0.00 ± 0.043
+        ((0.53, 0.54, 0.55), (0.51, 0.52, 0.50), "not decided"),  # 0.03 ± 0.043
     ],
 )
 def test_a_claim_holds_if_its_interval_is_above_zero(more, less, verdict):

@@ -82,6 +82,21 @@ def test_half_a_line_is_no_run(tmp_path):
     assert [found["seed"] for found in table(tmp_path, a=ROW).found("a")] == [0, 1]
 
 
+def test_seeds_after_one_that_is_missing_are_not_told(tmp_path):
+    file = tmp_path / "figures.jsonl"
+    three = replace(ROW, seeds=(0, 1, 2))
+    file.write_text("".join(f"{json.dumps(figures('a', seed, three))}\n" for seed in (0, 2)))
+    assert [found["seed"] for found in table(tmp_path, a=three).found("a")] == [0]
+    assert made(table(tmp_path, a=three)) == "1 of 3"
+    assert [found["seed"] for found in table(tmp_path, a=three).found("a")] == [0, 1, 2]
+
+
+def test_lines_that_are_none_of_a_run_are_left_out(tmp_path):
+    lines = ("[]", "null", '{"row": "a", "seed": 0}', "no line at all", json.dumps(figures("a", 1, ROW)))
+    (tmp_path / "figures.jsonl").write_text("\n".join(lines))
+    assert made(table(tmp_path, a=ROW)) == "1 of 2"
+
+
 def test_what_was_spent_and_beyond_the_budget(tmp_path):
     made(table(tmp_path, a=BUDGET, b=ROW))
     assert table(tmp_path, a=BUDGET, b=ROW).spent() == (2.0, pytest.approx(0.04))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -61,15 +61,28 @@ BENCHES = {
 }
 
 
-def run_bench(name: str, say: Say | None = None) -> dict[str, Any]:
-    """Runs one benchmark.
+def run_bench(name: str, say: Say | None = None, rows: Sequence[str] = ()) -> dict[str, Any]:
+    """Runs one benchmark, or makes some rows of one that has a table of runs.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: there is none of that name, or no such row.
     """
     if name not in BENCHES:
         raise ConfigError(f"unknown benchmark '{name}'{nearest(name, BENCHES)}; there are {', '.join(BENCHES)}")
-    return importlib.import_module(f"coterie.bench.{name}").run(say or (lambda line: None))
+    module = importlib.import_module(f"coterie.bench.{name}")
+    say = say or (lambda line: None)
+    return _make(name, getattr(module, "TABLE", None), rows, say) if rows else module.run(say)
+
+
+def _make(name: str, table: Any, rows: Sequence[str], say: Say) -> dict[str, Any]:
+    """Makes the runs of some rows that are missing; success by row and seed."""
+    if table is None:
+        raise ConfigError(f"benchmark '{name}' has no rows; leave out {', '.join(rows)}")
+    for row in rows:
+        if row not in table.rows:
+            raise ConfigError(f"{name} has no row '{row}'{nearest(row, table.rows)}; there are {', '.join(table.rows)}")
+    table.make(say, rows)
+    return {f"{row}, seed {figures['seed']}": figures["success"] for row in rows for figures in table.found(row)}
 
 
 BUSY_PERCENT = 15

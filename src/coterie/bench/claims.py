@@ -17,7 +17,9 @@ from coterie.bench.intervals import over_seeds
 FOLDER = Path("docs/results/claims")
 HOMES = ("paper", "ablations", "methods", "map")
 """Benchmarks that test claims: modules with CLAIMS."""
-Verdict = Literal["holds", "does not hold", "not decided"]
+Verdict = Literal["holds", "does not hold", "no difference", "not decided"]
+EQUAL = 0.05
+"""Success by which two rows may differ and count as equal, where the claim is that they differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +42,19 @@ class Versus:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the first row is better, or not worse by more than the margin: surely, surely not, or neither."""
-        return "holds" if self.low > -self.margin else "does not hold" if self.high < -self.margin else "not decided"
+        """Whether the first row is surely better, or surely not worse by more than the margin.
+
+        Without a margin, rows that surely differ by less than EQUAL are not different.
+        """
+        if self.low > -self.margin:
+            return "holds"
+        if self.high < -self.margin:
+            return "does not hold"
+        return "no difference" if not self.margin and self.low > -EQUAL and self.high < EQUAL else "not decided"
 
     def __str__(self) -> str:
-        return f"{100 * self.mean:+.1f} [{100 * self.low:+.1f}, {100 * self.high:+.1f}]"
+        low, high = max(self.low, -1.0), min(self.high, 1.0)
+        return f"{100 * self.mean:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +111,7 @@ class Claim:
 
     def answer(self) -> str:
         """Where it does not hold and where it does, in one line."""
-        order: tuple[Verdict, ...] = ("does not hold", "holds", "not decided")
+        order: tuple[Verdict, ...] = ("does not hold", "no difference", "holds", "not decided")
         parts = [
             f"**{verdict.capitalize()}**: {'; '.join(where)}." for verdict in order if (where := self.where(verdict))
         ]
@@ -112,7 +122,9 @@ class Claim:
         found = self.found()
         seeds = sorted({len(each.more) for each in found})
         allowed = sorted({each.margin for each in found if each.margin})
-        margin = f" Up to {100 * allowed[0]:.0f} points below count as equal." if allowed else ""
+        margin = f" Up to {100 * allowed[0]:.0f} points below count as equal." if allowed else (
+            f" There is no difference if the whole interval is within {100 * EQUAL:.0f} points of 0."
+        )  # fmt: skip
         more, less = self.rows
         lines = [
             f"# {self.text}",
@@ -147,7 +159,12 @@ class Claim:
     def picture(self) -> str:
         """The differences as an SVG."""
         found = self.found()
-        dots = [svg.Dot.difference(each.label, each.versus.mean, each.versus.low, each.versus.high) for each in found]
+        colours = {"holds": svg.BETTER, "does not hold": svg.WORSE}
+        dots = [
+            svg.Dot(each.label, it.mean, it.low, it.high, colours.get(it.verdict, svg.UNSURE))
+            for each in found
+            for it in (each.versus,)
+        ]
         furthest = max((abs(value) for dot in dots for value in (dot.low, dot.high)), default=1.0)
         reach = next(limit for limit in (0.1, 0.2, 0.5, 1.0) if furthest <= limit or limit == 1.0)
         left, top, width = 300, 34, 380
@@ -155,7 +172,7 @@ class Claim:
         height = top + svg.LINE * len(dots) + 46
         more, less = self.rows
         return svg.picture(left + width + 30, height, [
-            svg.text(left + width / 2, 18, self.text, size=13, bold=True, anchor="middle"),
+            svg.text(10, 18, self.text, size=13, bold=True),
             *svg.panel(dots, left, top, width, ticks, zero=True),
             svg.text(left + width / 2, height - 10, f"{more} minus {less}, points", size=11, anchor="middle"),
         ])  # fmt: skip
@@ -172,12 +189,22 @@ def claims() -> list[Claim]:
 
 def against(tested: Sequence[Claim]) -> str:
     """The first line of a results page: which claims do not hold, and where."""
-    found = [
-        f'"[{claim.text}](claims/{claim.name}.md)" ({"; ".join(where)})'
-        for claim in tested
-        if (where := claim.where("does not hold"))
-    ]
-    return f"**Does not hold here**: {'; '.join(found)}." if found else "No published claim is contradicted here."
+    if not any(claim.found() for claim in tested):
+        return "No claim has been measured yet."
+    told: list[str] = []
+    verdicts: tuple[tuple[Verdict, str], ...] = (
+        ("does not hold", "Does not hold here"),
+        ("no difference", "Makes no difference here"),
+    )
+    for verdict, title in verdicts:
+        found = [
+            f'"[{claim.text}](claims/{claim.name}.md)" ({"; ".join(where)})'
+            for claim in tested
+            if (where := claim.where(verdict))
+        ]
+        if found:
+            told.append(f"**{title}**: {'; '.join(found)}.")
+    return " ".join(told) or "No published claim is contradicted here."
 
 
 def run(say: Say) -> dict[str, Any]:
@@ -206,7 +233,10 @@ def index() -> list[str]:
         f"same starter. The runs behind these pages took {hours:.1f} CPU hours. There are {len(decided)} "
         f"comparisons: if no two rows differed at all, about {len(decided) / 20:.0f} intervals of 95 % would still "
         "leave out zero, so a claim that holds narrowly in one place says little. Every row has five seeds, and ten "
-        "if five left a comparison open by so little that ten might close it.",
+        "if five left a comparison open by so little that ten might close it. Two rows are compared on the seeds that "
+        "both have. All seeds of a row play the same test tasks, which no interval includes: with other tasks a "
+        "difference may be a point or two another one. The runs were made on several machines; a seed gives the same "
+        "figures again on the same kind of processor, and about the same on others.",
         "",
         "| claim | here |",
         "|---|---|",

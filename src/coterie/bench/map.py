@@ -100,18 +100,22 @@ def _row(starter: str, player: str) -> Row:
     )
 
 
+def _starters(say: Say) -> None:
+    for name, starter in STARTERS.items():
+        starter.make(FOLDER / "starters" / name, say)
+
+
 TABLE = Table(
     FOLDER,
     "coterie.bench.map",
     {f"{starter}_{player}": _row(starter, player) for starter in STARTERS for player in PLAYERS},
     Path("docs/results/data/map.jsonl"),
+    _starters,
 )
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Makes the starters and runs what is missing, writes the page and the picture, and returns success by row."""
-    for name, starter in STARTERS.items():
-        starter.make(FOLDER / "starters" / name, say)
+    """Runs what is missing, writes the page and the picture, and returns success by row."""
     published = TABLE.publish(PAGE, page, say)
     for rival, file in PICTURES.items():
         file.write_text(picture(rival))
@@ -282,34 +286,10 @@ def over(starter: str, player: str, shares: Sequence[int] = SHARES) -> list[floa
     return [fmean(seed) for seed in zip(*places, strict=True)]
 
 
-def _fades() -> list[Comparison]:
-    """What a team gains on one agent with one role's part, where that agent achieves less and where it achieves more.
-
-    It achieves more if its model is better, and if its part is larger.
-    """
-
-    def gains(starter: str, shares: Sequence[int]) -> list[float]:
-        return [
-            team - alone
-            for team, alone in zip(over(starter, "team", shares), over(starter, "part", shares), strict=False)
-        ]
-
-    models = [
-        Comparison(
-            f"{STARTERS[weak].short} against {STARTERS[better].steps:,}", gains(weak, SHARES), gains(better, SHARES)
-        )
-        for weak, better in pairwise(STARTERS)
-        if STARTERS[weak].hidden_size == STARTERS[better].hidden_size
-    ]
-    parts = [
-        Comparison(
-            f"{begins.short}: {SHARES[0]} against {SHARES[-1]} known",
-            gains(starter, SHARES[:1]),
-            gains(starter, SHARES[-1:]),
-        )
-        for starter, begins in STARTERS.items()
-    ]
-    return [*models, *parts]
+def _gains(starter: str, shares: Sequence[int] = SHARES) -> list[float]:
+    """What a team achieves more than one agent with one role's part, by seed, a mean over the map or a part of it."""
+    pairs = zip(over(starter, "team", shares), over(starter, "part", shares), strict=False)
+    return [team - alone for team, alone in pairs]
 
 
 LARGER = (
@@ -317,11 +297,11 @@ LARGER = (
 )
 CLAIMS = (
     Claim(
-        "damaged_context", "A team pays where one agent sees only a part",
+        "damaged_context", "A team pays where one agent sees only half of what is known",
         "arXiv:2604.02460: one agent matches a team unless its context is damaged.",
         ("team of two", "one agent with one role's part"),
         lambda: [
-            Comparison(f"{begins.short}, half known", over(starter, "team", SHARES[:1]),
+            Comparison(begins.short, over(starter, "team", SHARES[:1]),
                        over(starter, "part", SHARES[:1]))
             for starter, begins in STARTERS.items()
         ],
@@ -338,9 +318,24 @@ CLAIMS = (
         "map", LARGER,
     ),
     Claim(
-        "gains_fade", "A team gains less where one agent is already good",
+        "gains_fade", "A team gains less if the model is better",
         "arXiv:2512.08296: coordination pays less, the more the single agent achieves.",
-        ("gain where one agent achieves less", "gain where it achieves more"), _fades, "map", LARGER,
-        measured="What the team achieves more than one agent with one role's part, a mean over the map",
+        ("gain with the weaker model", "with the better one"),
+        lambda: [
+            Comparison(f"{STARTERS[weak].short} against {STARTERS[better].steps:,}", _gains(weak), _gains(better))
+            for weak, better in pairwise(STARTERS)
+            if STARTERS[weak].hidden_size == STARTERS[better].hidden_size
+        ],
+        "map", LARGER, measured="What the team achieves more than one agent with one role's part, a mean over the map",
+    ),
+    Claim(
+        "gains_fade_with_knowledge", "A team gains less if one agent knows more",
+        "arXiv:2512.08296: coordination pays less, the more the single agent achieves.",
+        ("gain where a role knows half", "where it knows all"),
+        lambda: [
+            Comparison(begins.short, _gains(starter, SHARES[:1]), _gains(starter, SHARES[-1:]))
+            for starter, begins in STARTERS.items()
+        ],
+        "map", LARGER, measured="What the team achieves more than one agent with one role's part, a mean over hops",
     ),
 )  # fmt: skip

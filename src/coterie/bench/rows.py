@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from hashlib import sha256
+from itertools import takewhile
 from pathlib import Path
 from statistics import fmean
 from threading import Lock
@@ -41,7 +45,7 @@ HEAD = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Row:
     """One line of a table: a config, as a file or its tables, what differs from it, and its seeds.
 
@@ -65,10 +69,15 @@ class Row:
         """The run's config."""
         return load_config(self.tables(), [*self.overrides, f"train.seed={seed}"])
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """What its runs are recognised by: figures of a row that was another are not its own."""
         return sha256(json.dumps([self.tables(), self.overrides, self.votes], sort_keys=True).encode()).hexdigest()[:12]
+
+    @cached_property
+    def budget(self) -> int | None:
+        """Sampled tokens that each of its runs may train on."""
+        return self.resolved(self.seeds[0]).train.max_sampled_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,37 +85,42 @@ class Table:
     """Rows and where their runs lie, FOLDER/ROW-SEED. home: the module whose TABLE this is.
 
     kept: the file with a line of figures a run, from which pages are written; None: FOLDER/figures.jsonl. In the
-    repository it has a page written anew, and the next runs added, without those that were made before.
+    repository it has a page written anew, and the next runs added, without those that were made before. begin: makes
+    what the runs begin with, before the first one.
     """
 
     folder: Path
     home: str
     rows: Mapping[str, Row]
     kept: Path | None = None
+    begin: Callable[[Say], None] = lambda say: None
 
     @property
     def file(self) -> Path:
         """The file with the figures."""
         return self.kept or self.folder / "figures.jsonl"
 
-    def make(self, say: Say, names: Sequence[str] | None = None, folders: bool = False) -> None:
-        """Makes the runs that are missing, of all rows or of some: every row's first seed before the second.
-
-        folders: also those of which the figures are there, but not the folder with the trained team.
-        """
+    def make(self, say: Say, names: Sequence[str] | None = None) -> None:
+        """Makes the runs that are missing, of all rows or of some: every row's first seed before the second."""
         jobs = [(name, seed) for name in names or self.rows for seed in self.rows[name].seeds]
         jobs.sort(key=lambda job: job[1])
-        done = {(name, figures["seed"]) for name in names or self.rows for figures in self.found(name)}
-        if folders:
-            done = {(name, seed) for name, seed in done if (self.folder / f"{name}-{seed}").exists()}
+        done = {(name, seed) for name in names or self.rows for seed in self._by_seed(name)}
         waiting = [job for job in jobs if job not in done]
         say(f"{len(waiting)} of {len(jobs)} runs to do, in {self.folder}")
+        if waiting:
+            self.begin(say)
         began = time.monotonic()
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for number, figures in enumerate(pool.map(self._subprocess, waiting), 1):
-                left = (time.monotonic() - began) / number * (len(waiting) - number) / 60
-                name, seed, success = (figures[key] for key in ("row", "seed", "success"))
-                say(f"{number}/{len(waiting)} {name}, seed {seed}: {success:.3f}; {left:.0f} minutes left")
+            try:
+                for number, figures in enumerate(pool.map(self._subprocess, waiting), 1):
+                    left = (time.monotonic() - began) / number * (len(waiting) - number) / 60
+                    name, seed, success = (figures[key] for key in ("row", "seed", "success"))
+                    say(f"{number}/{len(waiting)} {name}, seed {seed}: {success:.3f}; {left:.0f} minutes left")
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                for process in tuple(RUNNING):
+                    process.kill()
+                raise
 
     def publish(self, page: Path, lines: Callable[[], Sequence[str]], say: Say) -> dict[str, float]:
         """Makes the runs that are missing, writes the page, and returns success by row."""
@@ -115,11 +129,9 @@ class Table:
         return self.success()
 
     def found(self, name: str) -> list[dict[str, Any]]:
-        """What the finished runs of a row achieved, by seed."""
-        row = self.rows[name]
-        mine = (figures for figures in self._lines_kept() if (figures["row"], figures["digest"]) == (name, row.digest))
-        by_seed = {figures["seed"]: figures for figures in mine}
-        return [by_seed[seed] for seed in row.seeds if seed in by_seed]
+        """What the finished runs of a row achieved, by seed from the first on; after a seed that is missing, none."""
+        by_seed = self._by_seed(name)
+        return [by_seed[seed] for seed in takewhile(by_seed.__contains__, self.rows[name].seeds)]
 
     def spent(self) -> tuple[float, float]:
         """CPU hours of all finished runs, and the most that one has sampled beyond its budget, as a share of it.
@@ -131,8 +143,8 @@ class Table:
         for name, row in self.rows.items():
             for figures in self.found(name):
                 hours += figures["cpu_minutes"] / 60
-                if budget := row.resolved(figures["seed"]).train.max_sampled_tokens:
-                    over = figures["sampled_tokens"] / budget - 1
+                if row.budget:
+                    over = figures["sampled_tokens"] / row.budget - 1
                     if over < 0:
                         raise ConfigError(
                             f"{name}, seed {figures['seed']} ended with its budget unspent; raise train.steps"
@@ -140,11 +152,18 @@ class Table:
                     beyond = max(beyond, over)
         return hours, beyond
 
-    def _lines_kept(self) -> Iterator[dict[str, Any]]:
-        """The file's lines; one that was cut off by a kill is none."""
-        for line in self.file.read_text().splitlines() if self.file.exists() else ():
-            with suppress(ValueError):
-                yield json.loads(line)
+    def _by_seed(self, name: str) -> dict[int, dict[str, Any]]:
+        """The figures of a row as it is, by seed."""
+        lines = lines_of(self.file, "row", "digest", "seed")
+        whose = name, self.rows[name].digest
+        return {line["seed"]: line for line in lines if (line["row"], line["digest"]) == whose}
+
+    def trained(self, name: str, seed: int) -> Path:
+        """The folder of a run. It is trained again if only its figures are there."""
+        folder = self.folder / f"{name}-{seed}"
+        if not folder.exists():
+            self._subprocess((name, seed))
+        return folder
 
     def runs(self, name: str) -> list[Run]:
         """The finished runs of a row."""
@@ -191,9 +210,17 @@ class Table:
         code = "import sys; from coterie.bench.rows import train_one; train_one(*sys.argv[1:])"
         command = [sys.executable, "-c", code, self.home, *map(str, job)]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
-        figures = json.loads(done.stdout.splitlines()[-1])
-        if all(known["seed"] != figures["seed"] for known in self.found(figures["row"])):
+        # Ctrl-C is for this process, which then ends the others: a session of its own keeps it from them.
+        with subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+        ) as process:
+            RUNNING.add(process)
+            told, _ = process.communicate()
+            RUNNING.discard(process)
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, command)
+        figures = json.loads(told.splitlines()[-1])
+        if figures["seed"] not in self._by_seed(figures["row"]):
             self.keep(figures)
         return figures
 
@@ -223,6 +250,27 @@ class Table:
 
 
 KEEPING = Lock()
+RUNNING: set[subprocess.Popen[str]] = set()
+"""The processes that train."""
+
+
+def lines_of(file: Path, *keys: str) -> list[dict[str, Any]]:
+    """The lines of a file of figures that have these keys; one that was cut off by a kill is none."""
+    if not file.exists():
+        return []
+    seen = file.stat()
+    return [line for line in _read(file, seen.st_mtime_ns, seen.st_size) if all(key in line for key in keys)]
+
+
+@lru_cache(maxsize=16)
+def _read(file: Path, changed: int, size: int) -> list[dict[str, Any]]:
+    """The lines as they were when the file was changed and had that size."""
+    lines: list[dict[str, Any]] = []
+    for line in file.read_text().splitlines():
+        with suppress(ValueError):
+            if isinstance(read := json.loads(line), dict):
+                lines.append(read)
+    return lines
 
 
 def _told(run: Run) -> dict[str, Any]:
@@ -273,6 +321,8 @@ def cpu_minutes() -> float:
 
 
 def train_one(home: str, name: str, seed: str) -> None:
-    """What a process of its own runs."""
+    """What a process of its own runs; it ends with whoever started it."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, which Linux has
     table: Table = importlib.import_module(home).TABLE
     sys.stdout.write(f"{json.dumps(table.train(name, int(seed)))}\n")

@@ -21,11 +21,6 @@ class Dot:
     high: float
     colour: str = BETTER
 
-    @classmethod
-    def difference(cls, label: str, mean: float, low: float, high: float) -> Dot:
-        """A difference: its colour says whether it is surely above or below 0."""
-        return cls(label, mean, low, high, BETTER if low > 0 else WORSE if high < 0 else UNSURE)
-
 
 def picture(width: float, height: float, parts: Sequence[str]) -> str:
     """A whole picture, on white."""
