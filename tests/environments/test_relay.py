@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from random import Random
 
 import pytest
@@ -89,7 +90,35 @@ def test_tasks_belong_to_their_split_and_two_roles_see_all_arrows():
             kinds.add(task.kind)
     assert len(kinds) == 20
     one = world.task("test", 3)
-    assert split_of((one.arrows, one.start, one.hops, one.known)) == "test"
+    assert split_of((one.arrows, one.start, one.hops)) == "test"
+
+
+def test_all_players_have_the_same_questions_and_see_their_part_of_them():
+    team, part, whole = Relay(), Relay(solo=True), Relay(solo=True, shares=(8,))
+    for index in range(100):
+        tasks = [world.task("test", index) for world in (team, part, whole)]
+        assert len({(task.arrows, task.start, task.hops) for task in tasks}) == 1
+        assert tasks[0].known[0] == tasks[1].known[0]
+        assert tasks[2].known == ("abcdefgh",)
+    other = Relay(seed=1)
+    assert sum(other.task("test", index).arrows == team.task("test", index).arrows for index in range(100)) < 10
+
+
+def test_no_lesson_is_a_question_of_a_test():
+    world, rng = Relay(), Random(0)
+    seen = set()
+    for index in range(300):
+        task = world.task("train", index)
+        for lesson in world.lessons(task, rng):
+            start, hops = re.search(r"from (\w) hops (\d+)", str(lesson.prompt)).groups()
+            seen.add((task.arrows, start, int(hops)))
+    assert {split_of(asked) for asked in seen} == {"train"}
+
+
+def test_replies_that_are_too_short_for_the_longest_path_are_refused():
+    assert Relay(hops=(4,), max_tokens=6)
+    with pytest.raises(ValueError, match="a path of 5 places and its end need 6 or more"):
+        Relay(hops=(4,), max_tokens=5)
 
 
 def experts(world: Relay, task: Journey):

@@ -37,11 +37,9 @@ def _team(task: str, title: str, algorithm: Mapping[str, Any], tasks: float = 1,
 
 
 def _grouping() -> dict[str, Row]:
-    titles = {"role": "by agent", "turn": "by turn", "role_turn": "by agent and turn"}
     return {
-        f"{task}_by_{by}": _team(task, f"episodes compared {title}", {"name": "mas_grpo", "by": by})
+        f"{task}_by_role_turn": _team(task, "by agent and turn", {"name": "mas_grpo", "by": "role_turn"})
         for task in GAMES
-        for by, title in titles.items()
     }
 
 
@@ -94,7 +92,7 @@ def _sizes() -> dict[str, Row]:
 
 def _chosen() -> dict[str, Row]:
     budget = (f"train.max_sampled_tokens={CALLS}", "train.steps=1000", "train.eval_every=10", "train.eval_tasks=200")
-    chosen = {"name": "joyagents", "selection": "raw_var", "floor": 0}
+    chosen = {"name": "joyagents", "selection": "raw_var", "among": "query", "floor": 0}
     return {f"joyagents_{top}": Row(f"K = {top}", MASTER, chosen | {"top_k": top}, budget, FIVE) for top in (1, 2, 5)}
 
 
@@ -132,9 +130,18 @@ def run(say: Say) -> dict[str, Any]:
 def played() -> dict[str, dict[int, float]]:
     """Success of teams that were put together after training, by seed."""
     found: dict[str, dict[int, float]] = {}
-    for line in lines_of(PLAYED, "team", "seed", "success"):
-        found.setdefault(line["team"], {})[line["seed"]] = line["success"]
+    for line in lines_of(PLAYED, "team", "of", "seed", "success"):
+        if line["of"] == _parts_of(line["team"]):
+            found.setdefault(line["team"], {})[line["seed"]] = line["success"]
     return found
+
+
+def _parts_of(team: str) -> str:
+    """Digests of the rows whose policies a team has."""
+    view = team.removesuffix("joined").removesuffix("swapped")
+    if team.endswith("joined"):
+        return " ".join(TABLE.rows[f"{view}alone_{role}"].digest for role in ("proposer", "planner"))
+    return (TABLE.rows["split_roles"] if view else PAPER.rows["plan_path_roles"]).digest
 
 
 def play(say: Say) -> None:
@@ -144,7 +151,8 @@ def play(say: Say) -> None:
         folder, change = _put_together(team, seed)
         _, (after,) = load(folder).ablate([change])
         with PLAYED.open("a") as file:
-            file.write(json.dumps({"team": team, "seed": seed, "success": after.success}) + "\n")
+            line = {"team": team, "of": _parts_of(team), "seed": seed, "success": after.success}
+            file.write(json.dumps(line) + "\n")
         say(f"{team}, seed {seed}: {after.success:.3f}")
 
 
@@ -212,8 +220,7 @@ def _compared() -> list[Told]:
     for task in GAMES:
         rows += [
             _of_paper(f"{task}: whole episodes of the team", f"{task}_naive"),
-            *((f"{task}: {title}", start, after)
-              for title, start, after in _own(*(f"{task}_by_{by}" for by in ("role", "turn", "role_turn")))),
+            *((f"{task}: {title}", start, after) for title, start, after in _own(f"{task}_by_role_turn")),
             _of_paper(f"{task}: at_grpo's tree", f"{task}_roles"),
         ]  # fmt: skip
     return rows
@@ -234,8 +241,11 @@ SECTIONS: tuple[tuple[str, str, Callable[[], list[Told]]], ...] = (
     ),
     (
         "What is compared",
-        "The sampler is that of GRPO: eight whole episodes of a task. Only the groups differ: returns of the team, of "
-        "an agent, of what follows a turn, of what follows an agent's turn. The last row samples a tree instead.",
+        "The sampler is that of GRPO: eight whole episodes of a task, and each reply has the return of its episode. "
+        "What differs is with what it is compared: with all episodes, or with those in which its agent spoke in its "
+        "turn too. There is no third way in these games, in which both agents speak once in every turn: groups by "
+        "agent then make the same update as whole episodes, and groups by turn the same as groups by agent and turn. "
+        "The last row of a game samples a tree instead.",
         _compared,
     ),
     (
@@ -276,7 +286,7 @@ SECTIONS: tuple[tuple[str, str, Callable[[], list[Told]]], ...] = (
     ),
     (
         "How many groups are trained",
-        "assistants with joyagents: of each step the K groups with the largest variance of rewards, or all.",
+        "assistants with joyagents: of each query the K groups with the largest variance of rewards, or all.",
         lambda: [
             *_own("joyagents_1", "joyagents_2", "joyagents_5"),
             _of_paper("all", "assistants_joyagents"),
@@ -397,12 +407,7 @@ def _trained_alone() -> list[Comparison]:
 
 
 def _parts() -> list[Comparison]:
-    titles = {"role": "by agent", "turn": "by turn", "role_turn": "by agent and turn"}
-    return [
-        Comparison(f"{task}, {title}", successes(f"{task}_by_{by}"), paper.successes(f"{task}_naive"))
-        for task in GAMES
-        for by, title in titles.items()
-    ]
+    return [Comparison(task, successes(f"{task}_by_role_turn"), paper.successes(f"{task}_naive")) for task in GAMES]
 
 
 def _outcome_only() -> list[Comparison]:
@@ -458,7 +463,7 @@ CLAIMS = (
         "grouping", "Comparing replies of one agent and turn is what makes a team learn",
         f"{AT_GRPO}: the reason for its groups. Here the sampler stays that of GRPO, whole episodes, and only what is "
         "compared with what changes.",
-        ("episodes compared so", "episodes compared as a whole"), _parts, "ablations", LARGER,
+        ("by agent and turn", "whole episodes"), _parts, "ablations", LARGER,
     ),
     Claim(
         "greedy", "The best reply of a group, not a random one, should be the one with which play goes on",

@@ -58,9 +58,10 @@ METHODS = {
     "rae": Method("rae: a running mean per role", {"name": "rae"}, 8),
     "marshal": Method("marshal: what follows a reply, over the step", {"name": "marshal"}, 8),
     "gigpo": Method("gigpo: episodes, and replies to one prompt", {"name": "gigpo"}),
+    "gigpo_states": Method("gigpo without comparing episodes", HISTORY | {"history": 0}),
     "hgpo": Method("gigpo with a history of 2 (HGPO)", HISTORY),
     "at_grpo": Method("at_grpo: a tree, random commit, horizon point", TREE, known={
-        "sokoban": "sokoban_roles", "maths": "maths_roles"}, calling=(TREE | {"horizon": "turn"}, 0.3)),
+        "sokoban": "sokoban_roles"}, calling=(TREE | {"horizon": "turn"}, 0.3)),
     "at_grpo_greedy": Method("at_grpo: greedy commit, horizon turn (the paper's)", GREEDY, calling=(GREEDY, 0.3)),
     "joyagents": Method("joyagents: alternatives at every decision", {"name": "joyagents"}, 1.2, {
         "assistants": "assistants_joyagents"}, loss=()),
@@ -227,12 +228,14 @@ CLAIMS = (
     ),
     Claim(
         "calls_count_once", "Calls of a sub-agent should together count once",
-        "M-GRPO, arXiv:2511.13288 (no figures that could be confirmed).",
+        "An idea of M-GRPO, arXiv:2511.13288 (no figures that could be confirmed). That calls share one weight is our "
+        "way to it; the paper duplicates or drops trajectories.",
         ("main_sub_grpo", "drmas"), _better("main_sub_grpo", "drmas"), "methods", LARGER,
     ),
     Claim(
         "agents_weigh_the_same", "Agents of an episode should weigh the same, however much they say",
-        "WideSeek-R1, arXiv:2602.04634.", ("wideseek", "mas_grpo"), _better("wideseek", "mas_grpo"), "methods", LARGER,
+        "WideSeek-R1, arXiv:2602.04634. That all calls of a role are one agent is our reading.",
+        ("wideseek", "mas_grpo"), _better("wideseek", "mas_grpo"), "methods", LARGER,
     ),
     Claim(
         "same_prompts", "Comparing replies to the same prompt in a task's episodes improves on comparing episodes",
@@ -240,7 +243,8 @@ CLAIMS = (
     ),
     Claim(
         "same_histories", "Groups nested by what happened before improve on groups by the prompt alone",
-        "HGPO, arXiv:2602.22817.", ("gigpo with a history of 2", "gigpo"), _better("hgpo", "gigpo"), "methods", LARGER,
+        "HGPO, arXiv:2602.22817.", ("gigpo with a history of 2", "without a history"), _better("hgpo", "gigpo_states"),
+        "methods", LARGER, "Both rows compare replies to equal prompts only, as HGPO does, and not whole episodes.",
     ),
     Claim(
         "what_follows", "Crediting a reply with what follows it improves on crediting it with its episode",

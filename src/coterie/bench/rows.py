@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import importlib
 import json
 import os
@@ -12,11 +13,11 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from hashlib import sha256
 from itertools import takewhile
 from pathlib import Path
@@ -30,6 +31,8 @@ from coterie.bench.intervals import over_seeds
 from coterie.config.resolve import load_config
 from coterie.config.settings import Config
 from coterie.errors import ConfigError
+from coterie.kernel.environment import STARTERS
+from coterie.models.load import starter_folder
 from coterie.report.curves import latest_of
 from coterie.run.folder import Run
 from coterie.run.loaded import load
@@ -49,8 +52,9 @@ HEAD = [
 class Row:
     """One line of a table: a config, as a file or its tables, what differs from it, and its seeds.
 
-    algorithm: instead of the config's whole table; None: as it is. votes: also played with so many replies to every
-    question, of which the most frequent counts; 1: not.
+    algorithm: instead of the config's whole table; None: as it is. overrides: `{seed}` in them is the seed. votes: also
+    played with so many replies to every question, of which the most frequent counts; 1: not. of: what its runs depend
+    on besides, such as how a model is made that they begin with.
     """
 
     title: str
@@ -59,6 +63,7 @@ class Row:
     overrides: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (0, 1, 2)
     votes: int = 1
+    of: str = ""
 
     def tables(self) -> dict[str, Any]:
         """The config's tables, before the overrides."""
@@ -67,12 +72,21 @@ class Row:
 
     def resolved(self, seed: int) -> Config:
         """The run's config."""
-        return load_config(self.tables(), [*self.overrides, f"train.seed={seed}"])
+        overrides = [each.replace("{seed}", str(seed)) for each in self.overrides]
+        return load_config(self.tables(), [*overrides, f"train.seed={seed}"])
 
     @cached_property
     def digest(self) -> str:
-        """What its runs are recognised by: figures of a row that was another are not its own."""
-        return sha256(json.dumps([self.tables(), self.overrides, self.votes], sort_keys=True).encode()).hexdigest()[:12]
+        """What its runs are recognised by: figures of a row that was another are not its own.
+
+        It changes with what is written here and in the config, with what the environment recommends, and with the
+        weights of shipped starters. It does not see that code has changed.
+        """
+        config = self.resolved(self.seeds[0])
+        starters = {policy.model for policy in config.policies.values()} & STARTERS.keys()
+        weights = [_weights(name) for name in sorted(starters)]
+        told = [self.tables(), self.overrides, self.votes, self.of, config.environment.recommended(), weights]
+        return sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
 
     @cached_property
     def budget(self) -> int | None:
@@ -101,16 +115,23 @@ class Table:
         return self.kept or self.folder / "figures.jsonl"
 
     def make(self, say: Say, names: Sequence[str] | None = None) -> None:
-        """Makes the runs that are missing, of all rows or of some: every row's first seed before the second."""
+        """Makes the runs that are missing, of all rows or of some: every row's first seed before the second.
+
+        Raises:
+            ConfigError: another process makes runs of this table, or this is no checkout of the repository.
+        """
+        if self.kept and not self.kept.parent.is_dir():
+            raise ConfigError(f"{self.kept.parent} is not there; run this in a checkout of the repository")
         jobs = [(name, seed) for name in names or self.rows for seed in self.rows[name].seeds]
         jobs.sort(key=lambda job: job[1])
         done = {(name, seed) for name in names or self.rows for seed in self._by_seed(name)}
         waiting = [job for job in jobs if job not in done]
         say(f"{len(waiting)} of {len(jobs)} runs to do, in {self.folder}")
-        if waiting:
+        if not waiting:
+            return
+        with self._locked(), ThreadPoolExecutor(os.cpu_count()) as pool:
             self.begin(say)
-        began = time.monotonic()
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            began = time.monotonic()
             try:
                 for number, figures in enumerate(pool.map(self._subprocess, waiting), 1):
                     left = (time.monotonic() - began) / number * (len(waiting) - number) / 60
@@ -156,12 +177,17 @@ class Table:
         """The figures of a row as it is, by seed."""
         lines = lines_of(self.file, "row", "digest", "seed")
         whose = name, self.rows[name].digest
-        return {line["seed"]: line for line in lines if (line["row"], line["digest"]) == whose}
+        return {
+            line["seed"]: line
+            for line in lines
+            if (line["row"], line["digest"]) == whose and isinstance(line["seed"], int)
+        }
 
     def trained(self, name: str, seed: int) -> Path:
         """The folder of a run. It is trained again if only its figures are there."""
-        folder = self.folder / f"{name}-{seed}"
-        if not folder.exists():
+        folder, known = self.folder / f"{name}-{seed}", self._by_seed(name).get(seed)
+        ended = [line["budget/sampled_tokens"] for line in Run(folder).metrics()[-1:]] if folder.exists() else []
+        if not known or ended != [known["sampled_tokens"]]:
             self._subprocess((name, seed))
         return folder
 
@@ -224,6 +250,17 @@ class Table:
             self.keep(figures)
         return figures
 
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Holds the table's runs for this process."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "lock").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise ConfigError(f"another process makes runs in {self.folder}; wait for it, or stop it") from error
+            yield
+
     def keep(self, figures: Mapping[str, Any]) -> None:
         """Adds a run's line to the file, below half a line that a kill may have left there."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
@@ -234,12 +271,13 @@ class Table:
     def train(self, name: str, seed: int) -> dict[str, Any]:
         """Trains one row and seed here, and returns its figures.
 
-        Rows start from a shipped starter, whatever the seed: where one has been played, it is not played again.
+        Rows start from one starter, whatever the seed: where it has played these tasks, it does not play them again.
         """
         row, folder = self.rows[name], self.folder / f"{name}-{seed}"
         shutil.rmtree(folder, ignore_errors=True)
         known = ("start_success", "start_turns", "start_votes")
-        start = {key: earlier[key] for earlier in self.found(name)[:1] for key in known if key in earlier}
+        played = [] if any("{seed}" in each for each in row.overrides) else self.found(name)[:1]
+        start = {key: earlier[key] for earlier in played for key in known if key in earlier}
         before = cpu_minutes()
         figures = before_and_after(row.resolved(seed), folder, start=start or None)
         if row.votes > 1:
@@ -266,11 +304,18 @@ def lines_of(file: Path, *keys: str) -> list[dict[str, Any]]:
 def _read(file: Path, changed: int, size: int) -> list[dict[str, Any]]:
     """The lines as they were when the file was changed and had that size."""
     lines: list[dict[str, Any]] = []
-    for line in file.read_text().splitlines():
+    for line in file.read_text(errors="replace").splitlines():
         with suppress(ValueError):
             if isinstance(read := json.loads(line), dict):
                 lines.append(read)
     return lines
+
+
+@cache
+def _weights(name: str) -> str:
+    """A digest of a shipped starter's files."""
+    files = sorted(starter_folder(name).iterdir())
+    return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def _told(run: Run) -> dict[str, Any]:

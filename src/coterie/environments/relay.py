@@ -72,13 +72,15 @@ class Relay(Environment):
     starter: ClassVar[str] = "starter-relay"
 
     places: int = Field(default=8, ge=4, le=len(PLACES))
-    """Number of places on the map."""
+    """Number of places on the map. With 4 or 5 there are few different problems."""
     shares: tuple[int, ...] = Field(default=(4, 5, 6, 7, 8), min_length=1)
     """Numbers of arrows that one role sees; each task has one of them. Two roles see all arrows between them."""
     hops: tuple[int, ...] = Field(default=(1, 2, 3, 4), min_length=1)
     """Lengths of the path; each task has one of them."""
     solo: bool = False
-    """One agent plays alone, with the arrows of one role."""
+    """One agent plays alone, with the arrows of one role. Its tasks are those of the team."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of maps and questions. Another one draws others, in every split."""
     max_turns: int = Field(default=3, ge=1)
     """Maximum turns of an episode. In a turn each role speaks once."""
     max_tokens: int = Field(default=24, ge=4)
@@ -98,10 +100,16 @@ class Relay(Environment):
         least = 1 if self.solo else -(-self.places // 2)
         for share in self.shares:
             if not least <= share <= self.places:
-                raise ValueError(f"shares has {share}: a role sees {least} to {self.places} of {self.places} arrows")
+                raise ValueError(
+                    f"shares has {share}, but a role sees {least} to {self.places} arrows if places = {self.places}"
+                )
         for hops in self.hops:
             if not 1 <= hops < self.places:
                 raise ValueError(f"hops has {hops}: a path on {self.places} places has 1 to {self.places - 1}")
+        if self.max_tokens < (least := max(self.hops) + 2):
+            raise ValueError(
+                f"max_tokens = {self.max_tokens}, but a path of {least - 1} places and its end need {least} or more"
+            )
         return self
 
     def recommended(self) -> dict[str, dict[str, Any]]:
@@ -115,12 +123,13 @@ class Relay(Environment):
         }
 
     def task(self, split: Split, index: int) -> Journey:
-        """A map and a question whose content belongs to the split."""
-        rng = Random(seed_of("relay", self.places, self.shares, self.hops, self.solo, split, index))
+        """A map and a question whose content belongs to the split; neither depends on what the roles see of it."""
+        rng = Random(seed_of("relay", self.seed, self.places, self.hops, split, index))
+        share = Random(seed_of("relay share", self.seed, self.shares, split, index)).choice(self.shares)
         while True:
             order = rng.sample(PLACES[: self.places], self.places)
             arrows = dict(zip(order, [*order[1:], order[0]], strict=True))  # one round trip: no path meets itself
-            hops, share, start = rng.choice(self.hops), rng.choice(self.shares), rng.choice(order)
+            hops, start = rng.choice(self.hops), rng.choice(order)
             mixed = rng.sample(order, len(order))
             known = "".join(sorted(mixed[:share])), "".join(sorted([*mixed[share:], *mixed[: 2 * share - len(mixed)]]))
             task = Journey(
@@ -207,8 +216,8 @@ class Relay(Environment):
 
 
 def content(task: Journey) -> tuple[object, ...]:
-    """What makes two journeys the same problem."""
-    return task.arrows, task.start, task.hops, task.known
+    """What makes two journeys the same problem, whatever is seen of it."""
+    return task.arrows, task.start, task.hops
 
 
 def agreed(task: Journey, path: str, known: str) -> str:
