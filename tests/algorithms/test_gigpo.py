@@ -128,6 +128,33 @@ def test_hgpo_with_equal_weights_is_the_mean_of_its_groups():
     assert chained(history=2, history_power=0.0)[2] == pytest.approx((2 / 3 + 2 / 3 + 1 / 2) / 3)
 
 
+def test_replies_of_one_moment_are_not_each_others_history():
+    class Siblings(Toy):
+        async def play(self, task, scene):
+            for _ in range(2):
+                for reply in await scene.ask_all([("a", "same")] * 2):
+                    scene.reward(reply, 1.0)
+
+    play = scripted(Siblings())
+    algorithm = GiGPO(num_generations=2, history=2, episode_weight=0.0)
+    found = one(play, algorithm.collect(play, Siblings().task("train", 0)))
+    sizes = {group.key.path: len(group.members) for group in found.groups if group.scope == "prompt"}
+    assert sizes["state 0"] == 8, "every reply"
+    assert sorted(sizes.values()) == [4, 8], "each of the second moment has one prompt before"
+
+
+def test_the_teams_rewards_have_their_weight_in_states_too():
+    class Won(Toy):
+        async def play(self, task, scene):
+            scene.reward("a", float((await scene.ask("a", "same")).text))
+            scene.team_reward(1.0)
+
+    play = scripted(Won(), lambda role, prompt, rng: "2")
+    algorithm = GiGPO(num_generations=2, team_weight=0.5)
+    found = one(play, algorithm.collect(play, Won().task("train", 0)))
+    assert [group.values for group in found.groups] == [(2.5, 2.5), (2.5, 2.5)]
+
+
 def test_without_a_history_only_the_prompt_counts():
     assert chained()[2::3] == pytest.approx([2 / 3, -1 / 3, -1 / 3])
 

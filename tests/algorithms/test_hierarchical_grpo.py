@@ -39,6 +39,19 @@ def test_the_golden_numbers():
     assert (len(routed["pa"]), len(routed["pb"])) == (2, 4)
 
 
+def test_attempts_of_two_roles_at_one_prompt_are_two_groups():
+    class Both(Toy):
+        async def play(self, task, scene):
+            for reply in await scene.ask_all([("a", "solve"), ("b", "solve")] * 2):
+                scene.reward(reply, float(reply.text))
+
+    algorithm = HierarchicalGRPO(num_generations=2, attempts=("a", "b"))
+    said = {"a": iter("1212"), "b": iter("3434")}
+    play = scripted(Both(), lambda role, prompt, rng: next(said[role]))
+    found = one(play, algorithm.collect(play, Both().task("train", 0)))
+    assert [(group.key.role, group.values) for group in found.groups] == [("a", (1, 2)), ("b", (3, 4))] * 2
+
+
 def test_an_attempt_alone_is_not_trained():
     class Once(Toy):
         async def play(self, task, scene):

@@ -19,11 +19,11 @@ class Game(Toy):
         scene.reward("a", -float((await scene.ask("b", "end")).text))
 
 
-def played(lengths, losses):
+def played(lengths, losses, **settings):
     """What a's replies earned, an episode a list, before they are normalised and after."""
     long, lost = iter(lengths), iter(losses)
     said = {"how long": lambda: next(long), "end": lambda: next(lost)}
-    algorithm = Marshal(num_generations=len(lengths))
+    algorithm = Marshal(num_generations=len(lengths), **settings)
     play = scripted(Game(), lambda role, prompt, rng: said.get(prompt, lambda: "on")())
     groups = one(play, algorithm.collect(play, Game().task("train", 0))).groups
     earned, state = algorithm.credit(groups, {})
@@ -49,6 +49,12 @@ def test_a_longer_game_does_not_pay():
     (short,), long = played("13", "11")
     assert short == (-1.0, 0.0)
     assert long == [(-1.0, 0.0)] * 3
+
+
+def test_what_is_lost_later_counts_less_with_a_discount():
+    """a's loss of 1 is a reward of its last reply: of three replies the first sees it discounted twice."""
+    (lost,) = played("3", "1", discount=0.5)
+    assert [value for value, _ in lost] == [-0.25, -0.5, -1.0]
 
 
 def test_a_reply_is_not_credited_with_what_came_before_it():

@@ -48,6 +48,36 @@ def test_groups_by_hand(by, wanted):
     assert sum(map(len, routed.values())) == 8 - alone
 
 
+def test_what_is_said_before_the_first_turn_is_a_turn_of_its_own():
+    class Before(Toy):
+        async def play(self, task, scene):
+            await scene.ask("a", "hello")
+            for _ in scene.turns(1):
+                await scene.ask("a", "on?")
+            scene.team_reward(1.0)
+
+    algorithm = MASGRPO(num_generations=2, by="turn")
+    play = scripted(Before())
+    groups = one(play, algorithm.collect(play, Before().task("train", 0))).groups
+    assert sorted(group.key.path for group in groups) == ["turn -1", "turn 0"]
+
+
+def test_where_both_roles_speak_once_in_a_turn_groups_by_role_make_the_update_of_whole_episodes():
+    totals = {}
+    for by in ("team", "role", "turn", "role_turn"):
+        play = scripted(Sequential())
+        algorithm = MASGRPO(num_generations=4, by=by)
+        groups = one(play, algorithm.collect(play, Sequential().task("train", 0))).groups
+        totals[by] = sorted(
+            (sample.role, sample.text, round(advantage, 6))
+            for group, earned in zip(groups, algorithm.credit(groups, {})[0], strict=True)
+            for member, advantage in zip(group.members, earned, strict=True)
+            for sample in member.samples
+        )
+    assert totals["team"] == totals["role"]
+    assert totals["turn"] == totals["role_turn"]
+
+
 def test_by_role_it_is_drmas_that_counts_an_episode_once():
     groups = {}
     for algorithm in (MASGRPO(by="role"), DrMAS(count="episode")):

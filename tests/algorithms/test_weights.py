@@ -52,6 +52,21 @@ def test_where_every_role_speaks_once_the_weights_change_nothing():
     assert sorted(halves) == pytest.approx(sorted(whole))
 
 
+@pytest.mark.parametrize(("own", "wanted"), [(True, {"a": 2.0, "b": 3.0}), (False, {"a": 4.0, "b": 4.0})])
+def test_of_local_rewards_a_role_has_its_own_or_those_of_all(own, wanted):
+    class Paid(Toy):
+        async def play(self, task, scene):
+            for role, worth in (("a", 1.0), ("b", 2.0)):
+                await scene.ask(role, "go")
+                scene.reward(role, worth)
+            scene.team_reward(1.0)
+
+    algorithm = MainSubGRPO(num_generations=2, own=own)
+    play = scripted(Paid())
+    groups = one(play, algorithm.collect(play, Paid().task("train", 0))).groups
+    assert {group.key.role: group.values[0] for group in groups} == wanted
+
+
 class Varies(Toy):
     """a calls b as often as it says."""
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from coterie.bench.contest import at_budget, spread
-from coterie.bench.intervals import over_seeds
+from coterie.bench.intervals import T95, over_seeds
 from coterie.bench.rows import interval
 
 
@@ -15,6 +15,15 @@ def test_students_interval_by_hand():
     mean, low, high = over_seeds([0.95, 0.95, 0.97, 0.97, 0.96])  # deviation 0.01, t(4) = 2.776: 0.0124
     assert (mean, high - mean) == pytest.approx((0.96, 0.0124), rel=0, abs=1e-4)
     assert mean - low == pytest.approx(high - mean)
+
+
+def test_the_points_of_students_t_leave_two_and_a_half_percent_above_them():
+    """The density integrated by the trapezoid rule from 0 to each point of the table: 0.475."""
+    for freedom, point in enumerate(T95[1:], 1):
+        scale = math.gamma((freedom + 1) / 2) / (math.sqrt(freedom * math.pi) * math.gamma(freedom / 2))
+        heights = [scale * (1 + (point * at / 4000) ** 2 / freedom) ** (-(freedom + 1) / 2) for at in range(4001)]
+        inside = point / 4000 * (sum(heights) - (heights[0] + heights[-1]) / 2)
+        assert inside == pytest.approx(0.475, rel=0, abs=5e-5)
 
 
 def test_one_seed_says_nothing_of_others():

@@ -9,6 +9,7 @@ import pytest
 
 from coterie.bench.rows import Row, Table
 from coterie.errors import ConfigError
+from coterie.run.folder import Run
 
 ROW = Row("a row", "configs/plan_path.toml", seeds=(0, 1))
 BUDGET = replace(ROW, overrides=("train.max_sampled_tokens=1000",))
@@ -95,6 +96,39 @@ def test_lines_that_are_none_of_a_run_are_left_out(tmp_path):
     lines = ("[]", "null", '{"row": "a", "seed": 0}', "no line at all", json.dumps(figures("a", 1, ROW)))
     (tmp_path / "figures.jsonl").write_text("\n".join(lines))
     assert made(table(tmp_path, a=ROW)) == "1 of 2"
+
+
+def test_of_two_lines_of_a_seed_the_later_counts(tmp_path):
+    lines = [figures("a", 0, ROW), figures("a", 0, ROW) | {"success": 0.7}, figures("a", 1, ROW)]
+    (tmp_path / "figures.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert [found["success"] for found in table(tmp_path, a=ROW).found("a")] == [0.7, 0.5]
+
+
+def test_a_table_that_another_process_makes_is_left_alone(tmp_path):
+    waiting = table(tmp_path, a=ROW)
+    with waiting._locked(), pytest.raises(ConfigError, match="another process makes runs"):
+        waiting.make(print)
+
+
+def test_a_row_whose_runs_depend_on_something_else_is_another_row():
+    assert replace(ROW, of="a better starter").digest != ROW.digest
+
+
+def test_the_seed_stands_where_an_override_says_so():
+    row = Row("a row", {"environment": {"name": "relay"}, "algorithm": {"name": "mas_grpo"}},
+              overrides=("environment.seed={seed}",))  # fmt: skip
+    assert [row.resolved(seed).environment.model_dump()["seed"] for seed in (0, 3)] == [0, 3]
+
+
+def test_what_is_kept_of_a_run(tmp_path):
+    brief = ("train.steps=1", "train.tasks_per_step=2", "train.eval_tasks=2", "eval.tasks=2")
+    row = Row("a row", {"environment": {"name": "relay"}, "algorithm": {"name": "mas_grpo"}}, overrides=brief)
+    made_of = Table(tmp_path, "nobody", {"a": row}).train("a", 0)
+    last = Run(tmp_path / "a-0").metrics()[-1]
+    assert made_of["sampled_tokens"] == last["budget/sampled_tokens"] > last["budget/trained_tokens"] > 0
+    assert made_of["curve"][0][:2] == (0, 0)
+    assert made_of["digest"] == row.digest
+    assert set(made_of["shares"]) == {"first", "second"}
 
 
 def test_what_was_spent_and_beyond_the_budget(tmp_path):

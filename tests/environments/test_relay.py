@@ -13,6 +13,7 @@ from coterie.checks.conformance import check
 from coterie.environments.relay import Journey, Relay, agreed, knows_enough, worth
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import SPLITS, split_of
+from coterie.kernel.episode import Rewarded
 from coterie.kernel.scene import Reply
 from coterie.run.loaded import headline
 from tests.toys import run
@@ -42,6 +43,19 @@ def test_the_path_goes_along_the_arrows():
 )
 def test_what_a_path_is_worth_by_hand(path, last, wanted):
     assert worth(SQUARE, path, last=last) == pytest.approx(wanted)
+
+
+def test_on_the_last_turn_what_was_wrong_before_costs_nothing_more():
+    """A wrong hop costs a third. On the last turn it costs nothing any more, before a reply and after it."""
+    cursor = Cursor(WORLD.model_copy(update={"max_turns": 2}), SQUARE, 0)
+
+    async def play():
+        while (point := await cursor.advance()) is not None:
+            cursor.answer({role: Reply(role, "a d") for role in point.roles})
+
+    run(play())
+    earned = [event.value for event in cursor.log.events if isinstance(event, Rewarded) and event.role]
+    assert earned == pytest.approx([-1 / 3, 0.0, 0.0, 0.0])
 
 
 @pytest.mark.parametrize(

@@ -64,8 +64,8 @@ async def episodes(
             rewards its own alone. None: it is the episode's. It needs count "reply".
         step_weight: weight of the groups of replies to equal prompts, within and between the episodes. Their returns
             are the rewards that followed, discounted by `discount` per decision. 0: there are no such groups.
-        history: such groups once more for every number of earlier prompts of the role, up to so many, that are equal
-            too. The path of their keys is `state N+K`, with K earlier prompts.
+        history: such groups once more for every number of earlier prompts of whoever speaks, up to so many, that are
+            equal too. The path of their keys is `state N+K`, with K earlier prompts.
     """
     outcomes = await play.together(*(_episode(play, task, episode) for episode in range(num_generations)))
     played = [outcome for outcome in outcomes if not isinstance(outcome, Unavailable)]
@@ -190,11 +190,16 @@ def _states(
         for role, mine in _of_roles(one).items():
             places = [(decision.point, decision.speaker) for decision in mine]
             after = to_go(one.log.events, places, role, team_weight, discount)
-            prompts = [decision.sample.prompt_ids for decision in mine]
-            for at, (decision, value) in enumerate(zip(mine, after, strict=True)):
+            for decision, value in zip(mine, after, strict=True):
                 member = Member((decision.sample,), (value,), episode=one.number)
-                for earlier in range(min(at, history) + 1):
-                    lots.setdefault((role, tuple(prompts[at - earlier : at + 1])), []).append(member)
+                before = [
+                    other.sample.prompt_ids
+                    for other in mine
+                    if other.point < decision.point and other.speaker == decision.speaker
+                ]
+                for earlier in range(min(len(before), history) + 1):
+                    seen = (*before[len(before) - earlier :], decision.sample.prompt_ids)
+                    lots.setdefault((role, seen), []).append(member)
     return [
         Group(Key(task.id, 0, f"state {number}{_with(seen)}", role), "prompt", tuple(lot), weight=weight)
         for number, ((role, seen), lot) in enumerate(lots.items())

@@ -182,3 +182,8 @@ def test_without_local_rewards_only_the_outcome_is_paid(game):
     cursor = played(world, task, lambda role, prompt: Reply(role, world.demonstrate(role, task, prompt, Random(0))))
     assert {event.role for event in cursor.events if isinstance(event, Rewarded)} == {None}
     assert cursor.log.rewards() == {"team": float(cursor.log.solved)}
+
+
+def test_without_local_rewards_the_recommended_horizon_reaches_the_outcome():
+    assert load_config("sokoban").algorithm.model_dump()["horizon"] == "point"
+    assert load_config("sokoban", ["environment.dense=false"]).algorithm.model_dump()["horizon"] == "turn"

@@ -76,14 +76,17 @@ class Game(RunsPrograms):
         return True
 
     def recommended(self) -> dict[str, dict[str, Any]]:
-        """For a starter: a policy a role; the paper's greedy commit rarely shows the team where its mistakes lead."""
+        """For a starter: a policy a role; the paper's greedy commit rarely shows the team where its mistakes lead.
+
+        Without local rewards the first role is paid at the end of a turn, so the horizon is no shorter.
+        """
         if not (self.brief and self.known()):
             return {}
         tables = {"optimizer": {"lr": 1e-3}, "train": dict(self.minutes)}
         if self.solo:
             return {"algorithm": {"name": "grpo"}, **tables}
         return {
-            "algorithm": {"name": "at_grpo", "horizon": "point", "commit": "random"},
+            "algorithm": {"name": "at_grpo", "horizon": "point" if self.dense else "turn", "commit": "random"},
             "team": {PROPOSER: "scout", PLANNER: "pilot"},
             "policies": {"scout": {}, "pilot": {}},
             **tables,
