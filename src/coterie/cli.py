@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -92,12 +93,26 @@ def train(
     say(f"done: {run.folder}")
     for line in spending(run):
         say(line)
-    if finished:
+    if budget := run.config.train.max_sampled_tokens:
+        say(_spent(run, budget))
+    elif finished:
         made = run.config.train.steps
         say(f"all its {made} steps were made before; for more: {run.resume_command} --set train.steps={2 * made}")
     if test:
         say(_tested(run))
     say(f"measure it on held-out tasks: {command('eval', run.folder)}")
+
+
+def _spent(run: Run, budget: int) -> str:
+    """How a run with a budget of tokens has ended."""
+    last = run.metrics()[-1]
+    sampled, step = int(last.get("budget/sampled_tokens", 0)), int(last["step"])
+    if sampled >= budget:
+        return f"its budget of {budget:,} sampled tokens is spent: {sampled:,} in {step} steps; more is a new run"
+    return (
+        f"all its {step} steps were made, and {sampled:,} of {budget:,} sampled tokens are spent; to spend the others: "
+        f"{run.resume_command} --set train.steps={math.ceil(1.2 * step * budget / max(1, sampled))}"
+    )
 
 
 def _check_asked(config: str | None, resume: Path | None, out: Path | None, *, anyway: bool) -> None:

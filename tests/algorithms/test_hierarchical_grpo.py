@@ -61,6 +61,12 @@ def test_an_attempt_alone_is_not_trained():
     play = scripted(Once())
     found = one(play, ALGORITHM.collect(play, Once().task("train", 0)))
     assert [group.key.role for group in found.groups] == ["a"]
+    assert play.budget.dropped["lone"] == 2, "b's attempts"
+
+
+def test_a_role_that_is_named_twice_is_refused():
+    with pytest.raises(ConfigError, match="names 'planner' twice"):
+        load_config("plan_path", ["algorithm.name=hierarchical_grpo", "algorithm.attempts=['planner', 'planner']"])
 
 
 def test_a_role_that_is_not_there_is_refused():

@@ -282,6 +282,11 @@ def test_what_a_config_says_comes_before_what_is_recommended():
     assert (theirs.train, theirs.optimizer) == plain, "how the starter learns is no advice for another model"
 
 
+@pytest.mark.parametrize("tables", [{"train": 5}, {"environment": None}, {"environment": "relay"}, {1: {}}])
+def test_what_is_no_table_is_refused(tables):
+    assert "a config has named tables" in refusal(tables)
+
+
 def test_tables_given_as_a_mapping_stay_as_they_are():
     tables = {"environment": {"name": "plan_path"}, "policies": {"team": {}}}
     assert load_config(tables, ["policies.team.system=fold"]).policies["team"].system == "fold"

@@ -32,6 +32,13 @@ def test_the_rate_follows_steps_or_tokens_whichever_is_further(spent, schedule, 
     assert learning_rate(OptimizerConfig(lr=1.0, schedule=schedule), 1, 10, spent) == pytest.approx(rate)
 
 
+def test_the_rate_falls_from_its_peak_after_the_warm_up_whatever_was_spent_in_it():
+    """Eight steps spend a budget, five of them in the warm-up: 1, 2/3 and 1/3 of the peak are left."""
+    config = OptimizerConfig(lr=1.0, warmup_steps=5)
+    rates = [learning_rate(config, step, 1000, step / 8) for step in range(8)]
+    assert rates == pytest.approx([1 / 6, 1 / 3, 1 / 2, 2 / 3, 5 / 6, 1, 2 / 3, 1 / 3])
+
+
 def test_rollouts_ahead_of_the_budget_are_refused():
     with pytest.raises(ConfigError, match=r"train\.max_sampled_tokens.*before it is known"):
         load_config(

@@ -31,8 +31,10 @@ class HierarchicalGRPO(GroupBaseline):
     """Function that turns the returns of a group into advantages."""
 
     def check(self, environment: Environment, team: Team) -> None:
-        """Raises ConfigError: a role of `attempts` is not there."""
+        """Raises ConfigError: a role of `attempts` is not there, or twice."""
         for role in self.attempts:
+            if self.attempts.count(role) > 1:
+                raise ConfigError(f"algorithm.attempts names '{role}' twice; name it once")
             if role not in environment.roles:
                 raise ConfigError(
                     f"algorithm.attempts names '{role}'{nearest(role, environment.roles)}; the roles are "

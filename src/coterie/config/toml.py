@@ -93,7 +93,7 @@ def read(source: str | Path | Mapping[str, Any], overrides: Sequence[str]) -> So
     places: dict[str, str] = {}
     folder: Path | None = None
     if isinstance(source, Mapping):
-        data = {table: _copied(dict(content)) for table, content in source.items()}
+        data = _copied(_tables(source))
     elif str(source).endswith(".toml"):
         path = Path(source)
         folder = path.parent
@@ -128,9 +128,17 @@ def read(source: str | Path | Mapping[str, Any], overrides: Sequence[str]) -> So
     return Source(data, places, folder)
 
 
+def _tables(given: Mapping[Any, Any]) -> Mapping[str, Mapping[str, Any]]:
+    for name, table in given.items():
+        if not isinstance(name, str) or not isinstance(table, Mapping):
+            told = one_line(f"{name!r} is {table!r}")[:LONGEST]
+            raise ConfigError(f"a config has named tables, but {told}; give tables such as {{'train': {{'steps': 3}}}}")
+    return given
+
+
 def _copied(tables: Mapping[str, Any]) -> dict[str, Any]:
     """The same tables, into which overrides are written without the caller's being changed."""
-    return {key: _copied(value) if isinstance(value, dict) else value for key, value in tables.items()}
+    return {key: _copied(value) if isinstance(value, Mapping) else value for key, value in tables.items()}
 
 
 class Meant(str):

@@ -44,7 +44,7 @@ def learning_rate(config: OptimizerConfig, step: int, total: int, spent: float =
 
     Args:
         spent: share of a token budget that was spent before the step, 0 to 1. The schedule follows whichever of the two
-            is further, steps or tokens.
+            is further, steps or tokens, from the end of the warm-up.
 
     Raises:
         ValueError: total is not positive.
@@ -53,6 +53,8 @@ def learning_rate(config: OptimizerConfig, step: int, total: int, spent: float =
         raise ValueError(f"a schedule needs a positive number of steps, not {total}")
     if step < config.warmup_steps:
         return config.lr * (step + 1) / (config.warmup_steps + 1)
-    done = max((step - config.warmup_steps) / max(1, total - config.warmup_steps), min(1.0, spent))
+    warm = spent * config.warmup_steps / max(1, step)  # about what was spent while the rate rose
+    left = max(1, total - config.warmup_steps), max(1e-9, 1 - warm)
+    done = max((step - config.warmup_steps) / left[0], min(1.0, (spent - warm) / left[1]))
     falling = {"constant": 1.0, "linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}[config.schedule]
     return config.lr * (config.min_lr_share + (1 - config.min_lr_share) * falling)

@@ -136,9 +136,9 @@ def _dead(role: str, steps: Sequence[Line]) -> list[Concern]:
         return []
     return [
         Concern(
-            "dead", role, f"role '{role}' is dead: no group of its replies differed in return for {WINDOW} steps",
-            "unless success is at its ceiling, check that what it says can change its reward (coterie play RUN --step "
-            "STEP --tree), then raise num_generations or the temperature",
+            "dead", role, f"role '{role}' is dead: for {WINDOW} steps no group of its replies differed in return",
+            "unless success is at its ceiling, check that its replies are compared and can change its reward (coterie "
+            "play RUN --step STEP --tree), then raise num_generations or the temperature",
         )
     ]  # fmt: skip
 

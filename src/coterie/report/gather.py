@@ -177,7 +177,3 @@ def _measure(run: Run, tasks: int, progress: Callable[[str], None]) -> Measured:
     index = flipped[0] if flipped else 0
     shown = [log_text(team.play("validation", index)) for team in (start, now)]
     return Measured(evaluation, changes, index, *shown, changed=now.changed)
-
-
-def _steps(run: Run, lines: Sequence[Line]) -> int:
-    return steps_of(lines, run.config.tables()["train"])

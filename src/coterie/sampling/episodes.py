@@ -84,7 +84,7 @@ async def episodes(
         else:
             groups.append(Group(Key(task.id, 0, path, role), "task", tuple(lot)))
     if within:
-        groups += _attempts(task, played, within)
+        groups += _attempts(play, task, played, within)
     if step_weight:
         groups += _states(task, played, team_weight, discount, step_weight, history)
     return Collected(tuple(groups), tuple(one.log for one in played))
@@ -155,7 +155,7 @@ async def _episode(play: Play, task: Task, episode: int) -> _Played:
     return _Played(episode, cursor.log, [decision for decision in drawn if decision.speaker in learning])
 
 
-def _attempts(task: Task, played: Sequence[_Played], roles: Sequence[str]) -> list[Group]:
+def _attempts(play: Play, task: Task, played: Sequence[_Played], roles: Sequence[str]) -> list[Group]:
     """Groups of two and more replies of a role to one prompt of one episode, each with its own local rewards."""
     groups: list[Group] = []
     for one in played:
@@ -170,11 +170,11 @@ def _attempts(task: Task, played: Sequence[_Played], roles: Sequence[str]) -> li
                 value = earned.get((said.point, said.speaker), 0.0)
                 member = Member((said.sample,), (value,), episode=one.number)
                 lots.setdefault((said.sample.role, said.sample.prompt_ids), []).append(member)
-        groups += [
-            Group(Key(task.id, 0, f"attempts {one.number}.{number}", role), "prompt", tuple(lot))
-            for number, ((role, _), lot) in enumerate(lots.items())
-            if len(lot) > 1
-        ]
+        for number, ((role, _), lot) in enumerate(lots.items()):
+            if len(lot) > 1:
+                groups.append(Group(Key(task.id, 0, f"attempts {one.number}.{number}", role), "prompt", tuple(lot)))
+            else:
+                play.budget.dropped["lone"] += 1
     return groups
 
 
