@@ -315,12 +315,18 @@ CLAIMS = (
             "plan_path": "97.0 and 11.0 / 96.0 and 47.0", "sokoban": "11.5 and 3.0 / 98.0 and 14.0",
             "sudoku": "99.0 and 29.0 / 99.0 and 54.0", "maths": "AIME24: 13.3 and 10.0 / 57.0 and 18.3"}),
         "paper", LARGER,
+        "**What it leaves out.** One agent that answers once has neither the team's turns nor, in maths, its "
+        "calculator. With these, [one agent matches the team](one_agent_matches.md).",
     ),
     Claim(
         "one_agent_matches", "One agent with the team's turns, tools and tokens matches the team",
         "Critics of multi-agent systems (arXiv:2604.02460, 2601.12307), for prompted models: at equal budgets of "
         "tokens one agent does as well. The papers that train teams have no such row.",
         ("one agent", "the best of the teams"), _alone, "paper", LARGER,
+        "**What is not equal.** The best team is chosen by these same numbers, which favours the team. The agent of "
+        "assistants begins with a starter of its own, made from demonstrations of the same beginner, because it is "
+        "asked in another way; it solves more before training. The agent of writing has the learning rate of its "
+        "shipped config, 0.0003, and the teams 0.0005, because it writes both parts and falls apart at more.",
     ),
     Claim(
         "grouping_by_turn", "A team learns more from groups by agent and turn, sampled as a tree, than from whole "
