@@ -231,11 +231,11 @@ def index() -> list[str]:
         "Each page states a claim, its source and published numbers, our numbers with their intervals, the command, "
         "and what would settle it for larger models. All rows of a task have one budget of sampled tokens and, "
         f"where a page does not say otherwise, the same starter. The runs behind these pages took {hours:.1f} CPU "
-        f"hours. There are {len(decided)} "
-        f"comparisons: if no two rows differed at all, about {len(decided) / 20:.0f} intervals of 95 % would still "
-        "leave out zero, so a claim that holds narrowly in one place says little. Every row has five seeds, and "
-        "ten if five left a comparison open by so little that ten might close it. Two rows are compared on the seeds that "
-        "both have. All seeds of a row play the same test tasks, which no interval includes: with other tasks a "
+        f"hours. There are {len(decided)} comparisons: if no two rows differed at all, about {len(decided) / 20:.0f} "
+        "intervals of 95 % would still leave out zero, so a claim that holds narrowly in one place says little. Every "
+        "row has five seeds, and ten if five left a comparison open by so little that ten might close it; that was "
+        "decided after the five, which makes a wrong verdict a little more likely. Two rows are compared on the seeds "
+        "that both have. All seeds of a row play the same test tasks, which no interval includes: with other tasks a "
         "difference may be a point or two another one. The runs were made on several machines; a seed gives the same "
         "figures again on the same kind of processor, and about the same on others.",
         "",
