@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from coterie.bench import ablations, methods, paper, svg
 from coterie.bench import map as maps
 from coterie.bench.claims import FOLDER, Claim, Comparison, Versus, claims, index
+from coterie.bench.rows import Table
 
 
 @pytest.mark.parametrize(
@@ -66,6 +68,22 @@ def test_a_page_says_first_where_its_claim_does_not_hold():
     assert [drawn.count(f'fill="{colour}"') for colour in (svg.BETTER, svg.WORSE, svg.UNSURE)] == [1, 1, 1]
     assert ElementTree.fromstring(drawn).tag.endswith("svg")
     assert replace(claim, compared=lambda: ()).answer() == "Not measured yet."
+
+
+@pytest.mark.parametrize(
+    ("team", "folder", "planner"),
+    [
+        ("joined", "alone_proposer-3", "alone_planner-3"),
+        ("split_joined", "split_alone_proposer-3", "split_alone_planner-3"),
+        ("swapped", "plan_path_roles-3", ""),
+        ("split_swapped", "split_roles-3", ""),
+    ],
+)
+def test_which_runs_a_team_is_put_together_from(monkeypatch, team, folder, planner):
+    monkeypatch.setattr(Table, "trained", lambda table, name, seed: table.folder / f"{name}-{seed}")
+    of, change = ablations._put_together(team, 3)
+    assert of.name == folder
+    assert Path(change.source).name == planner
 
 
 def test_every_claim_has_a_page_that_is_written_from_the_figures():

@@ -156,7 +156,7 @@ def page() -> list[str]:
         "",
         *_answer(),
         "",
-        *(f"![team of two minus {NAMES[rival]}]({file.name})" for rival, file in PICTURES.items()),
+        *(f"![team of two minus {NAMES[rival]}]({file.name})" for rival, file in PICTURES.items() if hours),
         "",
         "The task is [relay](../environments.md#relay): where do so many hops lead from a place, if each of two roles "
         "sees some of the arrows and both together see all? The map has three dials. From left to right, **one role "
