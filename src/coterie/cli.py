@@ -108,7 +108,7 @@ def _spent(run: Run, budget: int) -> str:
     last = run.metrics()[-1]
     sampled, step = int(last.get("budget/sampled_tokens", 0)), int(last["step"])
     if sampled >= budget:
-        return f"its budget of {budget:,} sampled tokens is spent: {sampled:,} in {step} steps; more is a new run"
+        return f"its budget of {budget:,} sampled tokens is spent: {sampled:,} by step {step}; more is a new run"
     return (
         f"all its {step} steps were made, and {sampled:,} of {budget:,} sampled tokens are spent; to spend the others: "
         f"{run.resume_command} --set train.steps={math.ceil(1.2 * step * budget / max(1, sampled))}"

@@ -86,6 +86,13 @@ def test_which_runs_a_team_is_put_together_from(monkeypatch, team, folder, plann
     assert Path(change.source).name == planner
 
 
+def test_rows_that_methods_takes_from_paper_are_that_method():
+    for name, method in methods.METHODS.items():
+        for task, known in method.known.items():
+            ours = methods._row(task, method).resolved(0).algorithm
+            assert paper.TABLE.rows[known].resolved(0).algorithm == ours, (name, task)
+
+
 def test_every_claim_has_a_page_that_is_written_from_the_figures():
     names = [claim.name for claim in claims()]
     assert len(names) == len(set(names))

@@ -287,6 +287,19 @@ def test_what_is_no_table_is_refused(tables):
     assert "a config has named tables" in refusal(tables)
 
 
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("algorithm.name=hierarchical_grpo", r"algorithm.attempts has no default; set it. Roles whose replies"),
+        ("environment.shares=4", r"shares = 4: it is a list; write it as \[4, …\]"),
+        ("environment.shares=[]", r"the list is empty; it has at least 1"),
+    ],
+)
+def test_a_list_that_is_missing_or_none_or_empty(override, told):
+    with pytest.raises(ConfigError, match=told):
+        load_config("relay", [override])
+
+
 def test_tables_given_as_a_mapping_stay_as_they_are():
     tables = {"environment": {"name": "plan_path"}, "policies": {"team": {}}}
     assert load_config(tables, ["policies.team.system=fold"]).policies["team"].system == "fold"

@@ -429,6 +429,9 @@ def _validated(
             raise ConfigError(
                 f"{source.place(where)}unknown key '{where}'{hint or '; known: ' + ', '.join(kind.model_fields)}"
             ) from error
+        if first["type"] == "missing":
+            about = (kind.model_fields[key].description or "").removesuffix(".")
+            raise ConfigError(f"{source.place(path)}{where} has no default; set it. {about}") from error
         found = f" = {first['input']!r:.300}" if key else ""
         raise ConfigError(
             f"{source.place(where, None if key else _plain(first))}{where}{found}: {_plain(first)}"
@@ -467,7 +470,11 @@ def _where_else(table: str, key: str, base: type[Settings] | None) -> str:
 
 def _plain(error: Any) -> str:
     if error["type"] == "tuple_type":
-        return 'it is a list; write it as ["…", "…"]'
+        one = error["input"]
+        shown = f"[{one}, …]" if isinstance(one, int | float) else '["…", "…"]'
+        return f"it is a list; write it as {shown}"
+    if error["type"] == "too_short" and isinstance(error["input"], list | tuple):
+        return f"the list is empty; it has at least {error['ctx']['min_length']}"
     if error["type"] == "model_type":
         return "it is a table; write its settings as {key = value}"
     message = str(error["msg"]).removeprefix("Value error, ")
