@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from coterie.bench import rows
 from coterie.bench.rows import Row, Table
+from coterie.environments.games.plan_path import PlanPath
 from coterie.errors import ConfigError
 from coterie.run.folder import Run
 
@@ -112,6 +114,14 @@ def test_a_table_that_another_process_makes_is_left_alone(tmp_path):
 
 def test_a_row_whose_runs_depend_on_something_else_is_another_row():
     assert replace(ROW, of="a better starter").digest != ROW.digest
+
+
+def test_a_row_is_another_if_its_starter_or_what_is_recommended_changes(monkeypatch):
+    before = ROW.digest
+    monkeypatch.setattr(rows, "_weights", lambda name: "others")
+    assert (starter := replace(ROW).digest) != before
+    monkeypatch.setattr(PlanPath, "recommended", lambda world: {"optimizer": {"lr": 0.5}})
+    assert replace(ROW).digest not in (before, starter)
 
 
 def test_the_seed_stands_where_an_override_says_so():

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import importlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -233,8 +231,7 @@ class Table:
 
     def _subprocess(self, job: tuple[str, int]) -> dict[str, Any]:
         """Trains one row and seed in a process of its own, on one thread, and keeps its figures."""
-        code = "import sys; from coterie.bench.rows import train_one; train_one(*sys.argv[1:])"
-        command = [sys.executable, "-c", code, self.home, *map(str, job)]
+        command = [sys.executable, "-c", TRAINS, self.home, *map(str, job)]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         # Ctrl-C is for this process, which then ends the others: a session of its own keeps it from them.
         with subprocess.Popen(
@@ -287,6 +284,10 @@ class Table:
         return told | figures | start | _told(Run(folder)) | {"cpu_minutes": round(cpu_minutes() - before, 2)}
 
 
+TRAINS = (
+    "import ctypes, sys; sys.platform == 'linux' and ctypes.CDLL(None).prctl(1, 9); "  # it ends with whoever started it
+    "from coterie.bench.rows import train_one; train_one(*sys.argv[1:])"
+)
 KEEPING = Lock()
 RUNNING: set[subprocess.Popen[str]] = set()
 """The processes that train."""
@@ -366,8 +367,6 @@ def cpu_minutes() -> float:
 
 
 def train_one(home: str, name: str, seed: str) -> None:
-    """What a process of its own runs; it ends with whoever started it."""
-    with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, which Linux has
+    """What a process of its own runs."""
     table: Table = importlib.import_module(home).TABLE
     sys.stdout.write(f"{json.dumps(table.train(name, int(seed)))}\n")
