@@ -82,6 +82,13 @@ TABLES = {
     "engine": ENGINES,
     "tracker": TRACKERS,
 }
+ELSEWHERE = {
+    "hgpo": "gigpo with algorithm.history",
+    "m_grpo": "main_sub_grpo",
+    "mgrpo": "main_sub_grpo",
+    "spiral": "rae",
+}
+"""What papers call an algorithm that has another name here."""
 PLURALS = {kind: "losses" if kind == "loss" else f"{kind}s" for kind in TABLES}
 """How lists of a kind are called: on the command line, and as groups of entry points."""
 OWN = {"algorithm": "collect", "loss": "tokens", "engine": "generate", "tracker": "log"}
@@ -135,8 +142,10 @@ def find(kind: str, name: str, base: type[C]) -> type[C]:
         file, _, attribute = others.get(name, name).partition(":")
         if not attribute or not all(part.isidentifier() for part in (*file.split("."), attribute)):
             known = (*table, *others)
+            meant = ELSEWHERE.get(name.lower()) if kind == "algorithm" else None
+            hint = f"; it is {meant} here" if meant else nearest(name, known)
             raise ConfigError(
-                f"unknown {kind} '{name}'{nearest(name, known)}; there are {', '.join(known)}, or FILE.py:Class, or "
+                f"unknown {kind} '{name}'{hint}; there are {', '.join(known)}, or FILE.py:Class, or "
                 "package.module:Class"
             )
         module = _package_module(file, nearest(file, table))

@@ -113,6 +113,8 @@ def test_a_starter_of_another_environment_is_told():
         (["trian.steps=3"], "unknown table 'trian'; did you mean 'train'?"),
         (["environment.siez=3"], "unknown key 'environment.siez'; did you mean 'size'?"),
         (["algorithm.name=at_grop"], "unknown algorithm 'at_grop'; did you mean 'at_grpo'?"),
+        (["algorithm.name=HGPO"], "unknown algorithm 'HGPO'; it is gigpo with algorithm.history here"),
+        (["algorithm.name=m_grpo"], "unknown algorithm 'm_grpo'; it is main_sub_grpo here"),
         (["algorithm.name=mas_grpo", "algorithm.commit=greedy"], "it is a setting of at_grpo"),
         (["algorithm.name=grpo"], "set environment.solo = true"),
         (
