@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from statistics import fmean
+import math
+from statistics import fmean, stdev
 
 import pytest
 
 from coterie.algorithms.mas_grpo import MASGRPO
-from coterie.bench.turns import GAMES, GOES, Game, cosine, truth, update
+from coterie.bench.turns import GAMES, GOES, Game, cosine, margin, truth, update
 
 
 def test_the_true_gradient_by_hand():
@@ -42,3 +43,12 @@ def test_whole_episodes_against_their_mean_have_its_direction_and_size():
     assert mean == pytest.approx(truth(payoffs), abs=0.02)
     assert cosine(mean, truth(payoffs)) > 0.99
     assert cosine([1, 0], [0, 0]) == 0.0
+
+
+def test_the_margin_of_a_cosine_is_that_of_its_slope():
+    """The mean update (1, m) has the cosine 1 / sqrt(1 + m²) with (1, 0): its error is that of m times the slope."""
+    across = [0.5 + 0.001 * (index * 7 % 20) for index in range(20)]
+    mean = fmean(across)
+    slope = mean / (1 + mean**2) ** 1.5
+    by_hand = 2.093 * stdev(across) / math.sqrt(20) * slope
+    assert margin([(1.0, one) for one in across], (1.0, 0.0)) == pytest.approx(by_hand, rel=0.01)

@@ -138,13 +138,25 @@ def run(say: Say) -> dict[str, Any]:
 
 
 def _cell(batches: Sequence[Sequence[float]], right: Sequence[float], whole: float) -> str:
-    """The cosine of the mean update, and the turns at which the update surely has the wrong sign."""
+    """The cosine of the mean update with its 95 % interval, and the turns where the update surely has a wrong sign."""
     wrong = [
         str(turn)
         for turn, moved in enumerate(zip(*batches, strict=True))
         if math.prod(over_seeds(moved)[1:]) > 0 and fmean(moved) * right[turn] < 0
     ]
-    return f"{whole:.3f}" + (f", wrong sign at turn {', '.join(wrong)}" if wrong else "")
+    return f"{whole:.3f} ± {margin(batches, right):.3f}" + (f", wrong sign at turn {', '.join(wrong)}" if wrong else "")
+
+
+def margin(batches: Sequence[Sequence[float]], right: Sequence[float]) -> float:
+    """Half the 95 % interval of the cosine of the mean update, by leaving out a batch at a time (jackknife)."""
+
+    def of(some: Sequence[Sequence[float]]) -> float:
+        return cosine([fmean(turn) for turn in zip(*some, strict=True)], right)
+
+    count, whole = len(batches), of(batches)
+    without = [of([*batches[:index], *batches[index + 1 :]]) for index in range(count)]
+    _, low, high = over_seeds([count * whole - (count - 1) * one for one in without])
+    return (high - low) / 2
 
 
 HEAD = [
@@ -156,9 +168,9 @@ HEAD = [
     f"of the expected payoff in the three logits is computed by hand. Each method plays {BATCHES * TASKS:,} tasks "
     "with its own sampler (groups of 4) and its own credit.",
     "",
-    "A cell is the cosine between the method's mean update and the true gradient: 1 is the right direction. A turn "
-    "has a wrong sign if the update makes `go` surely less probable there although going on pays, or the reverse "
-    "(95 % interval over batches).",
+    "A cell is the cosine between the method's mean update and the true gradient, with its 95 % interval over "
+    f"{BATCHES} batches (jackknife): 1 is the right direction. A turn has a wrong sign if the update makes `go` surely "
+    "less probable there although going on pays, or the reverse.",
     "",
     *[f"- {game}: {', '.join(map(str, payoffs))}" for game, payoffs in GAMES.items()],
     "",
