@@ -71,6 +71,11 @@ def test_other_data_is_for_environments_that_play_some(run):
     assert (code, "leave --split validation out" in err) == (2, True)
 
 
+def test_the_package_can_be_run_as_a_module():
+    run = subprocess.run([sys.executable, "-m", "coterie", "--version"], capture_output=True, text=True)
+    assert (run.returncode, run.stdout.strip()) == (0, metadata.version("coterie"))
+
+
 def test_help_names_every_verb_and_how_to_begin():
     result = CliRunner().invoke(app, ["--help"])
     assert "coterie train plan_path" in result.output
