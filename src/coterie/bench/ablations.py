@@ -447,7 +447,7 @@ CLAIMS = (
         "sees few bad ones, and follows most of them into the wall.",
     ),
     Claim(
-        "swapped", "Trained roles cannot take each other's place",
+        "swapped", "Trained roles do worse in each other's place",
         f"{AT_GRPO}, Plan-Path, Qwen3-1.7B, percent.",
         ("trained together", "with the policies swapped"),
         lambda: [

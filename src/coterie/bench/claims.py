@@ -148,8 +148,9 @@ class Claim:
             ),
             "",
             *([self.seen, ""] if self.seen else []),
-            f"**Command.** `coterie bench {self.command}` makes the figures that are missing; `coterie bench claims` "
-            "writes this page from them.",
+            f"**Command.** `coterie bench {self.command}` makes the figures that are missing, and `coterie bench "
+            f"{self.command} ROW …` those of some rows, in `docs/results/data/{self.command}.jsonl`; `coterie bench "
+            "claims` writes this page from them.",
             "",
             f"**What would settle it.** {self.settle}",
             "",
@@ -229,7 +230,8 @@ def index() -> list[str]:
         "# Claims about teams, measured",
         "",
         "Each page states a claim, its source and published numbers, our numbers with their intervals, the command, "
-        "and what would settle it for larger models. All rows of a task have one budget of sampled tokens and, "
+        "and what would settle it for larger models. *Second-hand* are published numbers that we have from notes on a "
+        "paper and not from the paper itself. All rows of a task have one budget of sampled tokens and, "
         f"where a page does not say otherwise, the same starter. The runs behind these pages took {hours:.1f} CPU "
         f"hours. There are {len(decided)} comparisons: if no two rows differed at all, about {len(decided) / 20:.0f} "
         "intervals of 95 % would still leave out zero, so a claim that holds narrowly in one place says little. Every "

@@ -320,7 +320,8 @@ LARGER = (
 CLAIMS = (
     Claim(
         "damaged_context", "A team pays where one agent sees only half of what is known",
-        "arXiv:2604.02460: one agent matches a team unless its context is damaged.",
+        "arXiv:2604.02460: one agent matches a team unless its context is damaged. There, what an agent reads is "
+        "degraded; here, it lacks facts that a partner would have.",
         ("team of two", "one agent with one role's part"),
         lambda: [
             Comparison(begins.short, over(starter, "team", SHARES[:1]),

@@ -221,7 +221,7 @@ GAMES = ("plan_path", "sokoban", "sudoku")
 AT_GRPO = "AT-GRPO (Stronger-MAS), arXiv:2510.11062"
 SETTING = "Percent, Qwen3-1.7B / 8B, larger boards and longer prompts than here"
 MAGRPO = "MAGRPO, arXiv:2508.04652 (code: HumanEval / CoopHumanEval, Qwen2.5-Coder-3B, pass@1 in percent)"
-FOLLOW_UP = "its follow-up, arXiv:2601.21972 (writing: TLDR / arXiv, score in percent)"
+FOLLOW_UP = "its follow-up, arXiv:2601.21972 (writing: TLDR / arXiv, score in percent, second-hand)"
 LARGER = "The same rows with models of 1.7 billion parameters and more on the published boards, five seeds a row."
 REAL = "The same rows on HumanEval and TLDR with models of 1.7 to 3 billion parameters, the controls trained as well."
 MATCH = 0.02
@@ -333,13 +333,13 @@ CLAIMS = (
         "grouping_by_turn", "A team learns more from groups by agent and turn, sampled as a tree, than from whole "
         "episodes",
         f"{AT_GRPO}: with GRPO over episodes of the team, trained 8B teams fall below untrained ones (CodeContests "
-        "10.3 after 17.6, OlympiadBench 53.2 after 56.5).",
+        "10.3 after 17.6, OlympiadBench 53.2 after 56.5; these numbers reached us second-hand).",
         ("AT-GRPO", "GRPO over episodes"),
         lambda: _each("roles", "naive", tuple(BUDGETS)), "paper", LARGER,
     ),
     Claim(
         "episodes_harm", "GRPO over whole episodes makes a team worse than it was untrained",
-        f"{AT_GRPO}: CodeContests 10.3 after 17.6, OlympiadBench 53.2 after 56.5, in percent, Qwen3-8B.",
+        f"{AT_GRPO}: CodeContests 10.3 after 17.6, OlympiadBench 53.2 after 56.5, in percent, Qwen3-8B, second-hand.",
         ("untrained", "trained with GRPO over episodes"),
         lambda: [Comparison(task, _validated(f"{task}_naive", 0), _validated(f"{task}_naive", -1)) for task in BUDGETS],
         "paper", LARGER,
