@@ -132,9 +132,10 @@ def page() -> list[str]:
         "for agents that answer at the same time, which none of these tasks has; it is compared on [code and writing]"
         "(paper.md#code). `hierarchical_grpo` compares attempts of a role at one prompt, of which these tasks have one "
         "each; it is compared on [a team of seven](ablations.md#two-to-seven-agents). `joyagents_paper` is joyagents "
-        "with a selection of groups, which is one of [the ablations](ablations.md). On assistants, `at_grpo` has horizon "
-        "turn with both rules of commit, because a call earns nothing before the answer that follows it: with horizon point the master learned not "
-        "to call, and its success on validation tasks fell from 0.43 to 0.06 within ten steps.",
+        "with a selection of groups, which is one of [the ablations](ablations.md). On assistants, `at_grpo` has "
+        "horizon turn with both rules of commit, because a call earns nothing before the answer that follows it: with "
+        "horizon point the master learned not to call, and its success on validation tasks fell from 0.43 to 0.06 "
+        "within ten steps.",
         "",
     ]
     for task, title in TASKS.items():
