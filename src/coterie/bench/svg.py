@@ -50,9 +50,9 @@ def panel(
     """Means and intervals, a line each; None: an empty line.
 
     Args:
-        ticks: values of the axis, in the dots' unit (shares of success, shown in percent); the first and the last are
-            its ends, at which an interval is cut.
-        zero: a strong line at 0.
+        ticks: values of the axis, in the dots' unit (shares of success); the first and the last are its ends, at which
+            an interval is cut.
+        zero: of differences, shown in points, with a strong line at 0; else shares are shown in percent.
     """
     first, last = ticks[0], ticks[-1]
 
@@ -66,8 +66,8 @@ def panel(
         stroke = 'stroke="#57606a" stroke-width="1.5"' if strong else 'stroke="#dddddd"'
         x = across(tick)
         parts.append(f'<line x1="{x:.1f}" y1="{top:g}" x2="{x:.1f}" y2="{bottom:g}" {stroke}/>')
-        parts.append(text(round(x, 1), bottom + 15, f"{100 * tick:+.0f}" if zero and tick else f"{tick:.0%}", size=11,
-                          anchor="middle", fill="#444444"))  # fmt: skip
+        told = f"{tick:.0%}" if not zero else f"{100 * tick:+.0f}" if tick else "0"
+        parts.append(text(round(x, 1), bottom + 15, told, size=11, anchor="middle", fill="#444444"))
     for number, dot in enumerate(dots):
         if dot is None:
             continue
