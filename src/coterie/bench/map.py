@@ -174,10 +174,11 @@ def page() -> list[str]:
         "",
         f"Written by `coterie bench map`: {hours:.1f} CPU hours. Every player trains on {BUDGET:,} sampled tokens, by "
         f"its own counter at most {beyond:.1%} more, because a run ends with a whole step; making the starters takes "
-        "another hour. Each seed has tasks of its own, the same for all players, so an interval over seeds (95 %, "
-        f"Student's t) includes the luck of tasks. A place on the map has about {TASKS // len(SHARES) // len(HOPS)} "
-        "test tasks a seed, which training never sees. A number in bold is surely not 0; of all fields, one in twenty "
-        "would be so by chance if there were no differences. A run is tested with the checkpoint that is best on "
+        "another hour and a half. Each seed has tasks of its own, the same for all players, so an interval over seeds "
+        f"(95 %, Student's t) includes the luck of tasks. A place on the map has about "
+        f"{TASKS // len(SHARES) // len(HOPS)} test tasks a seed, which training never sees. A number in bold is surely "
+        "not 0; of all fields, one in twenty would be so by chance if there were no differences. A run is tested with "
+        "the checkpoint that is best on "
         "validation tasks: where training does not help, that is the start. One starter serves all seeds of a panel, "
         "so no interval includes the luck of making one. Starters were chosen so that panels differ; one from which "
         "nothing was learned (0.9 million parameters, 120 steps) was left out.",
