@@ -17,7 +17,7 @@ from typing import Any
 from coterie.bench import Say, claims, svg
 from coterie.bench.claims import Claim, Comparison
 from coterie.bench.intervals import over_seeds
-from coterie.bench.rows import FIVE, Row, Table
+from coterie.bench.rows import FIVE, Row, Table, interval
 from coterie.bench.svg import text
 from coterie.config.settings import SFTConfig
 from coterie.environments.relay import Relay
@@ -79,21 +79,30 @@ RIVALS = ("part", "whole")
 WIDE, TALL, LEFT, GAP = 44, 28, 40, 40
 """Pixels of a field of the picture, and beside its panels."""
 NAMES = {"team": "team of two", "part": "one agent with one role's part", "whole": "one agent with everything"}
+TREE = {"name": "at_grpo", "horizon": "point", "commit": "random"}
+OTHERWISE: Mapping[str, tuple[str, Mapping[str, Any], int]] = {
+    "team_turn": ("team of two, horizon turn", TREE | {"horizon": "turn"}, 32),
+    "team_episodes": ("team of two, GRPO over episodes", {"name": "mas_grpo"}, 50),
+}
+"""A team trained in another way, and tasks of a step: whether another method finds what the usual one does not."""
+TRAINED = {player: (name, TREE, 32 if player == "team" else 100) for player, name in NAMES.items()} | OTHERWISE
+WEAK = ("small_200", "small_350", "large_200", "large_350")
+"""Starters from which a team hardly wins."""
 
 
 def _row(starter: str, player: str) -> Row:
-    team = player == "team"
+    title, algorithm, tasks = TRAINED[player]
     return Row(
-        f"{NAMES[player]}, {STARTERS[starter].title}",
+        f"{title}, {STARTERS[starter].title}",
         {
-            "environment": {"name": "relay", **PLAYERS[player]},
-            "algorithm": {"name": "at_grpo", "horizon": "point", "commit": "random"},
+            "environment": {"name": "relay", **PLAYERS.get(player, {})},
+            "algorithm": dict(algorithm),
             "policies": {"team": {"model": str(FOLDER / "starters" / starter)}},
             "optimizer": {"lr": 1e-3},
             "train": {
                 "steps": 1000,
                 "max_sampled_tokens": BUDGET,
-                "tasks_per_step": 32 if team else 100,
+                "tasks_per_step": tasks,
                 "eval_every": 20,
                 "eval_tasks": 400,
                 "mute_every": 0,
@@ -114,7 +123,8 @@ def _starters(say: Say) -> None:
 TABLE = Table(
     FOLDER,
     "coterie.bench.map",
-    {f"{starter}_{player}": _row(starter, player) for starter in STARTERS for player in PLAYERS},
+    {f"{starter}_{player}": _row(starter, player) for starter in STARTERS for player in NAMES}
+    | {f"{starter}_{player}": _row(starter, player) for starter in WEAK for player in OTHERWISE},
     Path("docs/results/data/map.jsonl"),
     _starters,
 )
@@ -188,7 +198,30 @@ def page() -> list[str]:
         for rival in RIVALS:
             if _seeds(starter, rival):
                 lines += [f"## {begins.title}: team minus {NAMES[rival]}", "", *_grid(starter, rival), ""]
-    return [*lines, "## All runs", "", *TABLE.lines(), ""]
+    return [*lines, "## The team trained in other ways", "", *_otherwise(), "", "## All runs", "", *TABLE.lines(), ""]
+
+
+def _otherwise() -> list[str]:
+    """What a team achieves with other methods, and why it learns little from a weak starter."""
+    ways = {"team": "at_grpo, horizon point", **{player: title for player, (title, *_) in OTHERWISE.items()}}
+    lines = [
+        "**In the episodes.** A team that begins with a weak model learns to be silent. Before the last turn, a wrong "
+        "hop costs a role as much as a right one pays. A model that is wrong more often than right learns to say only "
+        "the start and, when the last turn comes and a guess is free, has lost the hops that it knew. One agent alone "
+        "has one turn, the last one, and is paid for trying. Other ways to train a team do not change this:",
+        "",
+        f"| success over the whole map | before training | {' | '.join(ways.values())} | {NAMES['part']} |",
+        "|---|---|---|---|---|---|",
+    ]
+    for starter in WEAK:
+        if all(found := [TABLE.found(f"{starter}_{player}") for player in (*ways, "part")]):
+            start = fmean(figures["start_success"] for figures in found[0])
+            cells = [
+                f"{fmean(of):.3f} ({interval(of)})"
+                for of in ([figures["success"] for figures in runs] for runs in found)
+            ]
+            lines.append(f"| {STARTERS[starter].title} | {start:.3f} | {' | '.join(cells)} |")
+    return lines
 
 
 def _seeds(starter: str, rival: str) -> int:
