@@ -281,8 +281,8 @@ def picture(rival: str) -> str:
     legend = (
         "Downwards: arrows that an answer joins. To the right: arrows that one role knows, of all. "
         "In the dark line, the team surely solves more.",
-        "Blue: the team solves more. Orange: one agent solves more. Pale and grey: the 95 % interval over five seeds "
-        "contains 0. Seeds have tasks of their own.",
+        "Blue: the team solves more. Orange: one agent solves more. Pale and grey: the 95 % interval over seeds "
+        "contains 0.",
     )
     bottom = top + 2 * high
     parts += [text(20, bottom - 16 + 18 * number, words, size=12) for number, words in enumerate(legend)]
