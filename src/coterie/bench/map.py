@@ -383,7 +383,11 @@ CLAIMS = (
             for weak, better in pairwise(STARTERS)
             if STARTERS[weak].hidden_size == STARTERS[better].hidden_size
         ],
-        "map", LARGER, measured="What the team achieves more than one agent with one role's part, a mean over the map",
+        "map", LARGER,
+        "**How to read it.** An agent that lacks facts stays at what it knows, however good it is, so a better model "
+        "leaves the team more to gain. The source compares with an agent that could solve its tasks alone. In these "
+        "tasks that is the dial of [what one agent knows](gains_fade_with_knowledge.md), and there the gain fades.",
+        measured="What the team achieves more than one agent with one role's part, a mean over the map",
     ),
     Claim(
         "gains_fade_with_knowledge", "A team gains less if one agent knows more",
