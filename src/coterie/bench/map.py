@@ -208,7 +208,8 @@ def _otherwise() -> list[str]:
         "**In the episodes.** A team that begins with a weak model learns to be silent. Before the last turn, a wrong "
         "hop costs a role as much as a right one pays. A model that is wrong more often than right learns to say only "
         "the start and, when the last turn comes and a guess is free, has lost the hops that it knew. One agent alone "
-        "has one turn, the last one, and is paid for trying. With as many tokens, other ways to train the team are no better:",
+        "has one turn, the last one, and is paid for trying. With as many tokens, other ways to train the team are no "
+        "better:",
         "",
         f"| success over the whole map | before training | {' | '.join(ways.values())} | {NAMES['part']} |",
         "|---|---|---|---|---|---|",
