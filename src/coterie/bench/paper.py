@@ -179,8 +179,9 @@ def page() -> list[str]:
         f"Written by `coterie bench paper`: {len(done)} runs, {hours:.1f} CPU hours without the sandboxes of code. By "
         f"their own counters all runs of a task sampled its budget and at most {beyond:.1%} more, because a run ends "
         "with a whole step. Success is that of greedy play on 1,000 test tasks (498 of code), which training never "
-        "sees; intervals are 95 % intervals over seeds (Student's t). AT-GRPO has horizon point; it commits a random reply in games, and the "
-        "best one in maths, as the shipped configs do. Budgets are smaller than those of the shipped configs, which "
+        "sees; intervals are 95 % intervals over seeds (Student's t). AT-GRPO has horizon point; it commits a random "
+        "reply in games, and the best one in maths, as the shipped configs do. Budgets are smaller than those of the "
+        "shipped configs, which "
         "reach [more](tasks.md). Each [claim](claims/index.md) has a page of its own.",
         "",
     ]
