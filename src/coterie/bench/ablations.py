@@ -18,7 +18,7 @@ from coterie.bench.claims import Claim, Comparison
 from coterie.bench.contest import spread
 from coterie.bench.paper import BUDGETS, CALLS, MASTER, TREE, budgeted
 from coterie.bench.paper import TABLE as PAPER
-from coterie.bench.rows import FIVE, Row, Table, lines_of
+from coterie.bench.rows import FIVE, TEN, Row, Table, lines_of
 from coterie.run.ablation import Ablation
 from coterie.run.loaded import load
 
@@ -109,10 +109,13 @@ def _late() -> dict[str, Row]:
     }
 
 
+ROWS = {**_grouping(), **_sampler(), **_outcomes(), **_alone(), **_sizes(), **_chosen(), **_late()}
+CLOSE = ("split_roles", "split_alone_planner", "split_swapped")
+"""Rows, and a team that is put together of them, that get ten seeds."""
 TABLE = Table(
     Path("runs/bench-ablations"),
     "coterie.bench.ablations",
-    {**_grouping(), **_sampler(), **_outcomes(), **_alone(), **_sizes(), **_chosen(), **_late()},
+    {name: replace(row, seeds=TEN) if name in CLOSE else row for name, row in ROWS.items()},
     Path("docs/results/data/ablations.jsonl"),
 )
 
@@ -146,7 +149,8 @@ def _parts_of(team: str) -> str:
 
 def play(say: Say) -> None:
     """Plays the teams that are missing: roles that were trained alone and then joined, and roles that were swapped."""
-    missing = [(team, seed) for seed in FIVE for team in PUT_TOGETHER if seed not in played().get(team, {})]
+    wanted = [(team, seed) for team in PUT_TOGETHER for seed in (TEN if team in CLOSE else FIVE)]
+    missing = [(team, seed) for team, seed in wanted if seed not in played().get(team, {})]
     for team, seed in missing:
         folder, change = _put_together(team, seed)
         _, (after,) = load(folder).ablate([change])
