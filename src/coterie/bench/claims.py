@@ -224,7 +224,11 @@ def run(say: Say) -> dict[str, Any]:
 
 def index() -> list[str]:
     """The page that lists all claims."""
-    hours = sum(importlib.import_module(f"coterie.bench.{home}").TABLE.spent()[0] for home in HOMES)
+    tables = [importlib.import_module(f"coterie.bench.{home}").TABLE for home in HOMES]
+    hours = sum(table.spent()[0] for table in tables)
+    runs = sum(len(row.seeds) for table in tables for row in table.rows.values())
+    made = sum(len(table.found(name)) for table in tables for name in table.rows)
+    to_come = f"{runs - made} of {runs} runs are still to come, so some rows have fewer. " if made < runs else ""
     decided = [each for claim in claims() for each in claim.found()]
     return [
         "# Claims about teams, measured",
@@ -233,13 +237,14 @@ def index() -> list[str]:
         "and what would settle it for larger models. *Second-hand* are published numbers that we have from notes on a "
         "paper and not from the paper itself. All rows of a task have one budget of sampled tokens and, "
         f"where a page does not say otherwise, the same starter. The runs behind these pages took {hours:.1f} CPU "
-        f"hours. There are {len(decided)} comparisons: if no two rows differed at all, about {len(decided) / 20:.0f} "
-        "intervals of 95 % would still leave out zero, so a claim that holds narrowly in one place says little. Every "
-        "row has five seeds, and ten if five left a comparison open by so little that ten might close it; that was "
-        "decided after the five, which makes a wrong verdict a little more likely. Two rows are compared on the seeds "
-        "that both have. All seeds of a row play the same test tasks, which no interval includes: with other tasks a "
-        "difference may be a point or two another one. The runs were made on several machines; a seed gives the same "
-        "figures again on the same kind of processor, and about the same on others.",
+        "hours, without the starters of the map and the sandboxes that run programs. There are "
+        f"{len(decided)} comparisons: if no two rows differed at all, about {len(decided) / 20:.0f} intervals of 95 % "
+        "would still leave out zero, so a claim that holds narrowly in one place says little. Every row has five "
+        "seeds, and ten if five left a comparison open by so little that ten might close it; that was decided after "
+        f"the five, which makes a wrong verdict a little more likely. {to_come}Two rows are compared on the seeds that "
+        "both have. All seeds of a row, but those of the map, play the same test tasks, which no interval includes: "
+        "with other tasks a difference may be a point or two another one. The runs were made on several machines; a "
+        "seed gives the same figures again on the same kind of processor, and about the same on others.",
         "",
         "| claim | here |",
         "|---|---|",

@@ -182,8 +182,7 @@ def page() -> list[str]:
         "with a whole step. Success is that of greedy play on 1,000 test tasks (498 of code), which training never "
         "sees; intervals are 95 % intervals over seeds (Student's t). AT-GRPO has horizon point; it commits a random "
         "reply in games, and the best one in maths, as the shipped configs do. Budgets are smaller than those of the "
-        "shipped configs, which "
-        "reach [more](tasks.md). Each [claim](claims/index.md) has a page of its own.",
+        "shipped configs, which reach [more](tasks.md). Each [claim](claims/index.md) has a page of its own.",
         "",
     ]
     for task in TASKS:
@@ -351,11 +350,11 @@ CLAIMS = (
         ("untrained", "trained with GRPO over episodes"),
         lambda: [Comparison(task, _validated(f"{task}_naive", 0), _validated(f"{task}_naive", -1)) for task in BUDGETS],
         "paper", LARGER,
-        "**In the curves and episodes.** In sudoku success falls first: in six of the seeds 0 to 6 it is below its "
-        "start at step 10. Every reply of an episode is paid alike, so for some steps the planner learns bad replies "
-        "with good ones, and some become endless repetitions. Three of the six rise again, to 0.37, 0.52 and 0.73. In "
-        "a run that has fallen all episodes have all their turns, so its tokens buy fewer steps; seeds 1, 4 and 5 have "
-        "not risen when theirs are spent. In the other tasks no run falls below its start.",
+        "**In the curves and episodes.** In sudoku success falls first in six of ten seeds: at step 10 it is below its "
+        "start. Every reply of an episode is paid alike, so for some steps the planner learns bad replies with good "
+        "ones, and some become endless repetitions. Three of the six rise again, to 0.37, 0.52 and 0.73. In a run that "
+        "has fallen all episodes have all their turns, so its tokens buy fewer steps; the other three (seeds 1, 4 and "
+        "5) have not risen when theirs are spent. In the other tasks no run ends below its start.",
         measured="Success on 300 validation tasks before the first step and after the last one (other pages test the "
         "checkpoint that was best on validation, which by choice is hardly ever worse than the start)",
     ),
