@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from coterie.bench import ablations, methods, paper, svg
+from coterie.bench import ablations, joined, methods, paper, svg
 from coterie.bench import map as maps
 from coterie.bench.claims import FOLDER, Claim, Comparison, Versus, claims, index
 from coterie.bench.rows import Table
@@ -81,7 +81,7 @@ def test_a_page_says_first_where_its_claim_does_not_hold():
 )
 def test_which_runs_a_team_is_put_together_from(monkeypatch, team, folder, planner):
     monkeypatch.setattr(Table, "trained", lambda table, name, seed: table.folder / f"{name}-{seed}")
-    of, change = ablations._put_together(team, 3)
+    of, change = joined.put_together(team, 3)
     assert of.name == folder
     assert Path(change.source).name == planner
 

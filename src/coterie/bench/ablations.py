@@ -5,169 +5,29 @@ Writes docs/results/ablations.md from docs/results/data/ablations.jsonl and the 
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-from coterie.bench import Say, claims, paper
+from coterie.bench import Say, claims, joined, over_time, paper
+from coterie.bench.ablation_rows import GAMES, LATE, TABLE
 from coterie.bench.claims import Claim, Comparison
 from coterie.bench.contest import spread
-from coterie.bench.paper import BUDGETS, CALLS, MASTER, TREE, budgeted
+from coterie.bench.joined import PUT_TOGETHER
+from coterie.bench.over_time import kept
 from coterie.bench.paper import TABLE as PAPER
-from coterie.bench.rows import FIVE, TEN, Row, Table, lines_of
-from coterie.run.ablation import Ablation
-from coterie.run.loaded import load
 
 PAGE = Path("docs/results/ablations.md")
-PLAYED = Path("docs/results/data/ablations_played.jsonl")
-TURN = {"name": "at_grpo", "horizon": "turn", "commit": "random"}
-GAMES = ("plan_path", "sokoban")
-PUT_TOGETHER = ("joined", "swapped", "split_joined", "split_swapped")
-"""Teams that are put together after training."""
-LATE = ("plan_path", "maths")
-"""Tasks on which training goes on for long."""
-
-
-def _team(task: str, title: str, algorithm: Mapping[str, Any], tasks: float = 1, **world: Any) -> Row:
-    return budgeted(task, title, algorithm, tasks, apart=True, votes=1, **world)
-
-
-def _grouping() -> dict[str, Row]:
-    return {
-        f"{task}_by_role_turn": _team(task, "by agent and turn", {"name": "mas_grpo", "by": "role_turn"})
-        for task in GAMES
-    }
-
-
-def _sampler() -> dict[str, Row]:
-    return {
-        "greedy": _team("plan_path", "greedy commit", TREE | {"commit": "greedy"}),
-        "turn": _team("plan_path", "horizon turn", TURN),
-        "greedy_turn": _team("plan_path", "greedy commit, horizon turn (the paper's)", TURN | {"commit": "greedy"}),
-        "width_4": _team("plan_path", "4 replies per point", TREE | {"num_generations": 4}, 2),
-        "width_16": _team("plan_path", "16 replies per point", TREE | {"num_generations": 16}, 0.5),
-    }
-
-
-def _outcomes() -> dict[str, Row]:
-    return {
-        f"{task}_{name}": _team(task, title, TURN, dense=dense)
-        for task in ("plan_path", "sokoban", "sudoku")
-        for name, title, dense in (("dense", "local rewards", True), ("outcome", "outcome only", False))
-        if (task, name) != ("plan_path", "dense")  # which is the row `turn`
-    }
-
-
-def _alone() -> dict[str, Row]:
-    """Roles that are trained alone; where only the proposer sees the map, also the team that is trained together."""
-    together = {view: _team("plan_path", "trained together", TREE, view=view) for view in ("full", "split")}
-    alone = {
-        f"{'split_' if view == 'split' else ''}alone_{role}": replace(
-            row, title=f"only the {role} learns", overrides=(f"policies.{other}s.kind=frozen",)
-        )
-        for view, row in together.items()
-        for role, other in (("proposer", "planner"), ("planner", "proposer"))
-    }
-    return alone | {"split_roles": together["split"]}
-
-
-def _sizes() -> dict[str, Row]:
-    teams = {
-        3: {"judge": True},
-        5: {"judge": True, "reasoners": 2, "tools": 2},
-        7: {"judge": True, "reasoners": 3, "tools": 3},
-    }
-    methods = {"grpo": {"name": "mas_grpo"}, "at_grpo": {"name": "at_grpo", "horizon": "point"}}
-    attempts = {"name": "hierarchical_grpo", "attempts": ["reasoner"]}
-    return {
-        f"maths_{size}_{name}": _team("maths", f"{size} agents", method, 2 / size, **world)
-        for size, world in teams.items()
-        for name, method in methods.items()
-    } | {"maths_7_hierarchical": _team("maths", "7 agents, attempts compared", attempts, 2 / 7, **teams[7])}
-
-
-def _chosen() -> dict[str, Row]:
-    budget = (f"train.max_sampled_tokens={CALLS}", "train.steps=1000", "train.eval_every=10", "train.eval_tasks=200")
-    chosen = {"name": "joyagents", "selection": "raw_var", "among": "query", "floor": 0}
-    return {f"joyagents_{top}": Row(f"K = {top}", MASTER, chosen | {"top_k": top}, budget, FIVE) for top in (1, 2, 5)}
-
-
-def _late() -> dict[str, Row]:
-    """Rows of the papers' comparisons that go on: three times the budget, at a learning rate that does not fall."""
-    return {
-        f"{row}_late": replace(
-            PAPER.rows[row],
-            overrides=("optimizer.schedule=constant", f"train.max_sampled_tokens={3 * BUDGETS[task]}"),
-            seeds=FIVE,
-        )
-        for task in LATE
-        for row in (f"{task}_shared", f"{task}_roles")
-    }
-
-
-ROWS = {**_grouping(), **_sampler(), **_outcomes(), **_alone(), **_sizes(), **_chosen(), **_late()}
-CLOSE = ("split_roles", "split_alone_planner", "split_swapped")
-"""Rows, and a team that is put together of them, that get ten seeds."""
-TABLE = Table(
-    Path("runs/bench-ablations"),
-    "coterie.bench.ablations",
-    {name: replace(row, seeds=TEN) if name in CLOSE else row for name, row in ROWS.items()},
-    Path("docs/results/data/ablations.jsonl"),
-)
 
 
 def run(say: Say) -> dict[str, Any]:
     """Runs what is missing, writes the page, and returns success by row."""
     PAPER.make(say, ["plan_path_roles"])
     TABLE.make(say)
-    play(say)
+    joined.play(say)
     PAGE.write_text("\n".join(page()))
     claims.run(say)
     return TABLE.success()
-
-
-def played() -> dict[str, dict[int, float]]:
-    """Success of teams that were put together after training, by seed."""
-    found: dict[str, dict[int, float]] = {}
-    for line in lines_of(PLAYED, "team", "of", "seed", "success"):
-        if line["of"] == _parts_of(line["team"]):
-            found.setdefault(line["team"], {})[line["seed"]] = line["success"]
-    return found
-
-
-def _parts_of(team: str) -> str:
-    """Digests of the rows whose policies a team has."""
-    view = team.removesuffix("joined").removesuffix("swapped")
-    if team.endswith("joined"):
-        return " ".join(TABLE.rows[f"{view}alone_{role}"].digest for role in ("proposer", "planner"))
-    return (TABLE.rows["split_roles"] if view else PAPER.rows["plan_path_roles"]).digest
-
-
-def play(say: Say) -> None:
-    """Plays the teams that are missing: roles that were trained alone and then joined, and roles that were swapped."""
-    wanted = [(team, seed) for team in PUT_TOGETHER for seed in (TEN if team in CLOSE else FIVE)]
-    missing = [(team, seed) for team, seed in wanted if seed not in played().get(team, {})]
-    for team, seed in missing:
-        folder, change = _put_together(team, seed)
-        _, (after,) = load(folder).ablate([change])
-        with PLAYED.open("a") as file:
-            line = {"team": team, "of": _parts_of(team), "seed": seed, "success": after.success}
-            file.write(json.dumps(line) + "\n")
-        say(f"{team}, seed {seed}: {after.success:.3f}")
-
-
-def _put_together(team: str, seed: int) -> tuple[Path, Ablation]:
-    """A run, and what is changed in its team before it plays."""
-    view = team.removesuffix("joined").removesuffix("swapped")
-    if team.endswith("joined"):
-        planner = TABLE.trained(f"{view}alone_planner", seed)
-        return TABLE.trained(f"{view}alone_proposer", seed), Ablation("replace", ("planner",), str(planner))
-    together = TABLE.trained("split_roles", seed) if view else PAPER.trained("plan_path_roles", seed)
-    return together, Ablation("swap", ("proposer", "planner"))
 
 
 def page() -> list[str]:
@@ -189,7 +49,7 @@ def page() -> list[str]:
         lines += [f"## {title}", "", words, "", "| | before training | after | by seed |", "|---|---|---|---|"]
         lines += [_line(*row) for row in rows() if row[2]]
         lines.append("")
-    return [*lines, *_late_page(), *_turns_page(), *_captured()]
+    return [*lines, *over_time.lines()]
 
 
 Told = tuple[str, Sequence[float], Sequence[float]]
@@ -299,84 +159,6 @@ SECTIONS: tuple[tuple[str, str, Callable[[], list[Told]]], ...] = (
 )  # fmt: skip
 
 
-def _late_page() -> list[str]:
-    """What is lost again if training goes on at the same learning rate."""
-    lines = [
-        "## One policy or one per role, if training goes on",
-        "",
-        "at_grpo with three times the budget and a learning rate that does not fall: success on 300 validation tasks, "
-        "a mean over seeds.",
-        "",
-        "| | at the start | highest | after the last step | by seed, last less highest |",
-        "|---|---|---|---|---|",
-    ]
-    for task in LATE:
-        for row, title in ((f"{task}_shared_late", "one policy"), (f"{task}_roles_late", "a policy per role")):
-            if found := TABLE.found(row):
-                curves = [[success for _, _, success in figures["curve"]] for figures in found]
-                cells = (
-                    f"{fmean(curve[0] for curve in curves):.3f}",
-                    f"{fmean(max(curve) for curve in curves):.3f}",
-                    f"**{fmean(curve[-1] for curve in curves):.3f}**",
-                    ", ".join(f"{lost:+.3f}" for lost in _kept(row)),
-                )
-                lines.append(f"| {task}: {title} | {' | '.join(cells)} |")
-    return [*lines, ""]
-
-
-def _kept(row: str) -> list[float]:
-    """Of each run the last validation success less the highest one: how much was lost again."""
-    curves = [[success for _, _, success in figures["curve"]] for figures in TABLE.found(row)]
-    return [curve[-1] - max(curve) for curve in curves]
-
-
-def _turns_page() -> list[str]:
-    """Turns on validation tasks as training goes on."""
-    lines = [
-        "## Turns as training goes on",
-        "",
-        "Mean turns of an episode on validation tasks, and in brackets all turns per solved task; at_grpo with a "
-        "policy per role, a mean over seeds. An unsolved task counts with all its turns.",
-        "",
-        "| | at the start | after a third | after two thirds | at the end |",
-        "|---|---|---|---|---|",
-    ]
-    for task in paper.GAMES:
-        curves = [
-            [
-                (turns, turns / success if success else math.inf)
-                for turns, (_, _, success) in zip(run["turns_curve"], run["curve"], strict=True)
-            ]
-            for run in PAPER.found(f"{task}_roles")
-        ]
-        if curves:
-            thirds = [[curve[(len(curve) - 1) * third // 3] for curve in curves] for third in range(4)]
-            cells = ["{:.2f} ({:.2f})".format(*map(fmean, zip(*points, strict=True))) for points in thirds]
-            lines.append(f"| {task} | {' | '.join(cells)} |")
-    return [*lines, ""]
-
-
-def _captured() -> list[str]:
-    """Whose gradient a policy follows, as training goes on."""
-    lines = [
-        "## Who captures a shared policy",
-        "",
-        "Each role's share of the gradient, in the first, second and last third of the steps, a mean over seeds. If "
-        "one policy serves all roles, a role with a larger share moves it more.",
-        "",
-        "| | role | one policy for all | a policy per role |",
-        "|---|---|---|---|",
-    ]
-    for task in BUDGETS:
-        shared, apart = ([figures["shares"] for figures in PAPER.found(f"{task}_{row}") if "shares" in figures]
-                         for row in ("shared", "roles"))  # fmt: skip
-        for role in shared[0] if shared and apart else ():
-            cells = [" to ".join(f"{fmean(run[role][third] for run in runs):.2f}" for third in range(3))
-                     for runs in (shared, apart)]  # fmt: skip
-            lines.append(f"| {task} | {role} | {' | '.join(cells)} |")
-    return [*lines, ""]
-
-
 AT_GRPO = "AT-GRPO (Stronger-MAS), arXiv:2510.11062"
 LARGER = "The same rows with models of 1.7 billion parameters and more, on the published tasks, five seeds a row."
 
@@ -384,7 +166,7 @@ LARGER = "The same rows with models of 1.7 billion parameters and more, on the p
 def successes(row: str) -> list[float]:
     """Success of a row of this table, or of a team that was put together after training, by seed."""
     if row in PUT_TOGETHER:
-        return [success for _, success in sorted(played().get(row, {}).items())]
+        return [success for _, success in sorted(joined.played().get(row, {}).items())]
     return [figures["success"] for figures in TABLE.found(row)]
 
 
@@ -511,7 +293,7 @@ CLAIMS = (
         "arXiv:2605.24202 (abstract): isolated policies peak higher, but collapse late more often, with models of 0.6 "
         "to 4 billion parameters on three workflows.",
         ("one policy, last less highest", "a policy per role, the same"),
-        lambda: [Comparison(task, _kept(f"{task}_shared_late"), _kept(f"{task}_roles_late")) for task in LATE],
+        lambda: [Comparison(task, kept(f"{task}_shared_late"), kept(f"{task}_roles_late")) for task in LATE],
         "ablations", LARGER,
         measured="Validation success after the last step less its highest value, with three times the budget and a "
         "learning rate that does not fall",
