@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
@@ -20,6 +21,7 @@ from coterie.bench.rows import Table
         ((0.9, 0.91, 0.92), (0.5, 0.5, 0.5), "holds"),
         ((0.5, 0.5, 0.5), (0.9, 0.91, 0.92), "does not hold"),
         ((0.9, 0.5, 0.7), (0.7, 0.7, 0.6), "not decided"),
+        ((0.7, 0.7, 0.6), (0.9, 0.5, 0.7), "not decided"),
         ((0.9,), (0.1,), "not decided"),
         ((0.50, 0.51, 0.52), (0.51, 0.52, 0.50), "no difference"),  # 0.00 ± 0.043
         ((0.53, 0.54, 0.55), (0.51, 0.52, 0.50), "not decided"),  # 0.03 ± 0.043
@@ -113,3 +115,11 @@ def test_pictures_are_drawn_from_the_figures():
     assert methods.PICTURE.read_text() == methods.picture()
     for rival, file in maps.PICTURES.items():
         assert file.read_text() == maps.picture(rival)
+
+
+def test_the_team_gains_where_it_succeeds_more_often(monkeypatch):
+    """With 2 of 6 arrows known and 3 hops: 0.7 and 0.9 of the team, 0.1 and 0.3 of one agent, seed by seed."""
+    found = {"big_team": (0.7, 0.9), "big_part": (0.1, 0.3)}
+    runs = {name: [{"by_kind": {maps.cell(2, 3): one}} for one in values] for name, values in found.items()}
+    monkeypatch.setattr(maps, "TABLE", SimpleNamespace(found=runs.__getitem__))
+    assert maps.gain("big", "part", 2, 3) == pytest.approx((0.6, 0.6, 0.6))
