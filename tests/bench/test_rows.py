@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from coterie.bench import rows
+from coterie.bench import joined, rows
+from coterie.bench.figures import keep, lines_of
 from coterie.bench.rows import Row, Table
 from coterie.environments.games.plan_path import PlanPath
 from coterie.errors import ConfigError
+from coterie.run.ablation import Ablation
 from coterie.run.folder import Run
 
 ROW = Row("a row", "configs/plan_path.toml", seeds=(0, 1))
@@ -35,7 +39,7 @@ class Made(Table):
     def _subprocess(self, job):
         name, seed = job
         line = figures(name, seed, self.rows[name])
-        self.keep(line)
+        keep(self.file, line)
         return line
 
 
@@ -130,15 +134,165 @@ def test_the_seed_stands_where_an_override_says_so():
     assert [row.resolved(seed).environment.model_dump()["seed"] for seed in (0, 3)] == [0, 3]
 
 
-def test_what_is_kept_of_a_run(tmp_path):
-    brief = ("train.steps=1", "train.tasks_per_step=2", "train.eval_tasks=2", "eval.tasks=2")
-    row = Row("a row", {"environment": {"name": "relay"}, "algorithm": {"name": "mas_grpo"}}, overrides=brief)
-    made_of = Table(tmp_path, "nobody", {"a": row}).train("a", 0)
-    last = Run(tmp_path / "a-0").metrics()[-1]
+BRIEF = Row(
+    "a row",
+    {"environment": {"name": "relay"}, "algorithm": {"name": "mas_grpo"}},
+    overrides=("train.steps=1", "train.tasks_per_step=2", "train.eval_tasks=2", "eval.tasks=2"),
+)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with the run a-0, and its figures."""
+    folder = tmp_path_factory.mktemp("table")
+    return folder, Table(folder, "nobody", {"a": BRIEF}).train("a", 0)
+
+
+def test_what_is_kept_of_a_run(trained):
+    folder, made_of = trained
+    last = Run(folder / "a-0").metrics()[-1]
     assert made_of["sampled_tokens"] == last["budget/sampled_tokens"] > last["budget/trained_tokens"] > 0
     assert made_of["curve"][0][:2] == (0, 0)
-    assert made_of["digest"] == row.digest
+    assert made_of["digest"] == BRIEF.digest
     assert set(made_of["shares"]) == {"first", "second"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "more", "again"),
+    [({}, 0, False), ({}, 1, True), ({"config": {**BRIEF.tables(), "algorithm": {"name": "drmas"}}}, 0, True)],
+)
+def test_a_run_is_trained_again_unless_its_folder_is_what_the_figures_are_of(trained, tmp_path, changed, more, again):
+    """Other tokens than the figures say, or another row's folder."""
+    folder, made_of = trained
+    row = replace(BRIEF, **changed)
+    asked = []
+
+    class Asked(Made):
+        def _subprocess(self, job):
+            asked.append(job)
+
+    there = Asked(folder, "nobody", {"a": row}, tmp_path / "figures.jsonl")
+    keep(there.file, made_of | {"digest": row.digest, "sampled_tokens": made_of["sampled_tokens"] + more})
+    assert there.trained("a", 0) == folder / "a-0"
+    assert asked == [("a", 0)] * again
+    if again:
+        with there._locked(), pytest.raises(ConfigError, match="another process makes runs"):
+            there.trained("a", 0)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "starts"), [((), [None, {"start_success": 0.25}]), (("x={seed}",), [None, None])]
+)
+def test_the_start_is_played_once_where_all_seeds_have_one(tmp_path, monkeypatch, overrides, starts):
+    given = []
+
+    def trains(config, folder, start):
+        given.append(start)
+        return {"success": 0.5, "start_success": 0.25}
+
+    monkeypatch.setattr(rows, "before_and_after", trains)
+    monkeypatch.setattr(rows, "_told", lambda run: {"sampled_tokens": 1})
+    monkeypatch.setattr(Row, "resolved", lambda row, seed: None)
+    monkeypatch.setattr(Row, "digest", "d")
+    makes = Table(tmp_path, "nobody", {"a": replace(ROW, overrides=overrides)})
+    for seed in (0, 1):
+        keep(makes.file, makes.train("a", seed))
+    assert given == starts
+
+
+def test_votes_are_of_the_trained_team_and_its_start(tmp_path, monkeypatch):
+    def plays(folder, step=None):
+        return SimpleNamespace(evaluate=lambda votes: SimpleNamespace(success=0.2 if step == 0 else 0.6))
+
+    monkeypatch.setattr(rows, "load", plays)
+    monkeypatch.setattr(rows, "before_and_after", lambda config, folder, start: {"success": 0.5})
+    monkeypatch.setattr(rows, "_told", lambda run: {})
+    line = Table(tmp_path, "nobody", {"a": replace(ROW, votes=5)}).train("a", 0)
+    assert (line["start_votes"], line["votes"]) == (0.2, 0.6)
+
+
+def test_shares_are_of_the_first_second_and_last_third():
+    lines = [{"step": 0}] + [
+        {"step": step, "groups/total": 4, "groups/live": 1, "role/a/gradient_share": share,
+         **dict.fromkeys(("budget/sampled_tokens", "budget/trained_tokens", "budget/replies"), 9)}
+        for step, share in enumerate((0.1, 0.2, 0.3, 0.5, 0.7, 0.9), 1)
+    ]  # fmt: skip
+    run = SimpleNamespace(metrics=lambda: lines, config=SimpleNamespace(team=SimpleNamespace(roles={"a": "x"})))
+    assert rows._told(run)["shares"] == {"a": [0.15, 0.4, 0.8]}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"success": 1.7},
+        {"success": True},
+        {"success": float("nan")},
+        {"success": None},
+        {"seed": -1},
+        {"seed": True},
+        {"sampled_tokens": 1.5},
+        {"cpu_minutes": -1},
+        {"votes": 2},
+        {"curve": [[0, 0, 0.5]], "turns_curve": [1.0, 2.0]},
+        {"shares": {"a": [0.5]}},
+    ],
+)
+def test_figures_that_no_run_can_have_are_refused_in_a_line(tmp_path, more):
+    keep(tmp_path / "figures.jsonl", figures("a", 0, ROW))
+    keep(tmp_path / "figures.jsonl", figures("a", 1, ROW) | more)
+    with pytest.raises(ConfigError, match=r"figures\.jsonl, line 2: .*; take the line out, and its run is made again$"):
+        table(tmp_path, a=ROW).found("a")
+
+
+def test_a_row_is_made_once_if_it_is_named_twice(tmp_path):
+    said = []
+    table(tmp_path, a=ROW).make(said.append, ["a", "a"])
+    assert said[0].startswith("2 of 2 runs")
+
+
+def test_a_training_that_fails_is_named(tmp_path):
+    with pytest.raises(ConfigError, match="a, seed 0 failed; what it said is above"):
+        Table(tmp_path, "coterie.bench.none", {"a": ROW}).make(print)
+
+
+@pytest.fixture
+def playing(tmp_path, monkeypatch):
+    """Teams are put together of named folders, and achieve 0.25 more in each seed."""
+    asked = []
+
+    def loaded(folder):
+        def ablate(changes):
+            asked.append((str(folder), *changes))
+            return SimpleNamespace(success=0.99), [SimpleNamespace(success=int(str(folder)[-1]) / 4)]
+
+        return SimpleNamespace(ablate=ablate)
+
+    monkeypatch.setattr(joined, "PLAYED", tmp_path / "played.jsonl")
+    monkeypatch.setattr(Table, "trained", lambda table, name, seed: Path(f"{name}-{seed}"))
+    monkeypatch.setattr(joined, "load", loaded)
+    monkeypatch.setattr(joined, "_seeds", lambda team: (0, 1, 2))
+    return asked
+
+
+def test_teams_are_put_together_of_what_was_trained(playing):
+    joined.play(print)
+    assert [asked for asked in playing if asked[0].endswith("0")] == [
+        ("alone_proposer-0", Ablation("replace", ("planner",), "alone_planner-0")),
+        ("plan_path_roles-0", Ablation("swap", ("proposer", "planner"))),
+        ("split_alone_proposer-0", Ablation("replace", ("planner",), "split_alone_planner-0")),
+        ("split_roles-0", Ablation("swap", ("proposer", "planner"))),
+    ]
+    assert joined.successes("joined") == [0.0, 0.25, 0.5], "of the team after the change"
+
+
+def test_half_a_line_of_a_team_costs_its_own_seed_alone(playing):
+    joined.play(print)
+    whole = joined.PLAYED.read_text().splitlines()
+    joined.PLAYED.write_text("\n".join([*whole[:1], whole[1][:30], *whole[2:-1], whole[-1][:30]]))
+    assert joined.successes("joined") == [0.0], "what is after a missing seed is not told"
+    joined.play(print)
+    assert [joined.successes(team) for team in joined.PUT_TOGETHER] == [[0.0, 0.25, 0.5]] * 4
+    assert lines_of(joined.PLAYED, team="joined").keys() == {0, 1, 2}
 
 
 def test_what_was_spent_and_beyond_the_budget(tmp_path):

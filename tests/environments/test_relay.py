@@ -115,7 +115,9 @@ def test_all_players_have_the_same_questions_and_see_their_part_of_them():
         assert tasks[0].known[0] == tasks[1].known[0]
         assert tasks[2].known == ("abcdefgh",)
     other = Relay(seed=1)
-    assert sum(other.task("test", index).arrows == team.task("test", index).arrows for index in range(100)) < 10
+    pairs = [(team.task("test", index), other.task("test", index)) for index in range(100)]
+    assert sum(one.arrows == another.arrows for one, another in pairs) < 10
+    assert sum(len(one.known[0]) == len(another.known[0]) for one, another in pairs) < 40, "of five shares"
 
 
 def test_no_lesson_is_a_question_of_a_test():
@@ -131,8 +133,10 @@ def test_no_lesson_is_a_question_of_a_test():
 
 def test_replies_that_are_too_short_for_the_longest_path_are_refused():
     assert Relay(hops=(4,), max_tokens=6)
-    with pytest.raises(ValueError, match="a path of 5 places and its end need 6 or more"):
+    with pytest.raises(ValueError, match="a path of 5 words and its end need 6 or more"):
         Relay(hops=(4,), max_tokens=5)
+    with pytest.raises(ValueError, match="a path of 6 words and its end need 7 or more"):
+        Relay(hops=(4,), max_tokens=6, brief=False)
 
 
 def experts(world: Relay, task: Journey):
@@ -222,6 +226,19 @@ def test_the_last_turn_is_told_and_a_guess_there_is_free():
     assert prompts == [f"b d ; d a\nfrom a hops 3{last}\nso far a c" for last in ("", " last")]
     log = played(["a", "a", "a", "a", "a", "a d c b"])
     assert log.rewards() == pytest.approx({"first": 0.0, "second": 0.0, "team": 0.0})
+
+
+def test_a_demonstration_guesses_what_it_does_not_know_in_the_last_turn_alone():
+    """second does not know where c leads; the next of the alphabet is d, and then a again."""
+    world = WORLD.model_copy(update={"naive": 0.0})
+    for last, wanted in ((False, "a c"), (True, "a c d a")):
+        assert world.demonstrate("second", SQUARE, world.told(SQUARE, "second", "ac", last=last), Random(0)) == wanted
+
+
+def test_some_lessons_are_of_the_last_turn():
+    world, rng = Relay(), Random(0)
+    lessons = [str(lesson.prompt) for index in range(100) for lesson in world.lessons(world.task("train", index), rng)]
+    assert 0.2 < sum(" last" in lesson for lesson in lessons) / len(lessons) < 0.4
 
 
 @pytest.mark.parametrize("settings", [{"shares": (3,)}, {"shares": (9,)}, {"hops": (8,)}, {"hops": ()}, {"shares": ()}])

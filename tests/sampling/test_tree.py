@@ -178,6 +178,13 @@ def test_a_branch_that_is_valued_otherwise_than_the_story_is_told():
         grow(Counting(), horizon="point")
 
 
+def test_greedy_commits_the_joint_answer_that_earns_most_over_all_roles():
+    for index in range(20):
+        _, found = grow(Simultaneous(max_turns=1), index=index, horizon="point", team_weight=0.0, joint="aligned")
+        together = [sum(values) for values in zip(*(group.values for group in found.groups), strict=True)]
+        assert {together[group.committed] for group in found.groups} == {max(together)}
+
+
 def test_greedy_commits_a_best_candidate_and_random_does_not_look():
     _, greedy = grow(Sequential(max_turns=4), horizon="point")
     assert all(group.values[group.committed] == max(group.values) for group in greedy.groups)

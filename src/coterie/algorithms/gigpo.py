@@ -40,7 +40,7 @@ class GiGPO(RoleBaseline):
 
     history: int = Field(default=0, ge=0)
     """Number of earlier prompts of the role by which replies to the same prompt are grouped again, as in HGPO."""
-    history_power: float = Field(default=1.0, ge=0)
+    history_power: float = Field(default=1.0, ge=0, le=10)
     """Exponent of the weights of these groups. A group with k equal prompts has the weight (k + 1)^history_power."""
 
     def inert(self) -> dict[str, str]:

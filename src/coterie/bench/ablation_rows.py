@@ -32,7 +32,6 @@ def _sampler() -> dict[str, Row]:
     return {
         "greedy": _team("plan_path", "greedy commit", TREE | {"commit": "greedy"}),
         "turn": _team("plan_path", "horizon turn", TURN),
-        "greedy_turn": _team("plan_path", "greedy commit, horizon turn (the paper's)", TURN | {"commit": "greedy"}),
         "width_4": _team("plan_path", "4 replies per point", TREE | {"num_generations": 4}, 2),
         "width_16": _team("plan_path", "16 replies per point", TREE | {"num_generations": 16}, 0.5),
     }

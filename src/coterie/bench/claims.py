@@ -9,10 +9,12 @@ import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 from coterie.bench import Say, svg
-from coterie.bench.intervals import over_seeds
+from coterie.bench.intervals import half_width, over_seeds
+from coterie.bench.rows import TEN, Table, in_checkout
 
 FOLDER = Path("docs/results/claims")
 HOMES = ("paper", "ablations", "methods", "map")
@@ -20,6 +22,13 @@ HOMES = ("paper", "ablations", "methods", "map")
 Verdict = Literal["holds", "does not hold", "no difference", "not decided"]
 EQUAL = 0.05
 """Success by which two rows may differ and count as equal, where the claim is that they differ."""
+TITLES: dict[Verdict, str] = {
+    "does not hold": "Does not hold",
+    "no difference": f"Differs by less than {100 * EQUAL:.0f} points",
+    "holds": "Holds",
+    "not decided": "Not decided",
+}
+"""Verdicts in the order in which they are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,15 @@ class Comparison:
         """Their difference, if they have as many seeds."""
         return Versus.between(self.more, self.less, self.margin)
 
+    @property
+    def close(self) -> bool:
+        """Whether ten seeds with this mean and deviation would decide what these, which are fewer, do not."""
+        it, seeds = self.versus, len(self.more)
+        if it.verdict != "not decided" or seeds >= len(TEN):
+            return False
+        half = (it.high - it.mean) * half_width(len(TEN)) / half_width(seeds)
+        return replace(it, low=it.mean - half, high=it.mean + half).verdict != "not decided"
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -111,9 +129,8 @@ class Claim:
 
     def answer(self) -> str:
         """Where it does not hold and where it does, in one line."""
-        order: tuple[Verdict, ...] = ("does not hold", "no difference", "holds", "not decided")
         parts = [
-            f"**{verdict.capitalize()}**: {'; '.join(where)}." for verdict in order if (where := self.where(verdict))
+            f"**{title}**: {'; '.join(where)}." for verdict, title in TITLES.items() if (where := self.where(verdict))
         ]
         return " ".join(parts) or "Not measured yet."
 
@@ -193,33 +210,49 @@ def against(tested: Sequence[Claim]) -> str:
     if not any(claim.found() for claim in tested):
         return "No claim has been measured yet."
     told: list[str] = []
-    verdicts: tuple[tuple[Verdict, str], ...] = (
-        ("does not hold", "Does not hold here"),
-        ("no difference", "Makes no difference here"),
-    )
-    for verdict, title in verdicts:
+    for verdict in ("does not hold", "no difference"):
         found = [
             f'"[{claim.text}](claims/{claim.name}.md)" ({"; ".join(where)})'
             for claim in tested
             if (where := claim.where(verdict))
         ]
         if found:
-            told.append(f"**{title}**: {'; '.join(found)}.")
+            told.append(f"**{TITLES[verdict]} here**: {'; '.join(found)}.")
     return " ".join(told) or "No published claim is contradicted here."
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Writes a page and a picture for each claim and their index, and returns how often there is which verdict."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    """Writes a page and a picture for each claim and their index, and returns how often there is which verdict.
+
+    Raises:
+        ConfigError: this is no checkout of the repository, or a run is not comparable; then nothing is written.
+    """
+    in_checkout(FOLDER.parent)
+    files = {"index.md": "\n".join(index())}
     counts: dict[str, Any] = {}
     for claim in claims():
-        (FOLDER / f"{claim.name}.md").write_text(claim.page())
-        (FOLDER / f"{claim.name}.svg").write_text(claim.picture())
+        files |= {f"{claim.name}.md": claim.page(), f"{claim.name}.svg": claim.picture()}
         for each in claim.found():
             counts[each.versus.verdict] = counts.get(each.versus.verdict, 0) + 1
         say(f"{claim.text}: {claim.answer()}")
-    (FOLDER / "index.md").write_text("\n".join(index()))
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (FOLDER / name).write_text(text)
     return counts
+
+
+def validated(tables: Sequence[Table]) -> tuple[float, float]:
+    """About how many tokens validation samples, by row, as a share of those sampled in training: least and most.
+
+    Estimated from the tokens of a test task after training.
+    """
+    shares: list[float] = []
+    for table in tables:
+        for name, row in table.rows.items():
+            if found := table.found(name):
+                tasks = row.resolved(row.seeds[0]).train.eval_tasks
+                shares.append(fmean(len(one["curve"]) * tasks * one["tokens"] / one["sampled_tokens"] for one in found))
+    return min(shares, default=0.0), max(shares, default=0.0)
 
 
 def index() -> list[str]:
@@ -230,6 +263,9 @@ def index() -> list[str]:
     made = sum(len(table.found(name)) for table in tables for name in table.rows)
     to_come = f"{runs - made} of {runs} runs are still to come, so some rows have fewer. " if made < runs else ""
     decided = [each for claim in claims() for each in claim.found()]
+    close = sum(each.close for each in decided)
+    left = f"{close} comparisons meet it and have fewer than ten. " if close else ""
+    least, most = validated(tables)
     return [
         "# Claims about teams, measured",
         "",
@@ -240,10 +276,14 @@ def index() -> list[str]:
         "hours, without the starters of the map and the sandboxes that run programs. There are "
         f"{len(decided)} comparisons: if no two rows differed at all, about {len(decided) / 20:.0f} intervals of 95 % "
         "would still leave out zero, so a claim that holds narrowly in one place says little. Every row has five "
-        "seeds, and ten if five left a comparison open by so little that ten might close it; that was decided after "
-        f"the five, which makes a wrong verdict a little more likely. {to_come}Two rows are compared on the seeds that "
+        "seeds. It has ten if five left a comparison open that ten with the same mean and deviation would close. "
+        "That was decided after the five, so a verdict on ten seeds is wrong more often than in one case of twenty, "
+        f"though at most in one of ten. {left}{to_come}Two rows are compared on the seeds that "
         "both have. All seeds of a row, but those of the map, play the same test tasks, which no interval includes: "
-        "with other tasks a difference may be a point or two another one. The runs were made on several machines; a "
+        "with other tasks a difference may be a point or two another one. A budget counts what is sampled to learn "
+        "from. The validations that choose a run's checkpoint come on top: by row, they sample about "
+        f"{least:.0%} to {most:.0%} as many tokens, more with a team, and a run of larger steps chooses among fewer "
+        "checkpoints. The runs were made on several machines; a "
         "seed gives the same figures again on the same kind of processor, and about the same on others.",
         "",
         "| claim | here |",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
+from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from coterie.bench import Say
 from coterie.bench.ablation_rows import CLOSE, TABLE
+from coterie.bench.figures import keep, lines_of
 from coterie.bench.paper import TABLE as PAPER
-from coterie.bench.rows import FIVE, TEN, lines_of
+from coterie.bench.rows import FIVE, TEN
 from coterie.run.ablation import Ablation
 from coterie.run.loaded import load
 
@@ -17,13 +19,18 @@ PUT_TOGETHER = ("joined", "swapped", "split_joined", "split_swapped")
 """Teams that are put together; those that begin with `split_`, where only one role sees the map."""
 
 
-def played() -> dict[str, dict[int, float]]:
-    """Success of teams that were put together after training, by seed."""
-    found: dict[str, dict[int, float]] = {}
-    for line in lines_of(PLAYED, "team", "of", "seed", "success"):
-        if line["of"] == _parts_of(line["team"]):
-            found.setdefault(line["team"], {})[line["seed"]] = line["success"]
-    return found
+def successes(team: str) -> list[float]:
+    """Success of a team, by seed from the first on; after a seed that is missing, none."""
+    by_seed = _played(team)
+    return [by_seed[seed]["success"] for seed in takewhile(by_seed.__contains__, _seeds(team))]
+
+
+def _played(team: str) -> dict[int, dict[str, Any]]:
+    return lines_of(PLAYED, team=team, of=_parts_of(team))
+
+
+def _seeds(team: str) -> tuple[int, ...]:
+    return TEN if team in CLOSE else FIVE
 
 
 def _parts_of(team: str) -> str:
@@ -36,14 +43,11 @@ def _parts_of(team: str) -> str:
 
 def play(say: Say) -> None:
     """Plays the teams that are missing."""
-    wanted = [(team, seed) for team in PUT_TOGETHER for seed in (TEN if team in CLOSE else FIVE)]
-    missing = [(team, seed) for team, seed in wanted if seed not in played().get(team, {})]
+    missing = [(team, seed) for team in PUT_TOGETHER for seed in _seeds(team) if seed not in _played(team)]
     for team, seed in missing:
         folder, change = put_together(team, seed)
         _, (after,) = load(folder).ablate([change])
-        with PLAYED.open("a") as file:
-            line = {"team": team, "of": _parts_of(team), "seed": seed, "success": after.success}
-            file.write(json.dumps(line) + "\n")
+        keep(PLAYED, {"team": team, "of": _parts_of(team), "seed": seed, "success": after.success})
         say(f"{team}, seed {seed}: {after.success:.3f}")
 
 

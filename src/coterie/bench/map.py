@@ -171,9 +171,11 @@ def page() -> list[str]:
         "The task is [relay](../environments.md#relay): where do so many hops lead from a place, if each of two roles "
         "sees some of the arrows and both together see all? The map has three dials. From left to right, **one role "
         f"knows** more: {SHARES[0]} to {SHARES[-1]} of {PLACES} arrows. Downwards, the parts are **more tightly "
-        f"coupled**: an answer joins {HOPS[0]} to {HOPS[-1]} arrows. From panel to panel, **one agent is better**: all "
-        "players of a panel begin with one model, which is small or large and has seen few, some or many "
-        "demonstrations.",
+        f"coupled**: an answer joins {HOPS[0]} to {HOPS[-1]} arrows. From panel to panel, **one agent can become "
+        "better**: all players of a panel begin with one model, which is small or large and has seen few, some or many "
+        "demonstrations, of which six in ten follow one arrow and then guess. With more demonstrations, what it "
+        "answers at first is "
+        "not always right more often, but training makes more of it.",
         "",
         "A team is compared with two single agents. One has *one role's part*: it sees as many arrows as one role. The "
         "other has *everything*. One agent would learn nothing in a second turn that it did not know in the first, so "
@@ -366,6 +368,9 @@ CLAIMS = (
             for starter, begins in STARTERS.items()
         ],
         "map", LARGER,
+        "**How to read it.** A number is a mean over answers that join one to four arrows. With 0.9 million parameters "
+        "and 350 steps, a gain where one arrow is enough and losses where three or four are joined cancel "
+        "([the map](../map.md)).",
     ),
     Claim(
         "whole_context", "One agent that sees everything matches a team",
@@ -378,17 +383,20 @@ CLAIMS = (
         "map", LARGER,
     ),
     Claim(
-        "gains_fade", "A team gains less if the model is better",
+        "gains_fade", "A team gains less if one agent can achieve more",
         "arXiv:2512.08296: coordination pays less, the more the single agent achieves.",
-        ("gain with the weaker model", "with the better one"),
+        ("gain with fewer demonstrations", "with more"),
         lambda: [
             Comparison(f"{STARTERS[weak].short} against {STARTERS[better].steps:,}", _gains(weak), _gains(better))
             for weak, better in pairwise(STARTERS)
             if STARTERS[weak].hidden_size == STARTERS[better].hidden_size
         ],
         "map", LARGER,
-        "**How to read it.** An agent that lacks facts stays at what it knows, however good it is, so a better model "
-        "leaves the team more to gain. The source compares with an agent that could solve its tasks alone. In these "
+        "**How to read it.** All players begin with a model that has seen fewer or more demonstrations; after "
+        "training, "
+        "one agent with everything achieves more from more of them (the map says how much). An agent that lacks facts "
+        "stays at what it knows, however good it is, so a better model leaves the team more to gain. The source "
+        "compares with an agent that could solve its tasks alone. In these "
         "tasks that is the dial of [what one agent knows](gains_fade_with_knowledge.md), and there the gain fades.",
         measured="What the team achieves more than one agent with one role's part, a mean over the map",
     ),
@@ -400,6 +408,9 @@ CLAIMS = (
             Comparison(begins.short, _gains(starter, SHARES[:1]), _gains(starter, SHARES[-1:]))
             for starter, begins in STARTERS.items()
         ],
-        "map", LARGER, measured="What the team achieves more than one agent with one role's part, a mean over hops",
+        "map", LARGER,
+        "**How to read it.** From few demonstrations there is no gain that could fade: the team is nowhere better, and "
+        "loses most where a role knows all ([why](../map.md#the-team-trained-in-other-ways)).",
+        measured="What the team achieves more than one agent with one role's part, a mean over hops",
     ),
 )  # fmt: skip

@@ -86,7 +86,7 @@ def _captured() -> list[str]:
     for task in BUDGETS:
         shared, apart = ([figures["shares"] for figures in PAPER.found(f"{task}_{row}") if "shares" in figures]
                          for row in ("shared", "roles"))  # fmt: skip
-        for role in shared[0] if shared and apart else ():
+        for role in PAPER.rows[f"{task}_shared"].resolved(0).team.roles if shared and apart else ():
             cells = [" to ".join(f"{fmean(run[role][third] for run in runs):.2f}" for third in range(3))
                      for runs in (shared, apart)]  # fmt: skip
             lines.append(f"| {task} | {role} | {' | '.join(cells)} |")

@@ -13,18 +13,18 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from hashlib import sha256
 from itertools import takewhile
 from pathlib import Path
 from statistics import fmean
-from threading import Lock
 from typing import Any
 
 from coterie.bench import Say
 from coterie.bench.demo import before_and_after
+from coterie.bench.figures import keep, lines_of
 from coterie.bench.intervals import over_seeds
 from coterie.config.resolve import load_config
 from coterie.config.settings import Config
@@ -118,11 +118,12 @@ class Table:
         Raises:
             ConfigError: another process makes runs of this table, or this is no checkout of the repository.
         """
-        if self.kept and not self.kept.parent.is_dir():
-            raise ConfigError(f"{self.kept.parent} is not there; run this in a checkout of the repository")
-        jobs = [(name, seed) for name in names or self.rows for seed in self.rows[name].seeds]
+        if self.kept:
+            in_checkout(self.kept.parent)
+        names = dict.fromkeys(names or self.rows)
+        jobs = [(name, seed) for name in names for seed in self.rows[name].seeds]
         jobs.sort(key=lambda job: job[1])
-        done = {(name, seed) for name in names or self.rows for seed in self._by_seed(name)}
+        done = {(name, seed) for name in names for seed in self._by_seed(name)}
         waiting = [job for job in jobs if job not in done]
         say(f"{len(waiting)} of {len(jobs)} runs to do, in {self.folder}")
         if not waiting:
@@ -152,14 +153,18 @@ class Table:
         by_seed = self._by_seed(name)
         return [by_seed[seed] for seed in takewhile(by_seed.__contains__, self.rows[name].seeds)]
 
-    def spent(self) -> tuple[float, float]:
-        """CPU hours of all finished runs, and the most that one has sampled beyond its budget, as a share of it.
+    def spent(self, names: Sequence[str] | None = None) -> tuple[float, float]:
+        """CPU hours of the finished runs, and the most that one has sampled beyond its budget, as a share of it.
+
+        Args:
+            names: of rows. None: all.
 
         Raises:
             ConfigError: a run ended before its budget was spent, so that rows are not comparable.
         """
         hours, beyond = 0.0, 0.0
-        for name, row in self.rows.items():
+        for name in names or self.rows:
+            row = self.rows[name]
             for figures in self.found(name):
                 hours += figures["cpu_minutes"] / 60
                 if row.budget:
@@ -173,21 +178,30 @@ class Table:
 
     def _by_seed(self, name: str) -> dict[int, dict[str, Any]]:
         """The figures of a row as it is, by seed."""
-        lines = lines_of(self.file, "row", "digest", "seed")
-        whose = name, self.rows[name].digest
-        return {
-            line["seed"]: line
-            for line in lines
-            if (line["row"], line["digest"]) == whose and isinstance(line["seed"], int)
-        }
+        return lines_of(self.file, row=name, digest=self.rows[name].digest)
 
     def trained(self, name: str, seed: int) -> Path:
-        """The folder of a run. It is trained again if only its figures are there."""
+        """The folder of a run. It is trained again if only its figures are there.
+
+        Raises:
+            ConfigError: it must be trained, and another process makes runs of this table.
+        """
         folder, known = self.folder / f"{name}-{seed}", self._by_seed(name).get(seed)
-        ended = [line["budget/sampled_tokens"] for line in Run(folder).metrics()[-1:]] if folder.exists() else []
-        if not known or ended != [known["sampled_tokens"]]:
-            self._subprocess((name, seed))
+        if not known or not self._is_there(name, seed, known["sampled_tokens"]):
+            with self._locked():
+                self._subprocess((name, seed))
         return folder
+
+    def _is_there(self, name: str, seed: int, sampled: int) -> bool:
+        """Whether the run's folder is of this row and ended after so many sampled tokens."""
+        folder = self.folder / f"{name}-{seed}"
+        if not folder.exists():
+            return False
+        run = Run(folder)
+        ended = [line["budget/sampled_tokens"] for line in run.metrics()[-1:]]
+        there, wanted = (config.tables() for config in (run.config, self.rows[name].resolved(seed)))
+        # A run's engine also says what the machine has.
+        return ended == [sampled] and all(there[key] == wanted[key] for key in wanted.keys() - {"engine"})
 
     def runs(self, name: str) -> list[Run]:
         """The finished runs of a row."""
@@ -230,7 +244,7 @@ class Table:
         return f"| {' | '.join(cells)} |"
 
     def _subprocess(self, job: tuple[str, int]) -> dict[str, Any]:
-        """Trains one row and seed in a process of its own, on one thread, and keeps its figures."""
+        """Trains one row and seed in a process of its own, on one thread, and keeps its figures, if they are new."""
         command = [sys.executable, "-c", TRAINS, self.home, *map(str, job)]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         # Ctrl-C is for this process, which then ends the others: a session of its own keeps it from them.
@@ -241,10 +255,10 @@ class Table:
             told, _ = process.communicate()
             RUNNING.discard(process)
         if process.returncode:
-            raise subprocess.CalledProcessError(process.returncode, command)
+            raise ConfigError(f"{job[0]}, seed {job[1]} failed; what it said is above")
         figures = json.loads(told.splitlines()[-1])
-        if figures["seed"] not in self._by_seed(figures["row"]):
-            self.keep(figures)
+        if self._by_seed(job[0]).get(job[1], {}).get("sampled_tokens") != figures["sampled_tokens"]:
+            keep(self.file, figures)
         return figures
 
     @contextmanager
@@ -257,13 +271,6 @@ class Table:
             except BlockingIOError as error:
                 raise ConfigError(f"another process makes runs in {self.folder}; wait for it, or stop it") from error
             yield
-
-    def keep(self, figures: Mapping[str, Any]) -> None:
-        """Adds a run's line to the file, below half a line that a kill may have left there."""
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        with KEEPING, self.file.open("a") as file:
-            cut_off = self.file.read_bytes()[-1:] not in (b"", b"\n")
-            file.write("\n" * cut_off + json.dumps(figures) + "\n")
 
     def train(self, name: str, seed: int) -> dict[str, Any]:
         """Trains one row and seed here, and returns its figures.
@@ -288,28 +295,14 @@ TRAINS = (
     "import ctypes, sys; sys.platform == 'linux' and ctypes.CDLL(None).prctl(1, 9); "  # it ends with whoever started it
     "from coterie.bench.rows import train_one; train_one(*sys.argv[1:])"
 )
-KEEPING = Lock()
 RUNNING: set[subprocess.Popen[str]] = set()
 """The processes that train."""
 
 
-def lines_of(file: Path, *keys: str) -> list[dict[str, Any]]:
-    """The lines of a file of figures that have these keys; one that was cut off by a kill is none."""
-    if not file.exists():
-        return []
-    seen = file.stat()
-    return [line for line in _read(file, seen.st_mtime_ns, seen.st_size) if all(key in line for key in keys)]
-
-
-@lru_cache(maxsize=16)
-def _read(file: Path, changed: int, size: int) -> list[dict[str, Any]]:
-    """The lines as they were when the file was changed and had that size."""
-    lines: list[dict[str, Any]] = []
-    for line in file.read_text(errors="replace").splitlines():
-        with suppress(ValueError):
-            if isinstance(read := json.loads(line), dict):
-                lines.append(read)
-    return lines
+def in_checkout(folder: Path) -> None:
+    """Raises ConfigError: a folder of the repository is not there."""
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} is not there; run this in a checkout of the repository")
 
 
 @cache

@@ -106,9 +106,10 @@ class Relay(Environment):
         for hops in self.hops:
             if not 1 <= hops < self.places:
                 raise ValueError(f"hops has {hops}: a path on {self.places} places has 1 to {self.places - 1}")
-        if self.max_tokens < (least := max(self.hops) + 2):
+        words = max(self.hops) + 1 + (not self.brief)  # without `brief` a reply begins with the word path
+        if self.max_tokens <= words:
             raise ValueError(
-                f"max_tokens = {self.max_tokens}, but a path of {least - 1} places and its end need {least} or more"
+                f"max_tokens = {self.max_tokens}, but a path of {words} words and its end need {words + 1} or more"
             )
         return self
 
