@@ -110,7 +110,7 @@ def test_rows_that_methods_takes_from_paper_are_that_method():
             if (name, task) != ("at_grpo_greedy", "maths"):
                 assert theirs.algorithm == ours.algorithm, (name, task)
                 continue
-            assert not theirs.environment.judge, "both speak at once, so a turn is a point"
+            assert "judge" not in theirs.environment.roles, "both speak at once, so a turn is a point"
             assert theirs.algorithm == ours.algorithm.model_copy(update={"horizon": "point"})
 
 

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from coterie.bench import joined, rows
+from coterie.bench import claims as bench_claims
+from coterie.bench import joined, rows, run_bench
 from coterie.bench.figures import keep, lines_of
 from coterie.bench.rows import Row, Table
 from coterie.environments.games.plan_path import PlanPath
@@ -170,6 +171,7 @@ def test_a_run_is_trained_again_unless_its_folder_is_what_the_figures_are_of(tra
     class Asked(Made):
         def _subprocess(self, job):
             asked.append(job)
+            return {}
 
     there = Asked(folder, "nobody", {"a": row}, tmp_path / "figures.jsonl")
     keep(there.file, made_of | {"digest": row.digest, "sampled_tokens": made_of["sampled_tokens"] + more})
@@ -250,9 +252,37 @@ def test_a_row_is_made_once_if_it_is_named_twice(tmp_path):
     assert said[0].startswith("2 of 2 runs")
 
 
-def test_a_training_that_fails_is_named(tmp_path):
+def test_a_training_that_fails_is_named_and_ends_the_others(tmp_path):
+    said = []
     with pytest.raises(ConfigError, match="a, seed 0 failed; what it said is above"):
-        Table(tmp_path, "coterie.bench.none", {"a": ROW}).make(print)
+        Table(tmp_path, "coterie.bench.none", {"a": ROW}).make(said.append)
+    assert said[-1] == "stopped; runs that had ended are kept, and the same command makes the others"
+    assert not rows.RUNNING
+
+
+def test_the_cost_of_what_is_missing_is_told_from_the_seeds_that_are_there(tmp_path):
+    said = []
+    keep(tmp_path / "figures.jsonl", figures("a", 0, ROW))
+    table(tmp_path, a=replace(ROW, seeds=(0, 1, 2))).make(said.append)
+    assert said[0] == f"2 of 3 runs to do, in {tmp_path}, about 60 minutes of CPU time"
+
+
+def test_only_what_the_missing_rows_begin_with_is_made(tmp_path):
+    begun = []
+    there = Made(tmp_path, "nobody", {"a": ROW, "b": ROW}, begin=lambda say, names: begun.append(names))
+    keep(there.file, figures("a", 0, ROW))
+    there.make(print, ["a"])
+    assert begun == [{"a"}]
+
+
+def test_a_folder_that_cannot_be_written_is_told_in_a_line(tmp_path, monkeypatch):
+    (tmp_path / "in the way").write_text("")
+    monkeypatch.setattr(bench_claims, "FOLDER", tmp_path / "in the way" / "claims")
+    with pytest.raises(ConfigError, match="is not there; run this in a checkout"):
+        run_bench("claims")
+    monkeypatch.setattr(bench_claims, "in_checkout", lambda folder: None)
+    with pytest.raises(ConfigError, match=r"in the way.* cannot be used: Not a directory"):
+        run_bench("claims")
 
 
 @pytest.fixture

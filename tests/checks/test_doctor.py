@@ -3,6 +3,7 @@
 import builtins
 import shutil
 from importlib import metadata
+from importlib.util import find_spec
 
 from coterie.checks.doctor import examine
 from coterie.registry import ENGINES
@@ -14,7 +15,9 @@ def test_it_looks_at_every_package_extra_and_engine():
     assert found["core", "torch"].ok
     assert ("extras", "oracles") in found
     assert {name for area, name in found if area == "engines"} == set(ENGINES)
-    assert all(one.ok for one in found.values() if one.area in ("core", "engines"))
+    assert all(one.ok for one in found.values() if one.area == "core")
+    assert found["engines", "transformers"].ok
+    assert found["engines", "vllm"].ok == bool(find_spec("vllm"))
     assert {name for area, name in found if area == "sandbox"} == {"bubblewrap", "process"}
 
 

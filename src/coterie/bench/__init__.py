@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from coterie.errors import ConfigError, nearest
+from coterie.errors import ConfigError, CoterieError, nearest
 
 Say = Callable[[str], None]
 BENCHES = {
@@ -38,26 +38,26 @@ BENCHES = {
     "map": "a map of when a team pays: what one role knows, how much an answer joins, how good one agent is",
     "memory": "peak memory of a demo step",
     "methods": "all methods on three tasks at equal sampled tokens, five seeds",
-    "overlap": "what rollouts that run ahead gain in time and cost in success, five seeds",
     "neighbours": "what a sandboxed program costs while another run's programs use all they can",
+    "notes": "selection rules with and without notes, short trainings of assistants",
+    "overlap": "what rollouts that run ahead gain in time and cost in success, five seeds",
     "paper": "the three papers' comparisons with matched single agents, at equal sampled tokens, five seeds",
     "peers": "trained replies per second compared with CoMLRL and TRL, on equal work",
     "plan": "memory that `coterie plan` predicts, compared with the measured memory",
-    "notes": "selection rules with and without notes, short trainings of assistants",
     "plan_path": "the results table of plan_path: algorithms, seeds, intervals",
-    "scaling": "a simulated run on many GPUs, compared with measurements on two cores",
     "roles": "what plan_path loses with a role muted, swapped or replaced by its initial policy",
     "rollout": "tokens per second compared with padded model.generate",
     "sandbox": "programs per second, each in its own sandbox, and what 20,000 of them leave behind",
+    "scaling": "a simulated run on many GPUs, compared with measurements on two cores",
     "selection": "true worth of the groups that a selection rule chooses: by variance, by signal, at random",
     "smoke": "twenty steps; fails unless success rises",
-    "stream": "learning by memory alone, over a stream of questions in a changing environment",
     "startup": "seconds until `coterie --help` answers",
     "step": "share of a step spent outside engine and learner",
+    "stream": "learning by memory alone, over a stream of questions in a changing environment",
     "tasks": "the results of sokoban, sudoku, maths and writing, five seeds each",
-    "view": "time of the viewer's pages, for a run of 1,000 steps and 100,000 samples",
     "turns": "each method's update against the true gradient, where the policy decides how many turns there are",
     "update": "gradient and time of the shared-prefix update, compared with rows",
+    "view": "time of the viewer's pages, for a run of 1,000 steps and 100,000 samples",
 }
 
 
@@ -71,7 +71,12 @@ def run_bench(name: str, say: Say | None = None, rows: Sequence[str] = ()) -> di
         raise ConfigError(f"unknown benchmark '{name}'{nearest(name, BENCHES)}; there are {', '.join(BENCHES)}")
     module = importlib.import_module(f"coterie.bench.{name}")
     say = say or (lambda line: None)
-    return _make(name, getattr(module, "TABLE", None), rows, say) if rows else module.run(say)
+    try:
+        return _make(name, getattr(module, "TABLE", None), rows, say) if rows else module.run(say)
+    except OSError as error:
+        if isinstance(error, CoterieError) or error.filename is None:
+            raise
+        raise ConfigError(f"{error.filename} cannot be used: {error.strerror}") from error
 
 
 def _make(name: str, table: Any, rows: Sequence[str], say: Say) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class Versus:
     def verdict(self) -> Verdict:
         """Whether the first row is surely better, or surely not worse by more than the margin.
 
-        Without a margin, rows that surely differ by less than EQUAL are not different.
+        Without a margin there is no difference where the interval contains 0 and is within EQUAL of it.
         """
         if self.low > -self.margin:
             return "holds"
@@ -140,7 +140,7 @@ class Claim:
         seeds = sorted({len(each.more) for each in found})
         allowed = sorted({each.margin for each in found if each.margin})
         margin = f" Up to {100 * allowed[0]:.0f} points below count as equal." if allowed else (
-            f" There is no difference if the whole interval is within {100 * EQUAL:.0f} points of 0."
+            f" An interval that contains 0 and is within {100 * EQUAL:.0f} points of it tells no difference."
         )  # fmt: skip
         more, less = self.rows
         lines = [
@@ -150,7 +150,7 @@ class Claim:
             "",
             f"**Source.** {self.source}",
             "",
-            f"**Here.** {self.measured}, {' or '.join(map(str, seeds))} seeds a row. "
+            f"**Here.** {self.measured}, {' or '.join(map(str, seeds)) or 'not yet two'} seeds a row. "
             f"The difference is {more} minus {less}, in points, with its 95 % interval over seeds (Student's t)."
             f"{margin}",
             "",
@@ -166,8 +166,8 @@ class Claim:
             "",
             *([self.seen, ""] if self.seen else []),
             f"**Command.** `coterie bench {self.command}` makes the figures that are missing, and `coterie bench "
-            f"{self.command} ROW …` those of some rows, in `docs/results/data/{self.command}.jsonl`; `coterie bench "
-            "claims` writes this page from them.",
+            f"{self.command} ROW …` those of some rows (a wrong one lists all), in "
+            f"`docs/results/data/{self.command}.jsonl`; `coterie bench claims` writes this page from them.",
             "",
             f"**What would settle it.** {self.settle}",
             "",

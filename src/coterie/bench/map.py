@@ -7,7 +7,7 @@ Writes docs/results/map.md and its pictures from docs/results/data/map.jsonl.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -115,9 +115,10 @@ def _row(starter: str, player: str) -> Row:
     )
 
 
-def _starters(say: Say) -> None:
+def _starters(say: Say, rows: Collection[str]) -> None:
     for name, starter in STARTERS.items():
-        starter.make(FOLDER / "starters" / name, say)
+        if any(row.startswith(f"{name}_") for row in rows):
+            starter.make(FOLDER / "starters" / name, say)
 
 
 TABLE = Table(
@@ -164,24 +165,24 @@ def page() -> list[str]:
         "",
         claims.against(CLAIMS),
         "",
-        *_answer(),
-        "",
-        *(f"![team of two minus {NAMES[rival]}]({file.name})" for rival, file in PICTURES.items() if hours),
-        "",
         "The task is [relay](../environments.md#relay): where do so many hops lead from a place, if each of two roles "
         "sees some of the arrows and both together see all? The map has three dials. From left to right, **one role "
         f"knows** more: {SHARES[0]} to {SHARES[-1]} of {PLACES} arrows. Downwards, the parts are **more tightly "
         f"coupled**: an answer joins {HOPS[0]} to {HOPS[-1]} arrows. From panel to panel, **one agent can become "
         "better**: all players of a panel begin with one model, which is small or large and has seen few, some or many "
         "demonstrations, of which six in ten follow one arrow and then guess. With more demonstrations, what it "
-        "answers at first is "
-        "not always right more often, but training makes more of it.",
+        "answers at first is not always right more often, but training makes more of it.",
+        "",
+        *(f"![team of two minus {NAMES[rival]}]({file.name})" for rival, file in PICTURES.items() if hours),
+        "",
+        *_answer(),
         "",
         "A team is compared with two single agents. One has *one role's part*: it sees as many arrows as one role. The "
         "other has *everything*. One agent would learn nothing in a second turn that it did not know in the first, so "
         "it has one turn. A team has as many turns as its task asks for. A field says what the team solves more, in "
-        "points with the interval, and what the team and the agent solve. All players are trained with at_grpo (random "
-        "commit, horizon point), learning rate 0.001. One role's part is `environment.solo=true`; everything is "
+        "points with the interval, and what the team and the agent solve. All players are trained with [at_grpo]"
+        "(../algorithms/at_grpo.md) (random commit, horizon point), learning rate 0.001. One role's part is "
+        "`environment.solo=true`; everything is "
         f"`environment.solo=true` with `environment.shares=[{PLACES}]`.",
         "",
         f"Written by `coterie bench map`: {hours:.1f} CPU hours. Every player trains on {BUDGET:,} sampled tokens, by "
@@ -205,6 +206,7 @@ def page() -> list[str]:
 
 def _otherwise() -> list[str]:
     """What a team achieves with other methods, and why it learns little from a weak starter."""
+    last = max((figures["curve"][-1][0] for figures in TABLE.found("small_200_team")[:1]), default=0)
     ways = {"team": "team of two, horizon point", **{player: title for player, (title, *_) in OTHERWISE.items()}}
     lines = [
         "**In the episodes.** A team that begins with a weak model learns to be silent. Before the last turn, a wrong "
@@ -212,8 +214,9 @@ def _otherwise() -> list[str]:
         "the start and, when the last turn comes and a guess is free, has lost the hops that it knew. One agent alone "
         "has one turn, the last one, and is paid for trying. Of 200 validation tasks, the team from the first starter "
         "(seed 0) ends 176 with a wrong path and solves 24 before training; after its last step it leaves 194 without "
-        "a whole path and solves 5 (`coterie eval runs/bench-map/small_200_team-0 --split validation --tasks 200 "
-        "--step STEP`). With as many tokens, other ways to train the team are no better:",
+        "a whole path and solves 5 (after `coterie bench map small_200_team`: `coterie eval "
+        f"runs/bench-map/small_200_team-0 --split validation --tasks 200 --step 0`, and `--step {last}`). With as many "
+        "tokens, other ways to train the team are no better:",
         "",
         f"| success over the whole map | before training | {' | '.join(ways.values())} | {NAMES['part']} |",
         "|---|---|---|---|---|---|",
@@ -235,31 +238,26 @@ def _seeds(starter: str, rival: str) -> int:
 
 
 def _answer() -> list[str]:
-    """How many places each player surely wins, starter by starter."""
-    lines: list[str] = []
+    """Where the team wins and loses, and what all players solve before and after training."""
+    lines = [
+        f"How many of the {len(SHARES) * len(HOPS)} fields of a map the team surely wins and loses, and what each "
+        "player solves, a mean over all fields, before and after training:",
+        "",
+        f"| all begin with | {' | '.join([*(f'against {NAMES[rival]}' for rival in RIVALS), *NAMES.values()])} |",
+        "|---|" + "---|" * (len(RIVALS) + len(NAMES)),
+    ]
     for starter, begins in STARTERS.items():
-        told: list[str] = []
-        for rival in RIVALS:
-            if _seeds(starter, rival) > 1:
+        if min(_seeds(starter, rival) for rival in RIVALS) > 1:
+            told: list[str] = []
+            for rival in RIVALS:
                 gains = [gain(starter, rival, share, hops) for share in SHARES for hops in HOPS]
                 wins, losses = sum(low > 0 for _, low, _ in gains), sum(high < 0 for _, _, high in gains)
-                told.append(f"against {NAMES[rival]}, it solves surely more in {wins} and surely less in {losses}")
-        if told:
-            lines.append(
-                f"- From {begins.title}, of {len(SHARES) * len(HOPS)} places the team wins and loses: "
-                f"{'; '.join(told)}. {_learned(starter)}"
-            )
+                told.append(f"{wins} won, {losses} lost")
+            for player in NAMES:
+                start = fmean(figures["start_success"] for figures in TABLE.found(f"{starter}_{player}"))
+                told.append(f"{start:.2f}, then {fmean(over(starter, player)):.2f}")
+            lines.append(f"| {begins.title} | {' | '.join(told)} |")
     return lines
-
-
-def _learned(starter: str) -> str:
-    """What each player solves before and after training, over the whole map."""
-    told: list[str] = []
-    for player, name in NAMES.items():
-        if found := TABLE.found(f"{starter}_{player}"):
-            before, after = (fmean(figures[key] for figures in found) for key in ("start_success", "success"))
-            told.append(f"the {name.removeprefix('one ')} {before:.2f}, then {after:.2f}")
-    return f"Over the whole map, they solve: {'; '.join(told)}."
 
 
 def _grid(starter: str, rival: str) -> list[str]:
@@ -313,7 +311,7 @@ def _panel(starter: str, rival: str, left: float, top: float) -> list[str]:
             fill = "#1f6feb" if mean > 0 else "#e36209"
             parts.append(f'<rect x="{x}" y="{y}" width="{WIDE}" height="{TALL}" fill="{fill}" '
                          f'fill-opacity="{strength:.2f}" stroke="#ffffff"/>')  # fmt: skip
-            colour = "#999999" if not sure else "#ffffff" if strength > 0.5 else "#111111"
+            colour = "#111111" if sure else "#666666"
             told = f"{100 * mean:+.0f}" if abs(mean) >= 0.005 else "0"
             parts.append(text(x + WIDE / 2, y + 18, told, size=12, anchor="middle", fill=colour))
             if low > 0:

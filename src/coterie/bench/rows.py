@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from hashlib import sha256
 from itertools import takewhile
 from pathlib import Path
 from statistics import fmean
+from threading import Event
 from typing import Any
 
 from coterie.bench import Say
@@ -98,14 +99,14 @@ class Table:
 
     kept: the file with a line of figures a run, from which pages are written; None: FOLDER/figures.jsonl. In the
     repository it has a page written anew, and the next runs added, without those that were made before. begin: makes
-    what the runs begin with, before the first one.
+    what the runs of some rows begin with, before the first one.
     """
 
     folder: Path
     home: str
     rows: Mapping[str, Row]
     kept: Path | None = None
-    begin: Callable[[Say], None] = lambda say: None
+    begin: Callable[[Say, Collection[str]], None] = lambda say, rows: None
 
     @property
     def file(self) -> Path:
@@ -120,16 +121,17 @@ class Table:
         """
         if self.kept:
             in_checkout(self.kept.parent)
-        names = dict.fromkeys(names or self.rows)
-        jobs = [(name, seed) for name in names for seed in self.rows[name].seeds]
+        wanted = tuple(dict.fromkeys(names or self.rows))
+        jobs = [(name, seed) for name in wanted for seed in self.rows[name].seeds]
         jobs.sort(key=lambda job: job[1])
-        done = {(name, seed) for name in names for seed in self._by_seed(name)}
+        done = {(name, seed) for name in wanted for seed in self._by_seed(name)}
         waiting = [job for job in jobs if job not in done]
-        say(f"{len(waiting)} of {len(jobs)} runs to do, in {self.folder}")
+        say(f"{len(waiting)} of {len(jobs)} runs to do, in {self.folder}{self._cost(waiting)}")
         if not waiting:
             return
+        STOPPED.clear()
         with self._locked(), ThreadPoolExecutor(os.cpu_count()) as pool:
-            self.begin(say)
+            self.begin(say, {name for name, _ in waiting})
             began = time.monotonic()
             try:
                 for number, figures in enumerate(pool.map(self._subprocess, waiting), 1):
@@ -137,10 +139,17 @@ class Table:
                     name, seed, success = (figures[key] for key in ("row", "seed", "success"))
                     say(f"{number}/{len(waiting)} {name}, seed {seed}: {success:.3f}; {left:.0f} minutes left")
             except BaseException:
+                STOPPED.set()
                 pool.shutdown(wait=False, cancel_futures=True)
                 for process in tuple(RUNNING):
                     process.kill()
+                say("stopped; runs that had ended are kept, and the same command makes the others")
                 raise
+
+    def _cost(self, jobs: Sequence[tuple[str, int]]) -> str:
+        """About how long runs take, where another seed of each row has told."""
+        minutes = [[figures["cpu_minutes"] for figures in self._by_seed(name).values()] for name, _ in jobs]
+        return f", about {sum(map(fmean, minutes)):.0f} minutes of CPU time" if minutes and all(minutes) else ""
 
     def publish(self, page: Path, lines: Callable[[], Sequence[str]], say: Say) -> dict[str, float]:
         """Makes the runs that are missing, writes the page, and returns success by row."""
@@ -252,6 +261,8 @@ class Table:
             command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
         ) as process:
             RUNNING.add(process)
+            if STOPPED.is_set():  # it began while the others were ended
+                process.kill()
             told, _ = process.communicate()
             RUNNING.discard(process)
         if process.returncode:
@@ -297,6 +308,8 @@ TRAINS = (
 )
 RUNNING: set[subprocess.Popen[str]] = set()
 """The processes that train."""
+STOPPED = Event()
+"""They end, and no other begins."""
 
 
 def in_checkout(folder: Path) -> None:

@@ -90,8 +90,14 @@ def _engines() -> list[Finding]:
     for name, home in ENGINES.items():
         try:
             at(home)
+            if name == "vllm":
+                from coterie.engines.vllm import check_version
+
+                check_version()
         except ImportError as error:
             findings.append(Finding("engines", name, False, f"cannot run: {error}", "see core above"))
+        except ConfigError as error:
+            findings.append(Finding("engines", name, False, "cannot run", str(error)))
         else:
             findings.append(Finding("engines", name, True, "can run"))
     return findings
