@@ -257,7 +257,15 @@ def test_a_training_that_fails_is_named_and_ends_the_others(tmp_path):
     with pytest.raises(ConfigError, match="a, seed 0 failed; what it said is above"):
         Table(tmp_path, "coterie.bench.none", {"a": ROW}).make(said.append)
     assert said[-1] == "stopped; runs that had ended are kept, and the same command makes the others"
+    assert rows.STOPPED.is_set()
     assert not rows.RUNNING
+
+
+def test_a_training_that_begins_while_the_others_are_ended_ends_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(rows, "TRAINS", "import time; time.sleep(5); print('{}')")
+    rows.STOPPED.set()
+    with pytest.raises(ConfigError, match="a, seed 0 failed"):
+        Table(tmp_path, "nobody", {"a": ROW})._subprocess(("a", 0))
 
 
 def test_the_cost_of_what_is_missing_is_told_from_the_seeds_that_are_there(tmp_path):
