@@ -146,12 +146,12 @@ TABLE = Table(
 
 TASKS = (*BUDGETS, "code", "writing", "assistants")
 PUBLISHED: Mapping[str, Mapping[str, str]] = {
-    "plan_path": {"before once": "5.0 / 12.0", "once": "11.0 / 47.0", "before roles": "10.0 / 71.0",
-                  "shared": "96.0 / 93.0", "roles": "97.0 / 96.0"},
-    "sokoban": {"before once": "0.0 / 9.0", "once": "3.0 / 14.0", "before roles": "0.0 / 16.0",
-                "shared": "10.0 / 96.0", "roles": "11.5 / 98.0"},
-    "sudoku": {"before once": "7.0 / 48.0", "once": "29.0 / 54.0", "before roles": "69.0 / 72.0",
-               "shared": "99.0 / 99.5", "roles": "99.0 / 99.0"},
+    "plan_path": {"before once": "5.0 / 12.0", "once": "11.0 / 47.0", "before published": "10.0 / 71.0",
+                  "shared": "96.0 / 93.0", "published": "97.0 / 96.0"},
+    "sokoban": {"before once": "0.0 / 9.0", "once": "3.0 / 14.0", "before published": "0.0 / 16.0",
+                "shared": "10.0 / 96.0", "published": "11.5 / 98.0"},
+    "sudoku": {"before once": "7.0 / 48.0", "once": "29.0 / 54.0", "before published": "69.0 / 72.0",
+               "shared": "99.0 / 99.5", "published": "99.0 / 99.0"},
 }  # fmt: skip
 """Of Qwen3-1.7B and 8B in percent, from the tables of arXiv:2510.11062 (other sizes and prompts of the same games)."""
 
@@ -253,9 +253,12 @@ def _each(more: str, less: str, tasks: Sequence[str], published: Mapping[str, st
 
 
 def _trees(than: str, published: Mapping[str, str] | None = None) -> list[Comparison]:
-    """A team trained with AT-GRPO against another row, on each task; in games also with AT-GRPO as published."""
-    ours = _each("roles", than, tuple(BUDGETS), published)
-    theirs = _each("published", than, GAMES)
+    """A team trained with AT-GRPO against another row, on each task; in games also with AT-GRPO as published.
+
+    published: of those that train it as published, by task.
+    """
+    ours = _each("roles", than, tuple(BUDGETS), {"maths": (published or {}).get("maths", "")})
+    theirs = _each("published", than, GAMES, published)
     return [*ours, *(replace(each, label=f"{each.label}, AT-GRPO as published") for each in theirs)]
 
 
