@@ -271,8 +271,8 @@ def index() -> list[str]:
         "",
         "Each page states a claim, its source and published numbers, our numbers with their intervals, the command, "
         "and what would settle it for larger models. *Second-hand* are published numbers that we have from notes on a "
-        "paper and not from the paper itself. On the map, *0.2 M, 200 steps* is a model of 0.2 million parameters after "
-        "200 steps of demonstrations. All rows of a task have one budget of sampled tokens and, "
+        "paper and not from the paper itself. On the map, *0.2 M, 200 steps* is a model of 0.2 million parameters "
+        "after 200 steps of demonstrations. All rows of a task have one budget of sampled tokens and, "
         f"where a page does not say otherwise, the same starter. The runs behind these pages took {hours:.1f} CPU "
         "hours, without the starters of the map and the sandboxes that run programs. There are "
         f"{len(decided)} comparisons: if no two rows differed at all, about {len(decided) / 20:.0f} intervals of 95 % "
