@@ -94,8 +94,11 @@ def _late() -> dict[str, Row]:
 
 
 ROWS = {**_grouping(), **_sampler(), **_outcomes(), **_alone(), **_sizes(), **_chosen(), **_late()}
-CLOSE = ("split_roles", "split_alone_planner", "split_swapped")
-"""Rows, and a team that is put together of them, that get ten seeds."""
+CLOSE = (
+    "turn", "plan_path_outcome", "alone_proposer", "alone_planner", "joined", "split_roles", "split_alone_planner",
+    "split_swapped", "maths_3_grpo", "maths_3_at_grpo", "maths_5_grpo", "maths_5_at_grpo", "joyagents_1", "joyagents_5",
+)  # fmt: skip
+"""Rows, and teams that are put together of them, that get ten seeds."""
 TABLE = Table(
     Path("runs/bench-ablations"),
     "coterie.bench.ablation_rows",

@@ -133,8 +133,11 @@ CALLERS = {
     "assistants_solo": Row("one agent with every tool, GRPO", LONE, None, _budget(CALLS, *SHORT), FIVE, VOTES),
 }  # fmt: skip
 ROWS = {**_game("plan_path"), **_game("sokoban"), **_game("sudoku"), **MATHS, **TOGETHER, **CALLERS}
-CLOSE = ("plan_path_once", "plan_path_roles", "sokoban_shared", "sokoban_roles", "sudoku_naive", "writing_alone",
-         "writing_magrpo", "writing_pipeline", "assistants_c3", "assistants_drmas", "assistants_mas_grpo")  # fmt: skip
+CLOSE = (
+    "plan_path_once", "plan_path_naive", "plan_path_roles", "plan_path_published", "sokoban_shared", "sokoban_roles",
+    "sudoku_once", "sudoku_naive", "sudoku_shared", "sudoku_roles", "sudoku_published", "maths_shared", "maths_roles",
+    "writing_alone", "writing_magrpo", "writing_pipeline", "assistants_c3", "assistants_drmas", "assistants_mas_grpo",
+)  # fmt: skip
 """Rows that get ten seeds."""
 TABLE = Table(
     Path("runs/bench-paper"),
