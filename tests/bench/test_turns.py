@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 import pytest
 
 from coterie.algorithms.mas_grpo import MASGRPO
-from coterie.bench.turns import GAMES, GOES, Game, cosine, margin, truth, update
+from coterie.bench.turns import GAMES, GOES, HEAD, METHODS, PAGE, TAIL, Game, cosine, margin, truth, update
 
 
 def test_the_true_gradient_by_hand():
@@ -52,3 +52,12 @@ def test_the_margin_of_a_cosine_is_that_of_its_slope():
     slope = mean / (1 + mean**2) ** 1.5
     by_hand = 2.093 * stdev(across) / math.sqrt(20) * slope
     assert margin([(1.0, one) for one in across], (1.0, 0.0)) == pytest.approx(by_hand, rel=0.01)
+
+
+def test_the_page_has_the_words_and_rows_that_would_be_written():
+    lines = PAGE.read_text().split("\n")
+    assert lines[: len(HEAD)] == HEAD
+    assert lines[-len(TAIL) - 1 :] == [*TAIL, ""]
+    table = lines[len(HEAD) : -len(TAIL) - 1]
+    assert table[0] == f"| | {' | '.join(GAMES)} |"
+    assert [row.split(" | ")[0] for row in table[2:]] == [f"| {title}" for title in METHODS]

@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from coterie.bench.paper import BUDGETS, CALLS, MASTER, TREE, budgeted
-from coterie.bench.paper import TABLE as PAPER
+from coterie.bench.paper_rows import BUDGETS, CALLS, MASTER, TREE, budgeted
+from coterie.bench.paper_rows import TABLE as PAPER
 from coterie.bench.rows import FIVE, TEN, Row, Table
 
 TURN = {"name": "at_grpo", "horizon": "turn", "commit": "random"}
-GAMES = ("plan_path", "sokoban")
+GROUPED = ("plan_path", "sokoban")
+"""Tasks on which what is compared with what is changed."""
 LATE = ("plan_path", "maths")
 """Tasks on which training goes on for long."""
 
@@ -24,7 +25,7 @@ def _team(task: str, title: str, algorithm: Mapping[str, Any], tasks: float = 1,
 def _grouping() -> dict[str, Row]:
     return {
         f"{task}_by_role_turn": _team(task, "by agent and turn", {"name": "mas_grpo", "by": "role_turn"})
-        for task in GAMES
+        for task in GROUPED
     }
 
 

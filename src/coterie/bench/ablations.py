@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from coterie.bench import Say, claims, joined, over_time, paper
-from coterie.bench.ablation_rows import GAMES, LATE, TABLE
+from coterie.bench.ablation_rows import GROUPED, LATE, TABLE
 from coterie.bench.claims import Claim, Comparison
 from coterie.bench.contest import spread
 from coterie.bench.joined import PUT_TOGETHER
 from coterie.bench.over_time import kept
-from coterie.bench.paper import TABLE as PAPER
+from coterie.bench.paper_rows import TABLE as PAPER
 
 PAGE = Path("docs/results/ablations.md")
 
@@ -81,7 +81,7 @@ def _apart(view: str, together: Told) -> list[Told]:
 
 def _compared() -> list[Told]:
     rows: list[Told] = []
-    for task in GAMES:
+    for task in GROUPED:
         rows += [
             _of_paper(f"{task}: whole episodes of the team", f"{task}_naive"),
             *((f"{task}: {title}", start, after) for title, start, after in _own(f"{task}_by_role_turn")),
@@ -185,7 +185,7 @@ def _together(row: str, title: str, published: str) -> list[Comparison]:
 
 
 def _parts() -> list[Comparison]:
-    return [Comparison(task, successes(f"{task}_by_role_turn"), paper.successes(f"{task}_naive")) for task in GAMES]
+    return [Comparison(task, successes(f"{task}_by_role_turn"), paper.successes(f"{task}_naive")) for task in GROUPED]
 
 
 def _outcome_only() -> list[Comparison]:

@@ -9,7 +9,7 @@ from typing import Any
 from coterie.bench import Say
 from coterie.bench.ablation_rows import CLOSE, TABLE
 from coterie.bench.figures import keep, lines_of
-from coterie.bench.paper import TABLE as PAPER
+from coterie.bench.paper_rows import TABLE as PAPER
 from coterie.bench.rows import FIVE, TEN
 from coterie.run.ablation import Ablation
 from coterie.run.loaded import load

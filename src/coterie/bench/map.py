@@ -390,12 +390,11 @@ CLAIMS = (
             if STARTERS[weak].hidden_size == STARTERS[better].hidden_size
         ],
         "map", LARGER,
-        "**How to read it.** All players begin with a model that has seen fewer or more demonstrations; after "
-        "training, "
-        "one agent with everything achieves more from more of them (the map says how much). An agent that lacks facts "
-        "stays at what it knows, however good it is, so a better model leaves the team more to gain. The source "
-        "compares with an agent that could solve its tasks alone. In these "
-        "tasks that is the dial of [what one agent knows](gains_fade_with_knowledge.md), and there the gain fades.",
+        "**How to read it.** All players begin with a model that has seen fewer or more demonstrations. After "
+        "training, one agent with everything achieves more from more of them (the map says how much). An agent that "
+        "lacks facts stays at what it knows, however good it is, so a better model leaves the team more to gain. The "
+        "source compares with an agent that could solve its tasks alone. In these tasks that is the dial of [what one "
+        "agent knows](gains_fade_with_knowledge.md), and there the gain fades.",
         measured="What the team achieves more than one agent with one role's part, a mean over the map",
     ),
     Claim(

@@ -16,8 +16,8 @@ from coterie.bench import Say, claims, svg
 from coterie.bench.claims import Claim, Comparison, Versus
 from coterie.bench.contest import spread
 from coterie.bench.intervals import over_seeds
-from coterie.bench.paper import CALLS, MASTER, PUBLISHED_TREE, SHORT, SUMMED, TREE, budgeted
-from coterie.bench.paper import TABLE as PAPER
+from coterie.bench.paper_rows import CALLS, MASTER, PUBLISHED_TREE, SHORT, SUMMED, TREE, budgeted
+from coterie.bench.paper_rows import TABLE as PAPER
 from coterie.bench.rows import FIVE, Row, Table
 
 PAGE = Path("docs/results/methods.md")
@@ -124,8 +124,7 @@ def page() -> list[str]:
         "Written by `coterie bench methods`. Every row of a task samples the same number of tokens in training, from "
         f"the same starter, with one policy per role. By their own counters, runs end at most {max(beyond, taken):.1%} "
         "beyond the budget, because a run ends with a whole step. Success is that of greedy play on 1,000 test tasks, "
-        "which "
-        "training never sees; intervals are 95 % intervals over seeds (Student's t). Runs that are also rows of "
+        "which training never sees; intervals are 95 % intervals over seeds (Student's t). Runs that are also rows of "
         f"[the papers' comparisons](paper.md) are taken from there; the others took {hours:.1f} CPU hours. All "
         "methods have the same learning rate on a task. It is the one of the shipped config and was not tuned for any "
         "of them, so a low number says that a method learns little at this rate, not that it cannot learn more.",
@@ -143,7 +142,6 @@ def page() -> list[str]:
         "Every method has the loss that it has by default: on sokoban and maths a mean over tokens for most, a mean "
         "over replies for `wideseek`, and a sum for each task for `joyagents` and `c3`, `joyagents` with a wider "
         "upper clip. On assistants every row but `wideseek` has the sum for each task.",
-        "",
         "",
     ]
     for task, title in TASKS.items():

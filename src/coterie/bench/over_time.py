@@ -6,8 +6,8 @@ import math
 from statistics import fmean
 
 from coterie.bench.ablation_rows import LATE, TABLE
-from coterie.bench.paper import BUDGETS, GAMES
-from coterie.bench.paper import TABLE as PAPER
+from coterie.bench.paper_rows import BUDGETS, GAMES
+from coterie.bench.paper_rows import TABLE as PAPER
 
 
 def lines() -> list[str]:

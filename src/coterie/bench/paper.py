@@ -14,139 +14,9 @@ from typing import Any
 from coterie.bench import Say, claims
 from coterie.bench.claims import Claim, Comparison
 from coterie.bench.contest import spread
-from coterie.bench.rows import FIVE, TEN, Row, Table
-from coterie.config.resolve import load_config
+from coterie.bench.paper_rows import BUDGETS, GAMES, TABLE
 
 PAGE = Path("docs/results/paper.md")
-VOTES = 5
-TREE = {"name": "at_grpo", "horizon": "point", "commit": "random"}
-"""AT-GRPO as the shipped configs have it in games."""
-PUBLISHED_TREE = {"name": "at_grpo", "horizon": "turn", "commit": "greedy"}
-"""AT-GRPO as published."""
-BUDGETS = {"plan_path": 300_000, "sokoban": 300_000, "sudoku": 600_000, "maths": 200_000}
-"""Sampled tokens that each run of a task may train on."""
-ALL_SEE: Mapping[str, Mapping[str, Any]] = {"plan_path": {"view": "full"}, "sokoban": {"view": "full"}}
-"""As published, both roles see the whole board."""
-PER_STEP = {"plan_path": 24, "sokoban": 24, "sudoku": 16, "maths": 20}
-"""Tasks of a step of the team: 30 to 60 steps make a budget."""
-
-
-def budgeted(
-    task: str, title: str, algorithm: Mapping[str, Any], tasks: float, *, apart: bool, votes: int, **world: Any
-) -> Row:
-    """A row of a task's budget. tasks: of a step, relative to the team's. apart: each role has a policy of its own."""
-    seen = {} if world.get("solo") else ALL_SEE.get(task, {})
-    tables: dict[str, Any] = {
-        "environment": {"name": task, **seen, **world},
-        "algorithm": dict(algorithm),
-        "optimizer": {"lr": 1e-3},
-        "train": {
-            "steps": 1000,
-            "max_sampled_tokens": BUDGETS[task],
-            "tasks_per_step": round(tasks * PER_STEP[task]),
-            "eval_every": 10,
-            "eval_tasks": 300,
-            "mute_every": 0,
-        },
-    }
-    roles = load_config(tables).environment.roles
-    tables["team"] = {role: f"{role}s" if apart else "team" for role in roles}
-    tables["policies"] = {policy: {} for policy in tables["team"].values()}
-    return Row(title, tables, None, (), FIVE, votes)
-
-
-def _team(task: str, tree: Mapping[str, Any]) -> dict[str, Row]:
-    return {
-        f"{task}_naive": budgeted(task, "team, naive GRPO", {"name": "mas_grpo"}, 1, apart=True, votes=1),
-        f"{task}_shared": budgeted(task, "team, AT-GRPO, one shared policy", tree, 1, apart=False, votes=1),
-        f"{task}_roles": budgeted(task, "team, AT-GRPO, a policy per role", tree, 1, apart=True, votes=1),
-    }
-
-
-def _game(task: str) -> dict[str, Row]:
-    grpo = {"name": "grpo"}
-    return {
-        f"{task}_once": budgeted(
-            task, "one agent, one turn, GRPO", grpo, 3, apart=False, votes=1, solo=True, max_turns=1
-        ),
-        f"{task}_turns": budgeted(task, "one agent, four turns, GRPO", grpo, 2, apart=False, votes=1, solo=True),
-        f"{task}_solo": budgeted(task, "one agent, four turns, AT-GRPO", TREE, 2, apart=False, votes=VOTES, solo=True),
-        **_team(task, TREE),
-        f"{task}_published": budgeted(
-            task, "team, AT-GRPO as published, a policy per role", PUBLISHED_TREE, 1, apart=True, votes=1
-        ),
-    }
-
-
-GRPO = {"name": "grpo"}
-MATHS = {
-    "maths_once": budgeted(
-        "maths", "one agent without a tool, GRPO", GRPO, 2, apart=False, votes=VOTES, tools=0, max_turns=1
-    ),
-    "maths_solo": budgeted(
-        "maths", "one agent with the calculator, GRPO", GRPO, 3, apart=False, votes=VOTES, reasoners=0, max_turns=1
-    ),
-    **_team("maths", {"name": "at_grpo", "horizon": "point"}),
-}
-
-
-def _budget(tokens: int, *more: str) -> tuple[str, ...]:
-    return ("train.steps=1000", f"train.max_sampled_tokens={tokens}", "train.eval_every=10", *more)
-
-
-CODE, WRITING, CALLS = 60_000, 250_000, 150_000
-"""Sampled tokens that each run of code_pair, writing and assistants may train on."""
-WHOLE = {"name": "mas_grpo", "num_generations": 8}
-"""MAGRPO plays every joint reply to its end, which is 64 episodes of a task where a role sees what was written."""
-PAIR, ALONE = "configs/code_pair.toml", "configs/code_pair_solo.toml"
-SHORT = ("train.mute_every=0", "train.eval_tasks=200")
-# A discussion is twice as long, so half as many tasks make a step, and it has as many steps as the others.
-TOGETHER = {
-    "code_solo": Row("one agent, GRPO", ALONE, None, _budget(CODE, "train.mute_every=0"), FIVE, VOTES),
-    "code_turns": Row("one agent, two turns with feedback, GRPO", ALONE, None,
-                      _budget(CODE, "train.mute_every=0", "environment.max_turns=2"), FIVE),
-    "code_magrpo": Row("two at once, MAGRPO", PAIR, None, _budget(CODE), FIVE),
-    "code_pipeline": Row("pipeline, GRPO over episodes", PAIR, WHOLE,
-                         _budget(CODE, "environment.protocol=pipeline"), FIVE),
-    "code_discussion": Row("discussion, GRPO over episodes", PAIR, WHOLE,
-                           _budget(CODE, "environment.protocol=discussion", "train.tasks_per_step=8"), FIVE),
-    "writing_alone": Row("one agent, GRPO", "configs/writing_alone.toml", None, _budget(WRITING, *SHORT), FIVE),
-    "writing_magrpo": Row("two at once, MAGRPO", "configs/writing.toml", None, _budget(WRITING, *SHORT), FIVE),
-    "writing_pipeline": Row("pipeline, GRPO over episodes", "configs/writing.toml", WHOLE,
-                            _budget(WRITING, *SHORT, "environment.protocol=pipeline"), FIVE),
-    "writing_discussion": Row("discussion, GRPO over episodes", "configs/writing.toml", WHOLE,
-                              _budget(WRITING, *SHORT, "environment.protocol=discussion",
-                                      "train.tasks_per_step=12"), FIVE),
-}  # fmt: skip
-MASTER, LONE = "configs/assistants.toml", "configs/assistants_solo.toml"
-SUMMED = "loss.denominator=tasks"
-"""The loss of joyagents and c3, for the methods beside them."""
-MATCHED = ("train.tasks_per_step=40", SUMMED)
-"""As many tokens a step as 64 queries of joyagents."""
-CALLERS = {
-    "assistants_joyagents": Row("master and four, JoyAgents (repaired)", MASTER, None, _budget(CALLS, *SHORT), FIVE),
-    "assistants_c3": Row("master and four, C3", MASTER, {"name": "c3"}, _budget(CALLS, *SHORT), FIVE),
-    "assistants_drmas": Row("master and four, Dr. MAS", MASTER, {"name": "drmas", "num_generations": 8},
-                            _budget(CALLS, *SHORT, *MATCHED), FIVE),
-    "assistants_mas_grpo": Row("master and four, GRPO over episodes", MASTER, WHOLE,
-                               _budget(CALLS, *SHORT, *MATCHED), FIVE),
-    "assistants_solo": Row("one agent with every tool, GRPO", LONE, None, _budget(CALLS, *SHORT), FIVE, VOTES),
-}  # fmt: skip
-ROWS = {**_game("plan_path"), **_game("sokoban"), **_game("sudoku"), **MATHS, **TOGETHER, **CALLERS}
-CLOSE = (
-    "plan_path_once", "plan_path_naive", "plan_path_roles", "plan_path_published", "sokoban_shared", "sokoban_roles",
-    "sudoku_once", "sudoku_naive", "sudoku_shared", "sudoku_roles", "sudoku_published", "maths_shared", "maths_roles",
-    "writing_alone", "writing_magrpo", "writing_pipeline", "assistants_c3", "assistants_drmas", "assistants_mas_grpo",
-)  # fmt: skip
-"""Rows that get ten seeds."""
-TABLE = Table(
-    Path("runs/bench-paper"),
-    "coterie.bench.paper",
-    ROWS | {name: replace(ROWS[name], seeds=TEN) for name in CLOSE},
-    Path("docs/results/data/paper.jsonl"),
-)
-
-
 TASKS = (*BUDGETS, "code", "writing", "assistants")
 PUBLISHED: Mapping[str, Mapping[str, str]] = {
     "plan_path": {"before once": "5.0 / 12.0", "once": "11.0 / 47.0", "before published": "10.0 / 71.0",
@@ -189,12 +59,11 @@ def page() -> list[str]:
         f"their own counters all runs of a task sampled its budget and at most {beyond:.1%} more, because a run ends "
         "with a whole step. Success is that of greedy play on 1,000 test tasks (498 of code), which training never "
         "sees; intervals are 95 % intervals over seeds (Student's t). In games, AT-GRPO is our variant of it, as in "
-        "the "
-        "shipped configs: it goes on with a random reply and counts rewards until the next decision (horizon point). "
-        "*As published*, it goes on with the best reply and counts rewards until the turn ends. In maths, "
+        "the shipped configs: it goes on with a random reply and counts rewards until the next decision (horizon "
+        "point). *As published*, it goes on with the best reply and counts rewards until the turn ends. In maths, "
         "where both answer at once and a turn has one decision, the variant is the published one. Budgets are smaller "
-        "than those of the "
-        "shipped configs, which reach [more](tasks.md). Each [claim](claims/index.md) has a page of its own.",
+        "than those of the shipped configs, which reach [more](tasks.md). Each [claim](claims/index.md) has "
+        "a page of its own.",
         "",
     ]
     for task in TASKS:
@@ -230,7 +99,6 @@ def _table(task: str) -> list[str]:
     return lines
 
 
-GAMES = ("plan_path", "sokoban", "sudoku")
 AT_GRPO = "AT-GRPO (Stronger-MAS), arXiv:2510.11062"
 SETTING = "Percent, Qwen3-1.7B / 8B, larger boards and longer prompts than here"
 MAGRPO = "MAGRPO, arXiv:2508.04652 (code: HumanEval / CoopHumanEval, Qwen2.5-Coder-3B, pass@1 in percent)"
@@ -341,7 +209,9 @@ def _grown(task: str, row: str) -> list[float]:
     The leading role of a task is the one with the larger share at first, a mean over the runs with one policy.
     """
     runs = [figures["shares"] for figures in TABLE.found(f"{task}_shared")]
-    leads = max(runs[0], key=lambda role: fmean(shares[role][0] for shares in runs)) if runs else ""
+    if not runs:
+        return []
+    leads = max(runs[0], key=lambda role: fmean(shares[role][0] for shares in runs))
     return [figures["shares"][leads][2] - figures["shares"][leads][0] for figures in TABLE.found(f"{task}_{row}")]
 
 
@@ -366,9 +236,8 @@ CLAIMS = (
         "tokens one agent does as well. The papers that train teams have no such row.",
         ("one agent", "the best of the teams"), _alone, "paper", LARGER,
         "**What is not equal.** The best team is the best one of [the page](../paper.md), chosen by these same "
-        "numbers, "
-        "which favours the team; for each game there are two single agents, which favours the agent. The agent of "
-        "assistants begins with a starter of its own, made from demonstrations of the same beginner, because it is "
+        "numbers, which favours the team; for each game there are two single agents, which favours the agent. The "
+        "agent of assistants begins with a starter of its own, made from demonstrations of the same beginner, as it is "
         "asked in another way; it solves more before training. The agent of writing has the learning rate of its "
         "shipped config, 0.0003, and the teams 0.0005, because it writes both parts and falls apart at more.",
     ),

@@ -180,12 +180,11 @@ TAIL = [
     "Three things decide. **What a reply is credited with.** Methods that credit a reply with the return of its "
     "episode, or with what followed it, point in the right direction, however many turns there are. AT-GRPO values "
     "a reply until its turn ends, so it cannot see that going on pays later. Where stopping pays at once, it prefers "
-    "to "
-    "stop, even if going on pays more; where only the end pays, it learns only at the last turn. It needs rewards "
-    "that say at each turn how good "
-    "the new state is, as those of the shipped games do. **Which replies count how much.** A weight of 1 / (replies "
-    "of the role in the episode) (`main_sub_grpo`, `wideseek`) makes short episodes count more, one by one: the "
-    "direction is off, although no sign is wrong here. **Scaling by the deviation of a group** of four changes the "
-    "direction a little, and comparing replies in small groups (HGPO's, without the episode level) changes it more: "
-    "a group in which all returns are equal teaches nothing, and which groups these are depends on the turn.",
+    "to stop, even if going on pays more; where only the end pays, it learns only at the last turn. It needs rewards "
+    "that say at each turn how good the new state is, as those of the shipped games do. **Which replies count how "
+    "much.** A weight of 1 / (replies of the role in the episode) (`main_sub_grpo`, `wideseek`) makes short episodes "
+    "count more, one by one: the direction is off, although no sign is wrong here. **Scaling by the deviation of a "
+    "group** of four changes the direction a little, and comparing replies in small groups (HGPO's, without the "
+    "episode level) changes it more: a group in which all returns are equal teaches nothing, and which groups "
+    "these are depends on the turn.",
 ]
