@@ -128,8 +128,9 @@ CALLERS = {
 ROWS = {**_game("plan_path"), **_game("sokoban"), **_game("sudoku"), **MATHS, **TOGETHER, **CALLERS}
 CLOSE = (
     "plan_path_once", "plan_path_naive", "plan_path_roles", "plan_path_published", "sokoban_shared", "sokoban_roles",
-    "sudoku_once", "sudoku_naive", "sudoku_shared", "sudoku_roles", "sudoku_published", "maths_shared", "maths_roles",
-    "writing_alone", "writing_magrpo", "writing_pipeline", "assistants_c3", "assistants_drmas", "assistants_mas_grpo",
+    "sudoku_once", "sudoku_naive", "sudoku_shared", "sudoku_roles", "sudoku_published", "maths_naive", "maths_shared",
+    "maths_roles", "writing_alone", "writing_magrpo", "writing_pipeline", "assistants_c3", "assistants_drmas",
+    "assistants_mas_grpo",
 )  # fmt: skip
 """Rows that get ten seeds."""
 TABLE = Table(
