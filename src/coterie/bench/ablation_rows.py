@@ -9,7 +9,7 @@ from typing import Any
 
 from coterie.bench.paper_rows import BUDGETS, CALLS, MASTER, TREE, budgeted
 from coterie.bench.paper_rows import TABLE as PAPER
-from coterie.bench.rows import FIVE, TEN, Row, Table
+from coterie.bench.rows import FIVE, Row, Table, with_ten
 
 TURN = {"name": "at_grpo", "horizon": "turn", "commit": "random"}
 GROUPED = ("plan_path", "sokoban")
@@ -96,13 +96,13 @@ def _late() -> dict[str, Row]:
 
 ROWS = {**_grouping(), **_sampler(), **_outcomes(), **_alone(), **_sizes(), **_chosen(), **_late()}
 CLOSE = (
-    "turn", "plan_path_outcome", "alone_proposer", "alone_planner", "joined", "split_roles", "split_alone_planner",
-    "split_swapped", "maths_3_grpo", "maths_3_at_grpo", "maths_5_grpo", "maths_5_at_grpo", "joyagents_1", "joyagents_5",
+    "turn", "plan_path_outcome", "alone_proposer", "alone_planner", "split_roles", "split_alone_planner",
+    "maths_3_grpo", "maths_3_at_grpo", "maths_5_grpo", "maths_5_at_grpo", "joyagents_1", "joyagents_5",
 )  # fmt: skip
-"""Rows, and teams that are put together of them, that get ten seeds."""
+"""Rows that get ten seeds."""
 TABLE = Table(
     Path("runs/bench-ablations"),
     "coterie.bench.ablation_rows",
-    {name: replace(row, seeds=TEN) if name in CLOSE else row for name, row in ROWS.items()},
+    with_ten(ROWS, CLOSE),
     Path("docs/results/data/ablations.jsonl"),
 )

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from coterie.bench import Say
-from coterie.bench.ablation_rows import CLOSE, TABLE
+from coterie.bench.ablation_rows import TABLE
 from coterie.bench.figures import keep, lines_of
 from coterie.bench.paper_rows import TABLE as PAPER
-from coterie.bench.rows import FIVE, TEN
+from coterie.bench.rows import Row
 from coterie.run.ablation import Ablation
 from coterie.run.loaded import load
 
@@ -30,15 +30,20 @@ def _played(team: str) -> dict[int, dict[str, Any]]:
 
 
 def _seeds(team: str) -> tuple[int, ...]:
-    return TEN if team in CLOSE else FIVE
+    """The seeds that all rows have whose policies are in it."""
+    return min((row.seeds for row in _rows_of(team)), key=len)
 
 
 def _parts_of(team: str) -> str:
-    """Digests of the rows whose policies a team has."""
+    return " ".join(row.digest for row in _rows_of(team))
+
+
+def _rows_of(team: str) -> list[Row]:
+    """The rows whose policies a team has."""
     view = team.removesuffix("joined").removesuffix("swapped")
     if team.endswith("joined"):
-        return " ".join(TABLE.rows[f"{view}alone_{role}"].digest for role in ("proposer", "planner"))
-    return (TABLE.rows["split_roles"] if view else PAPER.rows["plan_path_roles"]).digest
+        return [TABLE.rows[f"{view}alone_{role}"] for role in ("proposer", "planner")]
+    return [TABLE.rows["split_roles"] if view else PAPER.rows["plan_path_roles"]]
 
 
 def play(say: Say) -> None:

@@ -7,7 +7,7 @@ bench paper` that are runs of a method.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -18,7 +18,7 @@ from coterie.bench.contest import spread
 from coterie.bench.intervals import over_seeds
 from coterie.bench.paper_rows import CALLS, MASTER, PUBLISHED_TREE, SHORT, SUMMED, TREE, budgeted
 from coterie.bench.paper_rows import TABLE as PAPER
-from coterie.bench.rows import FIVE, TEN, Row, Table
+from coterie.bench.rows import FIVE, Row, Table, with_ten
 
 PAGE = Path("docs/results/methods.md")
 PICTURE = Path("docs/results/methods.svg")
@@ -89,7 +89,7 @@ CLOSE = ("sokoban_drmas", "sokoban_main_sub_grpo", "maths_drmas", "assistants_gi
 TABLE = Table(
     Path("runs/bench-methods"),
     "coterie.bench.methods",
-    ROWS | {name: replace(ROWS[name], seeds=TEN) for name in CLOSE},
+    with_ten(ROWS, CLOSE),
     Path("docs/results/data/methods.jsonl"),
 )
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from coterie.bench.rows import FIVE, TEN, Row, Table
+from coterie.bench.rows import FIVE, Row, Table, with_ten
 from coterie.config.resolve import load_config
 
 VOTES = 5
@@ -136,6 +135,6 @@ CLOSE = (
 TABLE = Table(
     Path("runs/bench-paper"),
     "coterie.bench.paper_rows",
-    ROWS | {name: replace(ROWS[name], seeds=TEN) for name in CLOSE},
+    with_ten(ROWS, CLOSE),
     Path("docs/results/data/paper.jsonl"),
 )

@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from hashlib import sha256
 from itertools import takewhile
@@ -91,6 +91,11 @@ class Row:
     def budget(self) -> int | None:
         """Sampled tokens that each of its runs may train on."""
         return self.resolved(self.seeds[0]).train.max_sampled_tokens
+
+
+def with_ten(rows: Mapping[str, Row], names: Collection[str]) -> dict[str, Row]:
+    """The rows, of which those that are named have ten seeds."""
+    return {**rows, **{name: replace(rows[name], seeds=TEN) for name in names}}
 
 
 @dataclass(frozen=True, slots=True)
