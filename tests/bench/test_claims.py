@@ -10,8 +10,9 @@ from xml.etree import ElementTree
 import pytest
 
 from coterie.bench import ablations, joined, methods, paper, svg
+from coterie.bench import claims as bench_claims
 from coterie.bench import map as maps
-from coterie.bench.claims import FOLDER, Claim, Comparison, Versus, claims, index
+from coterie.bench.claims import FOLDER, Claim, Comparison, Versus, claims, index, unfinished
 from coterie.bench.rows import Table
 
 
@@ -62,9 +63,23 @@ def test_not_below_by_more_than_a_margin():
 
 
 def test_rows_with_more_seeds_are_compared_on_those_that_both_have():
-    rows = (Comparison("maths", (0.5, 0.6, 0.0, 0.0), (0.4, 0.4)),)
+    rows = [Comparison("maths", (0.5, 0.6, 0.0, 0.0), (0.4, 0.4))]
     claim = Claim("this", "This beats that", "A paper.", ("this", "that"), lambda: rows, "paper", "Larger models.")
     assert "| maths | 0.550 | 0.400 | +15.0 [" in claim.page()
+    assert ", 2 seeds a row. The difference" in claim.page()
+    rows.append(Comparison("code", (0.5, 0.6, 0.7), (0.4, 0.4, 0.4)))
+    assert ", 2 or 3 seeds a row, those that both rows have. The difference" in claim.page()
+
+
+def test_the_index_says_what_is_missing(monkeypatch):
+    assert unfinished(825, 825, 0) == ""
+    assert unfinished(820, 825, 0) == "5 of 825 runs are still to come, so some rows have fewer. "
+    assert unfinished(825, 825, 2) == "Comparisons that meet it and have fewer than ten: 2. "
+
+    close = Comparison("maths", (0.50, 0.58, 0.54, 0.50, 0.58), (0.5,) * 5)  # 0.040 ± 0.050; ten: ± 0.029
+    claim = Claim("this", "This beats that", "A paper.", ("this", "that"), lambda: [close], "paper", "Larger models.")
+    monkeypatch.setattr(bench_claims, "claims", lambda: [claim])
+    assert "have fewer than ten: 1. " in index()[2]
 
 
 def test_a_page_says_first_where_its_claim_does_not_hold():

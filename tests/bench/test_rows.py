@@ -213,14 +213,35 @@ def test_votes_are_of_the_trained_team_and_its_start(tmp_path, monkeypatch):
     assert (line["start_votes"], line["votes"]) == (0.2, 0.6)
 
 
-def test_shares_are_of_the_first_second_and_last_third():
-    lines = [{"step": 0}] + [
-        {"step": step, "groups/total": 4, "groups/live": 1, "role/a/gradient_share": share,
-         **dict.fromkeys(("budget/sampled_tokens", "budget/trained_tokens", "budget/replies"), 9)}
-        for step, share in enumerate((0.1, 0.2, 0.3, 0.5, 0.7, 0.9), 1)
+def test_figures_of_a_run_are_those_of_its_metrics():
+    """Told of its last line or of all; shares are of the first, second and last third."""
+    lines = [{"step": 0, "validation/success": 0.3, "validation/turns": 2.0}] + [
+        {"step": step, "groups/total": 4, "groups/live": live, "role/a/gradient_share": share,
+         "policy/x/entropy": 0.2, "policy/y/entropy": 0.6,
+         "budget/sampled_tokens": 100 * step, "budget/trained_tokens": 70 * step, "budget/replies": 9 * step}
+        for step, live, share in zip(range(1, 7), (4, 4, 4, 4, 4, 1), (0.1, 0.2, 0.3, 0.5, 0.7, 0.9), strict=True)
     ]  # fmt: skip
+    lines[3] |= {"validation/success": 0.8, "validation/turns": 1.5}
+    lines[6] |= {"validation/success": 0.1, "validation/turns": 3.0}
     run = SimpleNamespace(metrics=lambda: lines, config=SimpleNamespace(team=SimpleNamespace(roles={"a": "x"})))
-    assert rows._told(run)["shares"] == {"a": [0.15, 0.4, 0.8]}
+    assert rows._told(run) == {
+        "sampled_tokens": 600,
+        "trained_tokens": 420,
+        "replies": 54,
+        "live": 0.25,
+        "entropy": 0.4,
+        "curve": [(0, 0, 0.3), (3, 300, 0.8), (6, 600, 0.1)],
+        "turns_curve": [2.0, 1.5, 3.0],
+        "shares": {"a": [0.15, 0.4, 0.8]},
+    }
+
+
+def test_each_seed_is_trained_as_that_seed():
+    row = Row(
+        "a row", {"environment": {"name": "relay"}, "algorithm": {"name": "drmas"}}, None, ("environment.seed={seed}",)
+    )
+    tables = row.resolved(3).tables()
+    assert (tables["train"]["seed"], tables["environment"]["seed"]) == (3, 3)
 
 
 @pytest.mark.parametrize(
@@ -338,6 +359,17 @@ def test_half_a_line_of_a_team_costs_its_own_seed_alone(playing):
     joined.play(print)
     assert [joined.successes(team) for team in joined.PUT_TOGETHER] == [[0.0, 0.25, 0.5]] * 4
     assert lines_of(joined.PLAYED, team="joined").keys() == {0, 1, 2}
+
+
+def test_a_team_of_rows_that_were_others_is_put_together_again(playing, monkeypatch):
+    joined.play(print)
+    known = len(playing)
+    joined.play(print)
+    assert len(playing) == known
+    monkeypatch.setattr(joined, "_parts_of", lambda team: "others")
+    assert joined.successes("joined") == []
+    joined.play(print)
+    assert len(playing) == 2 * known
 
 
 def test_what_was_spent_and_beyond_the_budget(tmp_path):

@@ -150,8 +150,9 @@ class Claim:
             "",
             f"**Source.** {self.source}",
             "",
-            f"**Here.** {self.measured}, {' or '.join(map(str, seeds)) or 'not yet two'} seeds a row. "
-            f"The difference is {more} minus {less}, in points, with its 95 % interval over seeds (Student's t)."
+            f"**Here.** {self.measured}, {' or '.join(map(str, seeds)) or 'not yet two'} seeds a row"
+            f"{', those that both rows have' if len(seeds) > 1 else ''}. The difference is {more} minus {less}, in "
+            "points, with its 95 % interval over seeds (Student's t)."
             f"{margin}",
             "",
             f"![differences with their intervals]({self.name}.svg)",
@@ -197,7 +198,7 @@ class Claim:
 
 
 def _mean(values: Sequence[float]) -> str:
-    return f"{sum(values) / len(values):.3f}"
+    return f"{fmean(values):.3f}"
 
 
 def claims() -> list[Claim]:
@@ -255,16 +256,20 @@ def validated(tables: Sequence[Table]) -> tuple[float, float]:
     return min(shares, default=0.0), max(shares, default=0.0)
 
 
+def unfinished(made: int, runs: int, close: int) -> str:
+    """What the index says of runs that are still to be made, and of comparisons that should have ten seeds."""
+    left = f"Comparisons that meet it and have fewer than ten: {close}. " if close else ""
+    return left + (f"{runs - made} of {runs} runs are still to come, so some rows have fewer. " if made < runs else "")
+
+
 def index() -> list[str]:
     """The page that lists all claims."""
     tables = [importlib.import_module(f"coterie.bench.{home}").TABLE for home in HOMES]
     hours = sum(table.spent()[0] for table in tables)
     runs = sum(len(row.seeds) for table in tables for row in table.rows.values())
     made = sum(len(table.found(name)) for table in tables for name in table.rows)
-    to_come = f"{runs - made} of {runs} runs are still to come, so some rows have fewer. " if made < runs else ""
     decided = [each for claim in claims() for each in claim.found()]
-    close = sum(each.close for each in decided)
-    left = f"{close} comparisons meet it and have fewer than ten. " if close else ""
+    missing = unfinished(made, runs, sum(each.close for each in decided))
     least, most = validated(tables)
     return [
         "# Claims about teams, measured",
@@ -272,20 +277,20 @@ def index() -> list[str]:
         "Each page states a claim, its source and published numbers, our numbers with their intervals, the command, "
         "and what would settle it for larger models. *Second-hand* are published numbers that we have from notes on a "
         "paper and not from the paper itself. On the map, *0.2 M, 200 steps* is a model of 0.2 million parameters "
-        "after 200 steps of demonstrations. All rows of a task have one budget of sampled tokens and, "
-        f"where a page does not say otherwise, the same starter. The runs behind these pages took {hours:.1f} CPU "
+        "after 200 steps of demonstrations. Where a page does not say otherwise, all rows of a task have one budget of "
+        f"sampled tokens and the same starter. The runs behind these pages took {hours:.1f} CPU "
         "hours, without the starters of the map and the sandboxes that run programs. There are "
         f"{len(decided)} comparisons: if no two rows differed at all, about {len(decided) / 20:.0f} intervals of 95 % "
         "would still leave out zero, so a claim that holds narrowly in one place says little. Every row has five "
         "seeds. It has ten if five left a comparison open that ten with the same mean and deviation would close. "
         "That was decided after the five, so a verdict on ten seeds is wrong more often than in one case of twenty, "
-        f"though at most in one of ten. {left}{to_come}Two rows are compared on the seeds that "
+        f"though at most in one of ten. {missing}Two rows are compared on the seeds that "
         "both have. All seeds of a row, but those of the map, play the same test tasks, which no interval includes: "
         "with other tasks a difference may be a point or two another one. A budget counts what is sampled to learn "
         "from. The validations that choose a run's checkpoint come on top: by row, they sample about "
         f"{least:.0%} to {most:.0%} as many tokens, more with a team, and a run of larger steps chooses among fewer "
-        "checkpoints. The runs were made on several machines; a "
-        "seed gives the same figures again on the same kind of processor, and about the same on others.",
+        "checkpoints. The runs were made on several machines. A seed gives the same figures again on the same kind of "
+        "processor. On another, rounding differs, and so does the run, by about as much as another seed.",
         "",
         "| claim | here |",
         "|---|---|",

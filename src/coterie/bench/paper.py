@@ -237,9 +237,10 @@ CLAIMS = (
         ("one agent", "the best of the teams"), _alone, "paper", LARGER,
         "**What is not equal.** The best team is the best one of [the page](../paper.md), chosen by these same "
         "numbers, which favours the team; for each game there are two single agents, which favours the agent. The "
-        "agent of assistants begins with a starter of its own, made from demonstrations of the same beginner, as it is "
-        "asked in another way; it solves more before training. The agent of writing has the learning rate of its "
-        "shipped config, 0.0003, and the teams 0.0005, because it writes both parts and falls apart at more.",
+        "agent with two turns of code sees how its first program fared, which no team of code does. The agent of "
+        "assistants begins with a starter of its own, made from demonstrations of the same beginner, as it is asked in "
+        "another way; it solves more before training. The agent of writing has the learning rate of its shipped "
+        "config, 0.0003, and the teams 0.0005, because it writes both parts and falls apart at more.",
     ),
     Claim(
         "grouping_by_turn", "A team learns more from groups by agent and turn, sampled as a tree, than from whole "

@@ -36,7 +36,7 @@ TABLE = Table(
         "short_solo": Row("… grpo, solo", ONE_POLICY, {"name": "grpo"}, (*SHORT, "environment.solo=true"), FIVE),
         "short_turn": Row("… at_grpo, horizon turn", CONFIG, None, (*SHORT, "algorithm.horizon=turn"), FIVE),
         "short_shared": Row("… at_grpo, one shared policy", ONE_POLICY, None, SHORT, FIVE),
-        "short_greedy": Row("… at_grpo, greedy commit (the paper's)", CONFIG, None,
+        "short_greedy": Row("… at_grpo, greedy commit (the paper's rule)", CONFIG, None,
                             (*SHORT, "algorithm.commit=greedy"), FIVE),
     },
 )  # fmt: skip
