@@ -118,6 +118,11 @@ def test_which_runs_a_team_is_put_together_from(monkeypatch, team, folder, plann
     assert Path(change.source).name == planner
 
 
+def test_the_picture_of_methods_names_those_that_one_task_lacks():
+    texts = [each.text for each in ElementTree.fromstring(methods.picture()).iter()]
+    assert all(texts.count(method.title) == 1 for method in methods.METHODS.values())
+
+
 def test_rows_that_methods_takes_from_paper_are_that_method():
     for name, method in methods.METHODS.items():
         for task, known in method.known.items():

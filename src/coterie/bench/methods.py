@@ -216,13 +216,12 @@ def _table(task: str) -> list[str]:
 def picture() -> str:
     """Success of all methods as an SVG: a panel a task."""
     left, width, gap, top = 330, 170, 40, 40
-    parts: list[str] = []
+    parts = [
+        svg.text(left - 8, top + svg.LINE * (line + 0.5) + 4, method.title, size=12, anchor="end")
+        for line, method in enumerate(METHODS.values())
+    ]
     for number, task in enumerate(TASKS):
-        dots = [
-            svg.Dot(method.title if number == 0 else "", *over_seeds(values)) if (values := successes(task, name))
-            else None
-            for name, method in METHODS.items()
-        ]  # fmt: skip
+        dots = [svg.Dot("", *over_seeds(values)) if (values := successes(task, name)) else None for name in METHODS]
         x = left + number * (width + gap)
         parts.append(svg.text(x + width / 2, top - 14, task, size=14, bold=True, anchor="middle"))
         parts += svg.panel(dots, x, top, width, (0, 0.25, 0.5, 0.75, 1))
