@@ -289,10 +289,10 @@ def index() -> list[str]:
         "with other tasks a difference may be a point or two another one. A budget counts what is sampled to learn "
         "from. The validations that choose a run's checkpoint come on top: by row, they sample about "
         f"{least:.0%} to {most:.0%} as many tokens, more with a team, and a run of larger steps chooses among fewer "
-        "checkpoints. The runs were made on several machines. A seed gives the same figures again on the same kind of "
-        "processor. On another, rounding differs and the run with it: seed 0 of `plan_path_once`, the only one that "
-        "was repeated on another, reached 0.868 there instead of 0.852, more than any of the row's ten seeds. So where a "
-        "difference is a point or two, the machines may have made it.",
+        "checkpoints. The runs were made on several machines. A seed gives the same figures again on the same kind "
+        "of processor. On another, rounding differs and the run with it: seed 0 of `plan_path_once`, the only one "
+        "that was repeated on another, reached 0.868 there instead of 0.852, more than any of the row's ten seeds. "
+        "So where a difference is a point or two, the machines may have made it.",
         "",
         "| claim | here |",
         "|---|---|",
