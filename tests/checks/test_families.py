@@ -223,6 +223,7 @@ def test_a_self_test_leaves_no_trace():
 
 def test_float_buffers_stay_float32_in_a_bfloat16_copy():
     policy = Policy("p", tiny(), dtype=torch.bfloat16)
+    policy.model.lean = False
     decoder = Decoder(policy)
     buffers = dict(decoder.net.named_buffers())
     assert {weight.dtype for weight in decoder.net.parameters()} == {torch.bfloat16}

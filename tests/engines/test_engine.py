@@ -270,8 +270,10 @@ def test_a_forbidden_first_id_is_not_taken_at_zero():
     assert inverse_cdf(distribution, torch.zeros(1, dtype=torch.float64)).tolist() == [1]
 
 
-def test_bfloat16_samples_from_a_copy_that_sync_refreshes():
+@pytest.mark.parametrize("lean", [True, False])
+def test_bfloat16_samples_from_a_copy_that_sync_refreshes(lean):
     model = tiny(scale=3.0)
+    model.lean = lean
     engine = TransformersEngine({"p": Policy("p", model, dtype=torch.bfloat16)})
     wave = [request(prompts(1)[0], [1], temperature=0.0)]
     before = run(engine.generate(wave))
@@ -283,7 +285,9 @@ def test_bfloat16_samples_from_a_copy_that_sync_refreshes():
     after = run(engine.generate(wave))
     assert after[0][0].completion_ids != before[0][0].completion_ids
     assert after[0][0].version == 5
-    assert {weight.dtype for weight in engine._decoders["p"].net.parameters()} == {torch.bfloat16}
+    decoder = engine._decoders["p"]
+    copies = [layer.qkv.weight for layer in decoder.steps()._weights.layers] if lean else decoder.net.parameters()
+    assert {weight.dtype for weight in copies} == {torch.bfloat16}
     assert {weight.dtype for weight in model.net.parameters()} == {torch.float32}
 
 

@@ -10,7 +10,6 @@ from coterie.engines import lean
 from coterie.engines.decoding import Decoder
 from coterie.engines.lean import Lean
 from coterie.learning.policy import Policy
-from coterie.models import lean as models_lean
 from coterie.models.adapters import adapted
 from coterie.models.lean import usual
 from coterie.models.load import Model
@@ -146,15 +145,41 @@ def test_an_adapter_is_in_its_copy():
     assert furthest(model, PROMPTS["padded"], [0, 1, 1], {2: [0, 2]}) < 1e-5
 
 
-def test_what_is_not_of_the_usual_shape_keeps_its_modules(monkeypatch):
+def test_what_is_not_of_the_usual_shape_keeps_its_modules():
     assert not usual(family("gemma").net)
     assert not usual(family("granite").net)
-    assert not usual(tiny().net.to(torch.bfloat16))
+    assert not usual(tiny().net.to("meta"))
     dynamic = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}
     assert not usual(small("llama", rope_parameters=dynamic).net)
     assert not usual(small("llama", hidden_act="gelu").net)
     model = small("mistral", sliding_window=64)
     assert usual(model.net)
     assert not Decoder(Policy("p", model)).lean, "tokens beyond the window are not seen"
-    monkeypatch.setattr(models_lean, "LARGE", tiny().size - 1)
-    assert not usual(tiny().net)
+
+
+def test_in_bfloat16_what_an_adapter_adds_is_not_lost_in_rounding():
+    base = tiny(scale=2.0)
+    base.net.to(torch.bfloat16)
+    model = adapted(base, rank=4, alpha=8.0, seed=1, where="p")
+    ids, repeat = torch.tensor([PROMPTS["even"][0]]), torch.tensor([0])
+
+    @torch.no_grad()
+    def logits() -> torch.Tensor:
+        network = Lean(model.net, model.finish, torch.bfloat16)
+        network.refresh()
+        return network.start(ids, None, repeat, 1)[0]
+
+    without = logits()
+    with torch.no_grad():
+        for name, weight in model.net.named_parameters():
+            if "lora_B" in name:
+                weight.copy_(1e-3 * torch.randn_like(weight))  # far below a step of the weights in bfloat16
+    moved = logits() - without
+    whole = copy.deepcopy(model)
+    whole.net.float()
+    with torch.no_grad():
+        with_adapter = whole.net(input_ids=ids).logits[0, -1]
+        for weight in whole.trained:
+            weight.zero_()
+        expected = with_adapter - whole.net(input_ids=ids).logits[0, -1]
+    assert torch.cosine_similarity(moved, expected, dim=0) > 0.9

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from coterie.engines.decoding import Decoder
+from coterie.engines.decoding import Decoder, leans
 from coterie.engines.decoding import Row as Sampled
 from coterie.engines.graphs import recordable
 from coterie.errors import ConfigError, first_line
@@ -29,7 +29,6 @@ from coterie.learning.forward import Way, lay_out, score
 from coterie.learning.lean import LeanForward, can_lean
 from coterie.learning.masks import can_mask
 from coterie.learning.policy import Policy
-from coterie.models.lean import usual
 from coterie.models.load import Model, checkpoint_activations
 
 TOLERANCE = 1e-3
@@ -74,7 +73,7 @@ def check_family(policy: Policy, *, trained: bool = True) -> None:
 
 def _check_family(policy: Policy, *, trained: bool) -> None:
     model = policy.model
-    model.lean = model.lean and usual(model.net)
+    model.lean = model.lean and leans(model.net, _dtype(model), model.device.type)
     if model.lean:
         with _short(model, windows=False), torch.random.fork_rng(devices=[]):
             model.pads = True

@@ -26,7 +26,7 @@ from coterie.kernel.stopping import cut
 from coterie.learning.distribution import inverse_cdf, log_distribution, nucleus
 from coterie.learning.masks import sees_all
 from coterie.learning.policy import Policy
-from coterie.models.lean import usual
+from coterie.models.lean import LARGE, Bases, usual
 from coterie.models.load import copied
 from coterie.models.memory import GIB, free_bytes
 from coterie.models.meter import LOGIT_BYTES, LOGITS_MEMORY, Meter, at_once
@@ -86,19 +86,30 @@ class Row:
 class Decoder:
     """Samples from one policy.
 
-    That is the learner's own network, where its weights are of the type that it computes in; otherwise a copy, which
-    `refresh` makes equal again.
+    Where its network can be decoded without its modules, that reads the learner's own weights and keeps a copy in the
+    type that the policy computes in. Otherwise it is the learner's own network, where its weights are of that type, or
+    a copy of it. `refresh` makes copies equal again.
+
+    Args:
+        bases: what policies on one base share of their copies.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, bases: Bases | None = None) -> None:
         self.model = policy.model
-        self.net: PreTrainedModel = policy.model.net
-        if next(self.net.parameters()).dtype != policy.dtype:
-            self.net = copied(self.net, lambda weight: weight.to(policy.dtype))
-        whole = sees_all(self.model.config, self.model.context)
-        self.lean = self.model.lean and usual(self.net) and whole
-        self.graphs = self.model.graphs and recordable(self.net) and whole
+        self.dtype = policy.dtype
+        net, whole = self.model.net, sees_all(self.model.config, self.model.context)
+        self.lean = self.model.lean and leans(net, self.dtype, net.device.type) and whole
+        self.graphs = self.model.graphs and recordable(net) and whole
+        self._bases = bases
         self._copy: Lean | None = None
+
+    @cached_property
+    def net(self) -> PreTrainedModel:
+        """The network that is run by its modules, or by a graph."""
+        net = self.model.net
+        if self.lean or next(net.parameters()).dtype == self.dtype:
+            return net
+        return copied(net, lambda weight: weight.to(self.dtype))
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -182,8 +193,10 @@ class Decoder:
         """What takes the network from token to token, with the weights as they are."""
         if not self.lean:
             return Graphs(self.net) if self.graphs else Modules(self.net)
-        self._copy = self._copy or Lean(self.net, self.model.finish)
-        self._copy.refresh()
+        new = self._copy is None
+        self._copy = self._copy or Lean(self.net, self.model.finish, self.dtype, self._bases)
+        if new or self.dtype == torch.float32:  # which is the learner's own network; a copy in another type waits
+            self._copy.refresh()
         return self._copy
 
     def _start(self, steps: Steps, rows: Sequence[Row]) -> torch.Tensor:
@@ -256,6 +269,12 @@ class Decoder:
             seed=row.seed,
             temperature=request.temperature,
         )
+
+
+def leans(net: PreTrainedModel, dtype: torch.dtype, device: str) -> bool:
+    """Returns True if a network is decoded without its modules: on a GPU, recorded graphs decode large networks."""
+    small = net.num_parameters() <= LARGE and net.dtype == dtype == torch.float32
+    return usual(net) and (small or device == "cpu")
 
 
 @torch.no_grad()

@@ -1,18 +1,18 @@
-"""Small networks of the usual shape, decoded without their modules: see `models.lean`.
+"""Networks of the usual shape, decoded without their modules: see `models.lean`.
 
-Their weights are copies, and keys and values lie in memory set aside.
+Their weights are copies, and keys and values lie in memory set aside. Matrices are multiplied in the type that the
+policy computes in; what lies between two products, and keys and values, are float32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from transformers import PreTrainedModel
 
 from coterie.models.attention import grouped, grouped_sums, weighed
-from coterie.models.lean import Layer, Network, merged
+from coterie.models.lean import Bases, Network, merged
 
 SHARED, LONG = 2, 8192
 """Rows a prompt, and tokens of all rows' prompts, from which on a prompt's keys and values are kept once, beside those
@@ -27,10 +27,20 @@ class Lean:
     Args:
         net: one that is `usual`.
         finish: what it does to its logits after the output layer.
+        dtype: in which matrices are multiplied.
+        bases: weights of frozen networks, which several may share.
     """
 
-    def __init__(self, net: PreTrainedModel, finish: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def __init__(
+        self,
+        net: PreTrainedModel,
+        finish: Callable[[torch.Tensor], torch.Tensor],
+        dtype: torch.dtype = torch.float32,
+        bases: Bases | None = None,
+    ) -> None:
         self._network = Network(net, finish)
+        self._dtype = dtype
+        self._bases: Bases = {} if bases is None else bases
         self._heads, self._groups, self._dim = self._network.heads, self._network.groups, self._network.dim
         self._seen: list[tuple[int, int]] = []
         self._keys: list[torch.Tensor] = []
@@ -42,8 +52,15 @@ class Lean:
         seen = [(id(weight), weight._version) for weight in self._network.net.parameters()]  # noqa: SLF001
         if seen != self._seen:
             self._seen = seen
-            weights = merged(self._network.net)
-            self._weights = replace(weights, layers=tuple(map(_laid, weights.layers)))
+            bases = None if self._dtype == torch.float32 else self._bases
+            self._weights = merged(self._network.net, self._laid, self._typed, bases)
+
+    def _typed(self, weight: torch.Tensor) -> torch.Tensor:
+        return weight.to(self._dtype)
+
+    def _laid(self, weight: torch.Tensor) -> torch.Tensor:
+        """The same, in memory by what it reads: few rows are multiplied faster so."""
+        return weight.to(self._dtype).t().contiguous().t()
 
     @property
     def copies(self) -> list[torch.Tensor]:
@@ -72,13 +89,9 @@ class Lean:
         self._read = length if rows >= SHARED * prompts and rows * length >= LONG else 0
         self._filled = length - self._read
         size = rows * self._groups, self._filled + room, self._dim
-        self._keys, self._values = (
-            [self._weights.words.new_empty(size) for _ in self._weights.layers] for _ in range(2)
-        )
+        self._keys, self._values = ([self._empty(size) for _ in self._weights.layers] for _ in range(2))
         table = prompts, self._groups, length, self._dim
-        self._shared = [
-            (self._weights.words.new_empty(table), self._weights.words.new_empty(table)) for _ in self._weights.layers
-        ]
+        self._shared = [(self._empty(table), self._empty(table)) for _ in self._weights.layers]
         some = max(1, CHUNK // length)
         parts = [self._read_some(ids, mask, turns, slice(at, at + some)) for at in range(0, prompts, some)]
         if not self._read:
@@ -92,6 +105,10 @@ class Lean:
             self._blank = _blank(places >= self._padding[:, None])
         self._arrange()
         return self._network.logits(self._weights, torch.cat(parts))[repeat]
+
+    def _empty(self, size: tuple[int, ...]) -> torch.Tensor:
+        """Memory for keys or values."""
+        return self._weights.words.new_empty(size, dtype=self._network.dtype)
 
     def _read_some(
         self, ids: torch.Tensor, mask: torch.Tensor | None, turns: torch.Tensor | None, which: slice
@@ -199,12 +216,6 @@ class Lean:
     def clear(self) -> None:
         """Gives back what rows have taken."""
         self._keys, self._values, self._shared = [], [], []
-
-
-def _laid(layer: Layer) -> Layer:
-    """The same, with matrices in memory by what they read: few rows are multiplied faster so."""
-    matrices = "qkv", "out", "gate_up", "down"
-    return replace(layer, **{name: getattr(layer, name).t().contiguous().t() for name in matrices})
 
 
 def _blank(seen: torch.Tensor) -> torch.Tensor:

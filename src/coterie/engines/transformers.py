@@ -36,9 +36,11 @@ class TransformersEngine(Engine):
     def __init__(self, policies: Mapping[str, Policy], config: EngineConfig | None = None) -> None:
         super().__init__(policies, config)
         from coterie.engines.decoding import Decoder, budget_gib, left_bytes
+        from coterie.models.lean import Bases
         from coterie.models.threads import Threads
 
-        self._decoders = {name: Decoder(policy) for name, policy in policies.items()}
+        bases: Bases = {}
+        self._decoders = {name: Decoder(policy, bases) for name, policy in policies.items()}
         self._threads = Threads([decoder.net for decoder in self._decoders.values()])
         assert isinstance(self.config, TransformersConfig)
         if self.config.memory_gib is None and policies:

@@ -85,6 +85,7 @@ def can_lean(model: Model) -> bool:
         and model.packs
         and model.size <= LARGE
         and usual(model.net)
+        and model.net.dtype == torch.float32
         and len(kinds_of(model.config)) == 1
         and len({weight.requires_grad for weight in model.net.parameters()}) == 1
         and all(type(weight) is torch.nn.Parameter for weight in model.net.parameters())

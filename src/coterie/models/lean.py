@@ -1,4 +1,4 @@
-"""Small networks of the usual shape, computed without their modules.
+"""Networks of the usual shape, computed without their modules.
 
 The time of a small network is mostly call overhead: some hundred operations on a few numbers each. Networks like Llama
 and Qwen need only a dozen operations per layer after three changes: projections with the same input are merged, norm
@@ -11,7 +11,7 @@ use both.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -25,19 +25,18 @@ Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 LAYERS = {"LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer"}
 """Layers whose operations are those here."""
 LARGE = 50_000_000
-"""Of more parameters, a step is the time of reading them, and copies would cost memory for little."""
+"""Parameters of a network up to which a step is mostly the time of its calls."""
 STATIC = {"default", "linear", "llama3", "yarn"}
 """Kinds of RoPE whose angles do not depend on how long a sequence has become."""
 
 
 def usual(net: PreTrainedModel) -> bool:
-    """Whether a network is small, of the usual shape and in float32; how far back its tokens look is not asked."""
+    """Returns True if a network has the usual shape and its weights are here; how far tokens look back is not asked."""
     config: Any = net.config
     base: Any = net.base_model
-    if net.num_parameters() > LARGE or net.dtype != torch.float32 or net.device.type == "meta":
-        return False
     return (
-        usual_layers(net)
+        net.device.type != "meta"
+        and usual_layers(net)
         and config.hidden_act == "silu"
         and 2 * len(base.rotary_emb.inv_freq) == base.layers[0].self_attn.head_dim
     )
@@ -52,36 +51,59 @@ def usual_layers(net: PreTrainedModel) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Product:
+    """A linear layer: its weight (O, I), its bias (O,) if it has one, and an adapter that is not part of the weight.
+
+    first: (R, I), second: (O, R): the adapter adds second first x, with its scale in `second`; None: there is none.
+    """
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None = None
+    first: torch.Tensor | None = None
+    second: torch.Tensor | None = None
+
+    def __call__(self, states: torch.Tensor) -> torch.Tensor:
+        """Returns (..., O) for states (..., I), in their type, computed in the type of the weight."""
+        read = states.to(self.weight.dtype)
+        found = linear(read, self.weight, self.bias)
+        if self.first is not None and self.second is not None:
+            found = torch.addmm(found, linear(read, self.first), self.second.t())
+        return found.to(states.dtype)
+
+    def added(self, hidden: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
+        """Returns hidden (N, O) and this layer's output for states (N, I), added up."""
+        if self.weight.dtype != states.dtype or self.first is not None:
+            return hidden + self(states)
+        hidden = torch.addmm(hidden, states, self.weight.t())
+        return hidden if self.bias is None else hidden + self.bias
+
+
+@dataclass(frozen=True, slots=True)
 class Layer:
-    """A layer's weights, of H heads of D numbers, G of them for keys and values, and their biases where it has some.
+    """A layer's weights, of H heads of D numbers, G of them for keys and values.
 
     qkv: ((H + 2 G) D, W), with the weight of the norm before it. norms: (H + G, D), of queries and keys, None where
     they have none. out: (W, H D). gate_up: (2 I, W), with its norm's. down: (W, I).
     """
 
-    qkv: torch.Tensor
-    qkv_bias: torch.Tensor | None
+    qkv: Product
     norms: torch.Tensor | None
-    out: torch.Tensor
-    out_bias: torch.Tensor | None
-    gate_up: torch.Tensor
-    gate_up_bias: torch.Tensor | None
-    down: torch.Tensor
-    down_bias: torch.Tensor | None
+    out: Product
+    gate_up: Product
+    down: Product
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """A network's weights. words: (V, W), of its embedding. head: (V, W), with the last norm's; its bias: (V,)."""
+    """A network's weights. words: (V, W), of its embedding. head: (V, W), with the last norm's."""
 
     words: torch.Tensor
     layers: tuple[Layer, ...]
-    head: torch.Tensor
-    head_bias: torch.Tensor | None
+    head: Product
 
     def mapped(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Weights:
         """Each tensor, changed."""
-        return _mapped(replace(self, layers=tuple(_mapped(layer, change) for layer in self.layers)), change)
+        return _mapped(self, change)
 
     @property
     def tensors(self) -> list[torch.Tensor]:
@@ -91,23 +113,46 @@ class Weights:
         return found
 
 
-Tensors = TypeVar("Tensors", Layer, Weights)
+Part = TypeVar("Part")
 
 
-def _mapped(weights: Tensors, change: Callable[[torch.Tensor], torch.Tensor]) -> Tensors:
-    there = {field.name: getattr(weights, field.name) for field in fields(weights)}
-    return replace(weights, **{name: change(one) for name, one in there.items() if isinstance(one, torch.Tensor)})
+def _mapped(part: Part, change: Callable[[torch.Tensor], torch.Tensor]) -> Part:
+    """The same record, tuple or tensor, each tensor in it changed."""
+    if isinstance(part, torch.Tensor):
+        return change(part)  # pyright: ignore[reportReturnType]
+    if isinstance(part, tuple):
+        return tuple(_mapped(inner, change) for inner in part)  # pyright: ignore[reportReturnType]
+    if isinstance(part, Weights | Layer | Product):
+        inside = {field.name: _mapped(getattr(part, field.name), change) for field in fields(part)}
+        return replace(part, **inside)
+    return part
 
 
-def merged(net: PreTrainedModel) -> Weights:
-    """The weights of a network that is `usual`, laid out for `through`; differentiable."""
+Change = Callable[[torch.Tensor], torch.Tensor]
+Bases = dict[int, torch.Tensor]
+"""Weights of frozen networks as they are laid out, by the id of the weight that they begin with."""
+
+
+def merged(
+    net: PreTrainedModel, lay: Change | None = None, head: Change | None = None, bases: Bases | None = None
+) -> Weights:
+    """The weights of a network that is `usual`, laid out for `through`; differentiable.
+
+    Args:
+        lay: how a layer's weight is kept, such as in another type; what is beside it is kept in the same type.
+        head: the same for the output layer.
+        bases: adapters stay beside the weights that they add to, and frozen weights are laid out once for all networks
+            that are given the same bases. None: adapters are part of the weights, which in bfloat16 would round most of
+            what an adapter adds away.
+    """
     base: Any = net.base_model
-    head: Any = net.get_output_embeddings()
-    layers = tuple(map(_layer, base.layers))
-    return Weights(base.embed_tokens.weight, layers, _scaled(base.norm.weight, _weight(head)), head.bias)
+    out: Any = net.get_output_embeddings()
+    layers = tuple(_layer(layer, lay or _as_is, bases) for layer in base.layers)
+    words, head = base.embed_tokens.weight, head or _as_is
+    return Weights(head(words), layers, _joined(base.norm.weight, ((out, _as_is),), head, bases))
 
 
-def _layer(layer: Any) -> Layer:
+def _layer(layer: Any, lay: Change, bases: Bases | None) -> Layer:
     attention, mlp = layer.self_attn, layer.mlp
     dim, scale = attention.head_dim, float(attention.scaling)
 
@@ -115,33 +160,75 @@ def _layer(layer: Any) -> Layer:
         """(heads x D, ...): the pairs that RoPE turns become neighbours."""
         return weight.unflatten(0, (-1, 2, dim // 2)).transpose(1, 2).flatten(0, 2)
 
-    def projected(
-        part: Any, change: Callable[[torch.Tensor], torch.Tensor]
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        return change(_weight(part)), None if part.bias is None else change(part.bias)
+    def scaled(weight: torch.Tensor) -> torch.Tensor:
+        return turned(weight) * scale
 
-    norms = None
+    def joined(norm: torch.Tensor | None, *parts: tuple[Any, Change]) -> Product:
+        return _joined(norm, parts, lay, bases)
+
+    norms, query = None, scaled
     if hasattr(attention, "q_norm"):
-        heads, groups = (len(_weight(part)) // dim for part in (attention.q_proj, attention.k_proj))
+        heads, groups = (len(_base(part).weight) // dim for part in (attention.q_proj, attention.k_proj))
         norms = torch.cat([
-            (turned(attention.q_norm.weight) * scale).expand(heads, -1),
-            turned(attention.k_norm.weight).expand(groups, -1),
+            scaled(attention.q_norm.weight.float()).expand(heads, -1),
+            turned(attention.k_norm.weight.float()).expand(groups, -1),
         ])  # fmt: skip
-        query = projected(attention.q_proj, turned)
-    else:
-        query = projected(attention.q_proj, lambda tensor: turned(tensor) * scale)
-    key, value = projected(attention.k_proj, turned), projected(attention.v_proj, lambda tensor: tensor)
+        query = turned
     return Layer(
-        qkv=_scaled(layer.input_layernorm.weight, query[0], key[0], value[0]),
-        qkv_bias=_joined(query[1], key[1], value[1]),
+        qkv=joined(
+            layer.input_layernorm.weight,
+            (attention.q_proj, query),
+            (attention.k_proj, turned),
+            (attention.v_proj, _as_is),
+        ),
         norms=norms,
-        out=_weight(attention.o_proj),
-        out_bias=attention.o_proj.bias,
-        gate_up=_scaled(layer.post_attention_layernorm.weight, _weight(mlp.gate_proj), _weight(mlp.up_proj)),
-        gate_up_bias=_joined(mlp.gate_proj.bias, mlp.up_proj.bias),
-        down=_weight(mlp.down_proj),
-        down_bias=mlp.down_proj.bias,
+        out=joined(None, (attention.o_proj, _as_is)),
+        gate_up=joined(layer.post_attention_layernorm.weight, (mlp.gate_proj, _as_is), (mlp.up_proj, _as_is)),
+        down=joined(None, (mlp.down_proj, _as_is)),
     )
+
+
+def _as_is(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def _joined(
+    norm: torch.Tensor | None, parts: Sequence[tuple[Any, Change]], lay: Change, bases: Bases | None
+) -> Product:
+    """Projections of one input below one another, with the weights of the norm before them (W,) if there is one.
+
+    Args:
+        parts: each projection, and how its rows are changed.
+    """
+    norm = None if norm is None else norm.float()
+    begin = _base(parts[0][0]).weight
+    weight = None if bases is None or begin.requires_grad else bases.get(id(begin))
+    if weight is None:
+        weights = [change(_weight(part, apart=bases is not None)) for part, change in parts]
+        weight = lay(weights[0] if norm is None else _scaled(norm, *weights))
+        if bases is not None and not begin.requires_grad:
+            bases[id(begin)] = weight
+    biases = [change(bias) for part, change in parts if (bias := _base(part).bias) is not None]
+    bias = torch.cat(biases).to(weight.dtype) if len(biases) > 1 else biases[0].to(weight.dtype) if biases else None
+    adapters = [_adapter(part, change) for part, change in parts] if bases is not None else []
+    if not any(adapters):
+        return Product(weight, bias)
+    firsts = [adapter[0] for adapter in adapters if adapter]
+    seconds = [
+        adapter[1] if adapter else torch.empty(len(_base(part).weight), 0, device=weight.device)
+        for adapter, (part, _) in zip(adapters, parts, strict=True)
+    ]
+    first = torch.cat(firsts) if norm is None else _scaled(norm, *firsts)
+    return Product(weight, bias, first.to(weight.dtype), torch.block_diag(*seconds).to(weight.dtype))
+
+
+def _adapter(part: Any, change: Change) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """A projection's adapters beside one another, (R, I) and (O, R) with their scale; None: it has none."""
+    names = part.active_adapters if hasattr(part, "lora_A") else ()
+    if not names:
+        return None
+    second = [change(part.lora_B[name].weight) * part.scaling[name] for name in names]
+    return torch.cat([part.lora_A[name].weight for name in names]), torch.cat(second, dim=1)
 
 
 def _scaled(norm: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
@@ -168,15 +255,17 @@ class _Scaled(torch.autograd.Function):
         return torch.stack(products).sum(dim=0), *(part * norm for part in parts)
 
 
-def _weight(part: Any) -> torch.Tensor:
-    """A projection's weights, with what its adapter adds."""
-    if hasattr(part, "get_delta_weight"):
-        return part.base_layer.weight + sum(part.get_delta_weight(name) for name in part.active_adapters)
-    return part.weight
+def _base(part: Any) -> Any:
+    """The linear layer itself, where an adapter is around it."""
+    return part.base_layer if hasattr(part, "base_layer") else part
 
 
-def _joined(*biases: torch.Tensor | None) -> torch.Tensor | None:
-    return None if biases[0] is None else torch.cat([bias for bias in biases if bias is not None])
+def _weight(part: Any, *, apart: bool) -> torch.Tensor:
+    """A projection's weights, with what its adapter adds unless that stays apart."""
+    weight = _base(part).weight
+    if apart or not hasattr(part, "get_delta_weight"):
+        return weight
+    return weight + sum(part.get_delta_weight(name) for name in part.active_adapters)
 
 
 class Operations(NamedTuple):
@@ -256,15 +345,15 @@ class Network:
         self._finish = finish
         self._operations = operations
         self._least = torch.tensor(config.rms_norm_eps, device=net.device)
+        self.dtype = self._least.dtype  # float32, whatever the weights are
         self._turns = torch.empty(0)
 
     def turns(self, places: int) -> torch.Tensor:
         """How RoPE turns the pairs of a head at each of the first so many places, (places, 1, D / 2) complex."""
         if places > len(self._turns):
             base: Any = self.net.base_model
-            words = base.embed_tokens.weight
-            each = torch.arange(places, device=words.device)[None]
-            cosine, sine = (half[0, :, : self.dim // 2] for half in base.rotary_emb(words, each))
+            each = torch.arange(places, device=self._least.device)[None]
+            cosine, sine = (half[0, :, : self.dim // 2] for half in base.rotary_emb(self._least, each))
             self._turns = torch.complex(cosine.float(), sine.float())[:, None].detach()
         return self._turns[:places]
 
@@ -281,25 +370,18 @@ class Network:
         """
         normed, turned, gated = self._operations
         (batch, length), both = ids.shape, self.heads + self.groups
-        hidden = embedding(ids.flatten(), weights.words, self._padding)
+        hidden = embedding(ids.flatten(), weights.words, self._padding).to(self.dtype)
         for number, layer in enumerate(weights.layers):
-            mixed = linear(normed(hidden, self._least), layer.qkv, layer.qkv_bias)
-            mixed = mixed.view(batch, length, -1, self.dim)
+            mixed = layer.qkv(normed(hidden, self._least)).view(batch, length, -1, self.dim)
             pairs, values = turned(mixed, layer.norms, self._least, turns, both)
             queries, keys = pairs[:, :, : self.heads], pairs[:, :, self.heads :]
             if first and layer is weights.layers[-1]:
                 queries, hidden = queries[:, first:], hidden.view(batch, length, -1)[:, first:].flatten(0, 1)
             attended = attend(number, queries, keys, values)
-            hidden = _added(hidden, attended.reshape(len(hidden), -1), layer.out, layer.out_bias)
-            inner = gated(linear(normed(hidden, self._least), layer.gate_up, layer.gate_up_bias))
-            hidden = _added(hidden, inner, layer.down, layer.down_bias)
+            hidden = layer.out.added(hidden, attended.reshape(len(hidden), -1))
+            hidden = layer.down.added(hidden, gated(layer.gate_up(normed(hidden, self._least))))
         return normed(hidden, self._least)
 
     def logits(self, weights: Weights, states: torch.Tensor) -> torch.Tensor:
         """Of states that are normed, (..., W)."""
-        return self._finish(linear(states, weights.head, weights.head_bias))
-
-
-def _added(hidden: torch.Tensor, states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    hidden = torch.addmm(hidden, states, weight.t())
-    return hidden if bias is None else hidden + bias
+        return self._finish(weights.head(states))

@@ -19,6 +19,7 @@ from coterie.errors import CheckpointError, ConfigError, first_line
 from coterie.kernel.environment import STARTERS
 from coterie.models import attention, hub
 from coterie.models.files import ADAPTER_CONFIG
+from coterie.models.flat import flatten
 
 Head = Callable[[torch.Tensor], torch.Tensor]
 """Hidden states to logits."""
@@ -226,6 +227,7 @@ def prepare(net: PreTrainedModel, tokenizer: Any, where: str = "model") -> Model
         raise ConfigError(f"{where}: neither tokenizer nor generation_config names an end-of-turn token")
     net.eval()
     _disable_noise(net)
+    flatten(net)
     model = Model(
         net=net,
         tokenizer=tokenizer,

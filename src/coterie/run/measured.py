@@ -10,7 +10,7 @@ import torch
 
 from coterie.checks.machines import Machine
 from coterie.config.settings import Config
-from coterie.engines.decoding import Costs, Decoder, budget_gib
+from coterie.engines.decoding import Costs, Decoder, budget_gib, leans
 from coterie.engines.vllm import CPU_GIB
 from coterie.kernel.engine import Request
 from coterie.kernel.episode import Sample
@@ -18,7 +18,7 @@ from coterie.kernel.team import Graded
 from coterie.learning.batch import Pack, rows_of
 from coterie.learning.learner import LocalLearner
 from coterie.learning.policy import Policy
-from coterie.models.lean import usual_layers
+from coterie.models.lean import Bases, usual_layers
 from coterie.models.memory import GIB
 from coterie.models.meter import Meter, storage_of
 from coterie.models.shapes import Shapes
@@ -97,7 +97,10 @@ class Measured:
         trained = {name: policy for name, policy in policies.items() if name in config.team.trained}
         with shapes.mode:
             self.learner = LocalLearner(trained, config.loss, config.train.steps)
-            self.decoders = {name: Decoder(policy) for name, policy in policies.items()}
+            bases: Bases = {}
+            for policy in policies.values():
+                policy.model.lean = leans(policy.model.net, policy.dtype, machine.kind)
+            self.decoders = {name: Decoder(policy, bases) for name, policy in policies.items()}
         self.fixed = {name: self._fixed(name) for name in policies}
         self.budget = self._budget()
 
