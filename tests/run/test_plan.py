@@ -79,7 +79,9 @@ def test_a_whole_policy_by_hand(folder):
 def test_bfloat16_has_a_copy_and_kl_a_reference(folder):
     size = tiny().size
     memory = shares(config(folder, "train.dtype=bfloat16", "loss.kl=0.1"))["x"].memory
-    assert memory["copy"] == 2 * size
+    matrices = sum(weight.numel() for weight in tiny().net.parameters() if weight.ndim > 1)
+    words = tiny().net.get_input_embeddings().weight.numel()  # the output layer has a copy with the norm before it
+    assert 2 * matrices <= memory["copy"] <= 2 * (size + words)
     assert memory["reference"] == 4 * size
 
 
@@ -100,9 +102,12 @@ def test_two_adapters_count_their_base_once(dtype, folder):
         assert share.trained == adapter
         assert share.memory["weights"] == 4 * adapter + (width * tiny().size if name == "x" else 0)
         assert share.memory["averages"] == 8 * adapter
-        assert (
-            share.memory["copy"] <= 4 * tiny().size
-        )  # small networks are decoded from a copy, merged with the adapter
+    copies = {name: share.memory["copy"] for name, share in both.items()}
+    if dtype == "float32":  # networks are decoded from a copy, merged with the adapter
+        assert max(copies.values()) <= 4 * tiny().size
+    else:  # from one copy of the base, with the adapter beside it
+        assert copies["x"] > 2 * sum(weight.numel() for weight in tiny().net.parameters() if weight.ndim > 1)
+        assert copies["y"] < 2 * 4 * ranks["y"] * ins_and_outs
 
 
 @pytest.mark.slow
@@ -215,7 +220,7 @@ def test_five_whole_models_do_not_fit_where_their_adapters_do(monkeypatch):
 def test_a_gpu_that_is_too_small_for_anything_says_so(folder):
     tiny_gpu = Machine("toy", "cuda", GIB // 2, 1, 1, 1)
     config_ = config(folder)
-    with pytest.raises(ConfigError, match=r"even .* leaves 0\.\d GiB: take smaller models"):
+    with pytest.raises(ConfigError, match=r"even .* leaves 1\.\d GiB: take smaller models"):
         check_planned(config_, plan(config_, tiny_gpu), tiny_gpu)
 
 

@@ -94,15 +94,12 @@ def adapted(
         where: names the policy in errors.
 
     Raises:
-        ConfigError: PEFT is not installed, or no layer is called so.
+        ConfigError: no layer is called so.
 
     Source:
         LoRA, arXiv:2106.09685.
     """
-    try:
-        peft = _peft()
-    except ImportError as error:
-        raise ConfigError(f"{where}: kind = 'lora' needs PEFT; install it: pip install 'coterie[lora]'") from error
+    peft = _peft()
     head = base.net.get_output_embeddings()
     linear = [name for name, part in base.net.named_modules() if isinstance(part, torch.nn.Linear) and part is not head]
     layers = {name.rpartition(".")[2] for name in linear}
@@ -137,13 +134,10 @@ def merge(base: str, adapter: Path, out: Path) -> None:
     """Writes a whole model, W + (alpha / rank) B A in place of W, from an adapter's folder.
 
     Raises:
-        ConfigError: its base cannot be loaded, or PEFT is not installed.
+        ConfigError: its base cannot be loaded.
     """
     model = load_model(base, where="the base")
-    try:
-        peft = _peft()
-    except ImportError as error:
-        raise ConfigError("to merge an adapter needs PEFT; install it: pip install 'coterie[lora]'") from error
+    peft = _peft()
     with _quiet():
         whole = peft.PeftModel.from_pretrained(model.net, adapter).merge_and_unload()
     whole.save_pretrained(out)

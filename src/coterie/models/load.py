@@ -20,6 +20,8 @@ from coterie.kernel.environment import STARTERS
 from coterie.models import attention, hub
 from coterie.models.files import ADAPTER_CONFIG
 from coterie.models.flat import flatten
+from coterie.models.gguf import read_gguf
+from coterie.models.named import NAMED, obtain
 
 Head = Callable[[torch.Tensor], torch.Tensor]
 """Hidden states to logits."""
@@ -27,6 +29,7 @@ Read = Callable[[torch.Tensor, Head], torch.Tensor]
 """What is taken of the last hidden states, with the output layer."""
 Finish = Callable[[torch.Tensor], torch.Tensor]
 """Logits to what a network gives for them: capped or scaled."""
+GGUF = ".gguf"
 UNLIMITED = 1 << 30
 """Tokens of context where nothing limits them, in effect."""
 
@@ -160,7 +163,7 @@ def load_model(source: str, *, device: str = "cpu", dtype: torch.dtype = torch.f
     """A model in evaluation mode (no dropout).
 
     Args:
-        source: a folder, a Hugging Face id, or the name of a starter.
+        source: a folder, a .gguf file, a Hugging Face id, a name such as smollm2, or the name of a starter.
         dtype: of its weights; trained ones are float32.
         where: names the setting in errors.
 
@@ -168,6 +171,9 @@ def load_model(source: str, *, device: str = "cpu", dtype: torch.dtype = torch.f
         ConfigError: nothing loadable is there, or it is not a causal language model.
     """
     folder, name = located(source, where)
+    if folder.suffix == GGUF:
+        net, tokenizer = read_gguf(folder, dtype, where)
+        return prepare(net.to(device), tokenizer, where)  # pyright: ignore[reportArgumentType]
     try:
         if not folder.exists() and not hub.answers():  # otherwise the library tries each of its files five times
             name = snapshot_download(source, local_files_only=True)
@@ -177,7 +183,7 @@ def load_model(source: str, *, device: str = "cpu", dtype: torch.dtype = torch.f
         reason = first_line(error).split(". ")[0]
         raise ConfigError(
             f"{where} = '{source}': no causal language model could be loaded from there; "
-            f"give {', '.join(map(repr, STARTERS))}, a folder or a Hugging Face id ({reason})"
+            f"give {', '.join(map(repr, (*NAMED, *STARTERS)))}, a folder or a Hugging Face id ({reason})"
         ) from error
     network: Any = net
     return prepare(network.to(device), tokenizer, where)
@@ -199,11 +205,22 @@ def located(source: str, where: str) -> tuple[Path, str]:
             f"{where} = '{source}' is a model that is shipped, but a folder of that name is here too; "
             f"write './{source}' for the folder, or rename it"
         )
-    folder = starter_folder(source) if source in STARTERS else Path(source)
-    if folder.is_absolute() and not folder.exists():
-        raise ConfigError(f"{where} = '{source}': this folder does not exist; put it back, or name another model")
+    if source in NAMED and (Path(source) / "config.json").exists():
+        raise ConfigError(
+            f"{where} = '{source}' is a model that has this name, but a folder of that name is here too; write "
+            f"'./{source}' for the folder, or rename it"
+        )
+    if source in NAMED:
+        folder = obtain(source, where)
+    else:
+        folder = starter_folder(source) if source in STARTERS else Path(source)
+    if (folder.is_absolute() or folder.suffix == GGUF) and not folder.exists():
+        kind = "file" if folder.suffix == GGUF else "folder"
+        raise ConfigError(f"{where} = '{source}': this {kind} does not exist; put it back, or name another model")
     if folder.is_dir() and not (folder / "config.json").exists():
         adapter = (folder / ADAPTER_CONFIG).exists()
+        if files := sorted(folder.glob(f"*{GGUF}")):
+            raise ConfigError(f"{where} = '{source}': this folder holds a GGUF file; name that: {files[0]}")
         raise ConfigError(
             f"{where} = '{source}': this folder holds "
             + (
@@ -223,6 +240,7 @@ def prepare(net: PreTrainedModel, tokenizer: Any, where: str = "model") -> Model
     """
     stop = net.generation_config.eos_token_id if net.generation_config else None
     ends = {*(stop if isinstance(stop, list) else [stop]), tokenizer.eos_token_id} - {None}
+    ends |= {turn_end(tokenizer)} - {None}
     if not ends:
         raise ConfigError(f"{where}: neither tokenizer nor generation_config names an end-of-turn token")
     net.eval()
@@ -238,6 +256,21 @@ def prepare(net: PreTrainedModel, tokenizer: Any, where: str = "model") -> Model
     )
     model.finish = _find_finish(model, where)
     return model
+
+
+def turn_end(tokenizer: Any) -> int | None:
+    """Returns the special token that a chat template writes after a reply, if it writes one."""
+    if not tokenizer.chat_template:
+        return None
+    reply = "8341"
+    try:
+        text = tokenizer.apply_chat_template(
+            [{"role": "user", "content": "1"}, {"role": "assistant", "content": reply}], tokenize=False
+        )
+    except Exception:  # a template may refuse; then the tokenizer's own end is known
+        return None
+    after = tokenizer(text.rpartition(reply)[2], add_special_tokens=False)["input_ids"]
+    return after[0] if after and after[0] in tokenizer.all_special_ids else None
 
 
 def context_of(config: Any) -> int:

@@ -17,7 +17,8 @@ from coterie.errors import ConfigError, first_line, nearest
 from coterie.kernel.environment import STARTERS
 from coterie.models import attention, hub
 from coterie.models.adapters import Adapted
-from coterie.models.load import Model, context_of, copied, located
+from coterie.models.gguf import read_gguf
+from coterie.models.load import GGUF, Model, context_of, copied, located
 
 M = TypeVar("M", bound=Model)
 
@@ -88,6 +89,9 @@ def read(source: str, where: str) -> tuple[PretrainedConfig, Any]:
     """A model's config, and its tokenizer where that is here."""
     folder, name = located(source, where)
     afar = not folder.is_dir() and not hub.answers()
+    if folder.suffix == GGUF:
+        read, tokenizer = read_gguf(folder, torch.float32, where)
+        return read.config, tokenizer
     try:
         config = AutoConfig.from_pretrained(name, local_files_only=afar, trust_remote_code=False)
     except Exception as error:  # whatever a damaged config makes of the library's own code

@@ -1,0 +1,57 @@
+"""Models in GGUF files, as llama.cpp keeps them: read with their numbers in full, and written as ordinary folders."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
+from coterie.errors import ConfigError, first_line
+
+MAGIC = b"GGUF"
+
+
+def read_gguf(file: Path, dtype: torch.dtype, where: str) -> tuple[PreTrainedModel, Any]:
+    """Returns the network of a GGUF file, dequantised, and its tokenizer.
+
+    Raises:
+        ConfigError: the file is no such model, or is damaged.
+    """
+    try:
+        with file.open("rb") as begin:
+            magic = begin.read(len(MAGIC))
+    except OSError as error:
+        raise ConfigError(f"{where} = '{file}': cannot be read: {error.strerror}") from error
+    if magic != MAGIC:
+        raise ConfigError(f"{where} = '{file}': this is no GGUF file; name a model folder, or a file of llama.cpp's")
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # a progress bar a tensor
+            read = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=dtype)
+            tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    except ImportError as error:
+        raise ConfigError(f"{where} = '{file}': reading GGUF needs a package: pip install gguf") from error
+    except Exception as error:  # whatever a damaged file makes of the libraries' own code
+        raise ConfigError(
+            f"{where} = '{file}': this GGUF file cannot be read ({first_line(error)}); its copy may be damaged, or its "
+            "architecture is not one that transformers reads from GGUF"
+        ) from error
+    network: Any = read
+    network.hf_quantizer = None  # its numbers are whole now, and it can be trained and saved as any other
+    del network.config.quantization_config
+    network.config._name_or_path = ""  # noqa: SLF001
+    return network, tokenizer
+
+
+def write_folder(file: Path, folder: Path, where: str) -> None:
+    """Writes a GGUF file's model as an ordinary folder of Hugging Face, with weights in float32.
+
+    Raises:
+        ConfigError: the file is no such model, or is damaged.
+    """
+    net, tokenizer = read_gguf(file, torch.float32, where)
+    net.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
