@@ -41,6 +41,17 @@ def train(
     config: Annotated[
         str | None, typer.Argument(metavar="CONFIG", help="A TOML file, an environment's name, or FILE.py:Class.")
     ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model of every trained policy: smollm2, a folder, a .gguf file or a hub's id.")
+    ] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="lora: train adapters; full: train all weights. Default: by the model's size.")
+    ] = None,
+    algorithm: Annotated[str | None, typer.Option(help="The algorithm: see coterie list algorithms.")] = None,
+    lr: Annotated[
+        float | None, typer.Option(help="Peak learning rate. Default: by kind and size of the model.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Number of training steps.")] = None,
     sets: Sets = None,
     out: Annotated[Path | None, typer.Option(help="The run folder to create. Default: under runs/.")] = None,
     resume: Annotated[Path | None, typer.Option(help="The run folder to resume.")] = None,
@@ -58,8 +69,9 @@ def train(
         bool, typer.Option("--dry-run", help="Print the resolved config, run one tiny step, and save nothing.")
     ] = False,
 ) -> None:
-    """Train a team. Example: coterie train plan_path --set train.steps=200"""
+    """Train a team. Example: coterie train errand --model smollm2"""
     from coterie.config.resolve import load_config
+    from coterie.config.toml import flags
 
     _check_asked(config, resume, out, anyway=anyway)
     from coterie.run.files import check_free
@@ -67,7 +79,8 @@ def train(
 
     old = None if resume is None else Run.open(resume)
     config = str(resume / "config.toml") if resume and config is None else config
-    resolved = load_config(str(config), [*map(tracked, tracker or ()), *(sets or ())])
+    given = flags({"model": model, "kind": kind, "algorithm": algorithm, "lr": lr, "steps": steps})
+    resolved = load_config(str(config), [*given, *map(tracked, tracker or ()), *(sets or ())])
     if out is not None:
         check_free(out)  # before torch is loaded, which takes seconds
     finished = old is not None and resolved.train.steps in old.checkpoints.steps()
@@ -86,6 +99,10 @@ def train(
     let_output_break()
     for remark in resolved.remarks:
         say(remark)
+    if resolved.chosen and resume is None:
+        say("chosen to fit the model; what you set yourself counts:")
+        for choice in resolved.chosen:
+            say(f"  {choice}")
     try:
         run = run_training(resolved, out, resume=resume, anyway=anyway, trackers=[Display(console=terminal())])
     except Stop as stopped:  # typer would drop the error's message

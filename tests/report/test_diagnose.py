@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie import load_config, train
-from coterie.config.settings import MUTE_TASKS
+from coterie.config.settings import TrainConfig
 from coterie.errors import ConfigError
 from coterie.models.load import save_model
 from coterie.report.diagnose import WINDOW, Watch, concerns, history
@@ -118,7 +118,7 @@ def test_a_probe_that_cannot_be_made_is_refused_where_it_was_asked_for():
         load_config("plan_path", ["environment.solo=true", "train.mute_every=2"])
     config = load_config("plan_path", ["environment.solo=true"])
     assert "mute_every" in config.inert()["train"]
-    assert MUTE_TASKS == 500
+    assert TrainConfig().mute_tasks == 500
 
 
 def policy(count: int, **changed: float) -> list[dict[str, float]]:

@@ -134,7 +134,7 @@ class Signalling(Scripted):
         return await super().generate(requests)
 
 
-PROBED = ["train.mute_every=1", "train.steps=6"]
+PROBED = ["train.mute_every=1", "train.mute_tasks=5", "train.steps=6"]
 """A probe of each role after every validation."""
 
 
@@ -144,7 +144,6 @@ def test_a_signal_at_any_wave_saves_what_is_done_and_the_run_goes_on_as_if_nothi
     number, sets, tmp_path, monkeypatch
 ):
     """In the first validation, a rollout, a validation, a probe, and in the resumed run again."""
-    monkeypatch.setattr("coterie.run.train.MUTE_TASKS", 5)
     with_scripted_engine(monkeypatch)
     config = load_config("tests/toys.py:Agree", [*sets, *PROBED])
     counting = Signalling(number, 0, 0)
@@ -180,12 +179,12 @@ def without_extra(found: dict[str, bytes]) -> dict[str, bytes]:
 @pytest.mark.slow
 def test_tools_that_crash_and_spin_cost_nothing_in_training_validation_probe_and_resume(sets, tmp_path, monkeypatch):
     """Killed in every phase and resumed, the run is what it would have been; the metrics count what the tools did."""
-    monkeypatch.setattr("coterie.run.train.MUTE_TASKS", 4)
     with_scripted_engine(monkeypatch)
     small = [
         "train.steps=4",
         "train.eval_every=2",
         "train.mute_every=1",
+        "train.mute_tasks=4",
         "train.eval_tasks=8",
         "engine.call_timeout_s=0.3",
     ]

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from coterie.algorithms.base import Algorithm
+from coterie.config.fitting import as_tables, choices, warnings
 from coterie.config.settings import (
     SHARED,
     UNTRAINED,
@@ -30,7 +31,7 @@ from coterie.config.settings import (
     SFTConfig,
     TrainConfig,
 )
-from coterie.config.toml import Source, read
+from coterie.config.toml import EVERY, Source, read
 from coterie.engines.remote import RemoteConfig
 from coterie.errors import ConfigError, EnvError, nearest
 from coterie.kernel.engine import Engine
@@ -42,6 +43,7 @@ from coterie.kernel.watchdog import Watch
 from coterie.learning.loss import Loss
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.memory.store import MemoryConfig
+from coterie.models.named import NAMED, remark
 from coterie.registry import TABLES, about, find, whole_file, whole_folder, whole_name
 
 C = TypeVar("C")
@@ -73,7 +75,7 @@ def recommended(environment: Environment, written: Mapping[str, Any]) -> dict[st
             f"{', '.join(sorted(RECOMMENDED))}"
         )
     policies = dict(written.get("policies", {}))
-    if "team" in written or not policies.keys() <= tables.get("policies", {}).keys():
+    if "team" in written or not policies.keys() - {EVERY} <= tables.get("policies", {}).keys():
         tables = {name: table for name, table in tables.items() if name not in ("team", "policies")}
     algorithm = dict(written.get("algorithm", {})).get("name")
     if algorithm not in (None, tables.get("algorithm", {}).get("name")):
@@ -87,6 +89,8 @@ def recommended(environment: Environment, written: Mapping[str, Any]) -> dict[st
     starter = environment.starter  # where there is none, what is recommended is of any model
     if starter and any(policy.get("model", starter) != starter for policy in learners):
         tables = {name: table for name, table in tables.items() if name in ("team", "policies")}
+        if "policies" in tables:
+            tables["policies"] = {name: {} for name in tables["policies"]}
     return tables
 
 
@@ -143,7 +147,7 @@ def _sized(config: Config, source: Source) -> Config:
     sizes: dict[str, int] = {}
     for split, (key, tasks) in wanted.items():
         count = config.environment.count(split)
-        if count and count < tasks and key not in config.train.model_fields_set:
+        if count and count < tasks and not source.person_wrote("train", key):
             sizes[key] = count
         elif count == 0:
             none = f"{type(config.environment).__name__}.count('{split}') is 0"
@@ -158,6 +162,10 @@ def _sized(config: Config, source: Source) -> Config:
     if config.engine.front == "eager":
         remarks.append("engine.front = 'eager': what is computed together depends on timing, so a resume is not exact")
     remarks += _out_of_its_world(config)
+    remarks += warnings(source, config.environment.starter)
+    remarks += [
+        remark(name) for name in dict.fromkeys(policy.model for policy in config.policies.values()) if name in NAMED
+    ]
     made = config.train.steps // config.train.eval_every
     if config.train.mute_every > made and config.train.mute_every != TrainConfig.model_fields["mute_every"].default:
         remarks.append(
@@ -207,23 +215,14 @@ def _memory(source: Source, environment: Environment) -> MemoryConfig:
 
 def resolve(source: Source) -> Config:
     """Tables to typed settings, every check made."""
-    data = source.data
-    tables = (
-        "environment", "algorithm", "loss", "memory", "team", "policies", "optimizer", "engine", "runtime", "train",
-        "trackers", "eval",
-    )  # fmt: skip
-    for table, content in data.items():
-        if table not in tables and not isinstance(content, dict):
-            raise ConfigError(
-                f"{source.place(table)}'{table}' stands in no table; write it below one of [{'], ['.join(tables)}]"
-            )
-        if table not in tables:
-            raise ConfigError(f"{source.place(table)}unknown table '{table}'{nearest(table, tables)}")
-        if not isinstance(content, dict):
-            raise ConfigError(f"{source.place(table)}'{table}' is a table; write [{table}] and its keys below")
+    _check_tables(source)
     names: dict[str, str] = {}
     environment = _world(source, names)
-    source = source.with_defaults(recommended(environment, data), f"{type(environment).__name__}.recommended")
+    source = source.with_defaults(recommended(environment, source.data), f"{type(environment).__name__}.recommended")
+    if EVERY in source.data.get("policies", {}):
+        source = source.spread(_trained(source))
+    chosen = choices(source, environment.starter)
+    source = source.with_defaults(as_tables(chosen), "the defaults that fit the model")
     algorithm = _named(source, "algorithm", Algorithm, names, "at_grpo")
     source = source.with_defaults({"loss": _recipe(source, algorithm)}, f"algorithm {names['algorithm']}")
     team = _team(source, environment)
@@ -259,6 +258,7 @@ def resolve(source: Source) -> Config:
         trackers=_trackers(source, names),
         eval=_settings(source, "eval", EvalConfig),
         names=names,
+        chosen=tuple(map(str, chosen)),
     )
     _check_algorithm(config, source)
     for table, reasons in config.inert().items():
@@ -272,6 +272,23 @@ def resolve(source: Source) -> Config:
     except (ConfigError, EnvError) as error:
         raise ConfigError(f"{source.place('environment', str(error))}{error}") from error
     return config
+
+
+def _check_tables(source: Source) -> None:
+    """Raises ConfigError: a table is unknown, or is none."""
+    known = (
+        "environment", "algorithm", "loss", "memory", "team", "policies", "optimizer", "engine", "runtime", "train",
+        "trackers", "eval",
+    )  # fmt: skip
+    for table, content in source.data.items():
+        if table not in known and not isinstance(content, dict):
+            raise ConfigError(
+                f"{source.place(table)}'{table}' stands in no table; write it below one of [{'], ['.join(known)}]"
+            )
+        if table not in known:
+            raise ConfigError(f"{source.place(table)}unknown table '{table}'{nearest(table, known)}")
+        if not isinstance(content, dict):
+            raise ConfigError(f"{source.place(table)}'{table}' is a table; write [{table}] and its keys below")
 
 
 def _runtime(source: Source, policies: Mapping[str, PolicyConfig]) -> RuntimeConfig:
@@ -479,6 +496,14 @@ def _plain(error: Any) -> str:
         return "it is a table; write its settings as {key = value}"
     message = str(error["msg"]).removeprefix("Value error, ")
     return message[0].lower() + message[1:]
+
+
+def _trained(source: Source) -> list[str]:
+    """The policies that a config's tables name, as far as they are trained."""
+    policies = {name: table for name, table in source.data.get("policies", {}).items() if name != EVERY}
+    names = dict.fromkeys([*dict(source.data.get("team", {})).values(), *policies] or [SHARED])
+    kinds = {name: policies.get(name, {}) for name in names if isinstance(name, str)}
+    return [name for name, table in kinds.items() if not isinstance(table, dict) or table.get("kind") not in UNTRAINED]
 
 
 def _team(source: Source, environment: Environment) -> Team:

@@ -25,8 +25,6 @@ UNTRAINED = ("frozen", "past", "remote")
 """Kinds that nothing is learned by."""
 DType = Literal["float32", "bfloat16"]
 Device = Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")]
-MUTE_TASKS = 500
-"""Validation tasks of a mute probe."""
 COLDEST = 0.01
 """Temperature of sampling: float32 holds logits divided by it, and one token has all the probability long before."""
 SHARED = "team"
@@ -137,8 +135,10 @@ class TrainConfig(Settings):
     eval_tasks: int = Field(default=400, ge=1)
     """Validation tasks, always the same."""
     mute_every: int = Field(default=5, ge=0)
-    """Number of validations between two mute probes. A probe mutes each role on 500 tasks to find roles that do not
+    """Number of validations between two mute probes. A probe mutes each role to find roles that do not
     contribute. 0: never."""
+    mute_tasks: int = Field(default=500, ge=1)
+    """Validation tasks of a mute probe."""
     checkpoint_every: int = Field(default=20, ge=1)
     """Steps between checkpoints."""
     keep_checkpoints: int = Field(default=2, ge=1)
@@ -227,7 +227,8 @@ class Config:
     """The resolved config of a run.
 
     trackers: the settings of each tracker, by its name in this config. names: for each table with a `name`, the name as
-    it was written. remarks: notes for the user, one line each.
+    it was written. remarks: notes for the user, one line each. chosen: defaults that fit what is trained, each with its
+    reason, one line each.
     """
 
     environment: Environment
@@ -244,6 +245,7 @@ class Config:
     eval: EvalConfig
     names: Mapping[str, str]
     remarks: tuple[str, ...] = ()
+    chosen: tuple[str, ...] = ()
 
     def tables(self) -> dict[str, dict[str, Any]]:
         """Everything resolved as plain data, without settings that have no effect."""
@@ -306,8 +308,10 @@ class Config:
         count = self.environment.count("validation")
         if len(self.team.roles) < 2:
             mute["mute_every"] = "a team of one has nobody to do without; set it to 0"
-        elif count is not None and count < MUTE_TASKS:
-            mute["mute_every"] = f"the validation split has {count} tasks, and {MUTE_TASKS} are needed; set it to 0"
+        elif count is not None and count < self.train.mute_tasks:
+            mute["mute_every"] = (
+                f"the validation split has {count} tasks, and {self.train.mute_tasks} are needed; set it to 0"
+            )
         ends = {
             name: {"min_lr_share": "schedule = 'constant' never falls"} if optimizer.schedule == "constant" else {}
             for name, optimizer in optimizers.items()

@@ -15,6 +15,8 @@ from coterie.registry import about
 
 LONGEST = 300
 """Characters of an override that a message repeats."""
+EVERY = "*"
+"""In `policies.*.model`: every policy that is trained."""
 OTHER_FORMATS = (".json", ".yaml", ".yml", ".cfg", ".ini")
 """What configs of other programs are called."""
 
@@ -63,6 +65,16 @@ class Source:
         added = {(name, key) for name, table in tables.items() for key in table if key not in self.data.get(name, {})}
         places = {f"{name}.{key}": where for name, key in added}
         return Source(merged, {**places, **self._places}, self.folder, self._defaults | added)
+
+    def spread(self, names: Sequence[str]) -> Source:
+        """The same, with the settings of [policies."*"] written to each of some policies, and none of that name."""
+        policies = dict(self.data.get("policies", {}))
+        every = policies.pop(EVERY)
+        places = dict(self._places)
+        for name in names:
+            policies[name] = {**policies.get(name, {}), **every}
+            places |= {f"policies.{name}.{key}": places.get(f"policies.{EVERY}.{key}", "") for key in every}
+        return Source({**self.data, "policies": policies}, places, self.folder, self._defaults)
 
     def place(self, path: str, told: str | None = None) -> str:
         """`file:line: ` of a dotted key, else of a key in it, else of the table around it, or nothing.
@@ -152,6 +164,25 @@ class Meant(str):
         meant = super().__new__(cls, override)
         meant.option = option
         return meant
+
+
+FLAGS = {
+    "model": f"policies.{EVERY}.model",
+    "kind": f"policies.{EVERY}.kind",
+    "algorithm": "algorithm.name",
+    "lr": "optimizer.lr",
+    "steps": "train.steps",
+}
+"""Settings that everybody changes, by the names that they have as options and keywords."""
+
+
+def flags(values: Mapping[str, Any]) -> list[str]:
+    """Returns the overrides that options such as --model stand for; None: the option was not given."""
+    return [
+        Meant(f"{FLAGS[name]}={json.dumps(value)}", f"--{name} {value}")
+        for name, value in values.items()
+        if value is not None
+    ]
 
 
 def _value(text: str) -> Any:

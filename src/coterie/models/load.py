@@ -21,7 +21,8 @@ from coterie.models import attention, hub
 from coterie.models.files import ADAPTER_CONFIG
 from coterie.models.flat import flatten
 from coterie.models.gguf import read_gguf
-from coterie.models.named import NAMED, obtain
+from coterie.models.named import NAMED
+from coterie.models.obtain import obtain
 
 Head = Callable[[torch.Tensor], torch.Tensor]
 """Hidden states to logits."""

@@ -22,7 +22,8 @@ def try_out(config: Config, old: Run | None = None) -> Iterator[str]:
         CoterieError: what would stop the run at its beginning.
     """
     config = resolved(config, old)
-    yield _comment("\n".join(config.remarks)) + config.toml()
+    chosen = [f"chosen: {choice}" for choice in config.chosen]
+    yield _comment("\n".join([*config.remarks, *chosen])) + config.toml()
     plans = plan(config)
     yield _comment("\n\n".join(map(planned_text, plans)))
     check_planned(config, plans)

@@ -338,7 +338,8 @@ class Run:
 
 
 def _whole_config(config: Config, folder: Path) -> str:
-    return f"# {one_line(command('train', folder / 'config.toml'))}\n\n{config.toml()}"
+    chosen = "".join(f"# chosen: {one_line(choice)}\n" for choice in config.chosen)
+    return f"# {one_line(command('train', folder / 'config.toml'))}\n{chosen}\n{config.toml()}"
 
 
 def new_folder(environment: str) -> Path:

@@ -15,7 +15,8 @@ from typing import Any
 
 from coterie.checks.rehearsal import rehearse
 from coterie.config.resolve import load_config
-from coterie.config.settings import MUTE_TASKS, Config
+from coterie.config.settings import Config
+from coterie.config.toml import flags
 from coterie.errors import CheckpointError, ConfigError, EngineError, EnvError, LearnerLost, RolloutError, UpdateError
 from coterie.kernel.cursor import PlayBug
 from coterie.kernel.environment import Environment, Split
@@ -62,6 +63,11 @@ def train(
     resume: str | Path | None = None,
     anyway: bool = False,
     trackers: Sequence[Tracker] | None = None,
+    model: str | None = None,
+    kind: str | None = None,
+    algorithm: str | None = None,
+    lr: float | None = None,
+    steps: int | None = None,
 ) -> Run:
     """Trains a team and returns the run.
 
@@ -74,6 +80,8 @@ def train(
         anyway: resume even if the result cannot be exact, and record this in the run.
         trackers: trackers that get the metrics, in addition to metrics.jsonl and the trackers of the config; None:
             the display in a notebook, and no further trackers elsewhere.
+        model, kind, algorithm, lr, steps: settings of a source that is not loaded yet, as the options of
+            `coterie train`: `policies.*.model`, `policies.*.kind`, `algorithm.name`, `optimizer.lr` and `train.steps`.
 
     Raises:
         CoterieError: the message is one line that says what to do.
@@ -85,7 +93,10 @@ def train(
         if resume is None:
             raise ConfigError("say what to train: settings, or a run to resume")
         config = Run.open(Path(resume)).config
-    config = config if isinstance(config, Config) else load_config(config)
+    given = flags({"model": model, "kind": kind, "algorithm": algorithm, "lr": lr, "steps": steps})
+    if isinstance(config, Config) and given:
+        raise ConfigError("a loaded config has its settings; give model, kind, algorithm, lr and steps to load_config")
+    config = config if isinstance(config, Config) else load_config(config, given)
     named = of_config(config)
     folder, lost, there = Path(resume or out or new_folder(config.names["environment"])), 0, -1
     with Interrupts(config.train.grace_s) as interrupts:
@@ -357,11 +368,12 @@ def _mute(run: Run, models: TeamModels, progress: Progress) -> dict[str, float]:
     if config.inert()["train"]:
         return {}
     line: dict[str, float] = {}
+    tasks = config.train.mute_tasks
     asked = [role for role in config.team.roles if role not in config.environment.absent("validation")]
-    with _bugs_kept(run, config.environment, "validation", range(MUTE_TASKS)), models.evaluated(progress.step):
+    with _bugs_kept(run, config.environment, "validation", range(tasks)), models.evaluated(progress.step):
         before, *after = [
             evaluate_team(
-                config.environment, config.team, models.engine, tasks=MUTE_TASKS, sampling=config.sampling(1.0),
+                config.environment, config.team, models.engine, tasks=tasks, sampling=config.sampling(1.0),
                 seats=ablation.seats() if ablation else None, recall=_recall(config, progress),
                 max_dropped_share=config.train.max_dropped_share,
             )

@@ -1,0 +1,245 @@
+"""Defaults that fit what is trained: functions of a model's kind, size and device, each with its reason.
+
+The defaults of the settings' classes fit the shipped starters, of under a million parameters. Where a policy is trained
+that has more than 50 million, other values take their place, unless the config or its environment says otherwise. They
+are our own choice: at 135 million parameters they were tried (docs/real_models.md), above that they follow what is
+usual. This module does not import torch; sizes are read from files' headers, or from a model's name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coterie.config.settings import SHARED, UNTRAINED
+from coterie.config.toml import Source
+from coterie.kernel.environment import STARTERS
+from coterie.models.files import ADAPTER_CONFIG
+from coterie.models.named import NAMED
+from coterie.registry import past_policy
+
+LARGE = 50_000_000
+"""Parameters above which a model has these defaults."""
+TRIED = 135e6
+"""Parameters of the model with which they were tried."""
+LORA_LR, FULL_LR = 5e-4, 1e-5
+"""Learning rates of a model of that size."""
+LEAST_FULL_LR = 1e-6
+"""The learning rate of all weights of large models, as published runs have it."""
+CREATIVE = 1e9
+"""Parameters below which replies at temperature 1 are mostly noise."""
+FAR = 10.0
+"""Times the fitting learning rate above which, and below whose inverse by the square, one is warned of."""
+LONGEST_HEADER = 100 << 20
+"""Bytes of a safetensors header that is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A default that was chosen: its setting, such as optimizer.lr, its value and the reason."""
+
+    path: str
+    value: Any
+    reason: str
+
+    def __str__(self) -> str:
+        value = json.dumps(self.value) if not isinstance(self.value, float) else f"{self.value:g}"
+        return f"{self.path} = {value}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Learner:
+    """A trained policy of more than LARGE parameters. size: None: not known. cpu: it is trained on a processor."""
+
+    name: str
+    model: str
+    kind: str
+    size: int | None
+    cpu: bool
+
+    @property
+    def parameters(self) -> float:
+        """Parameters, or those of the model with which the defaults were tried."""
+        return float(self.size or TRIED)
+
+    @property
+    def called(self) -> str:
+        """A few words on its size."""
+        return f"{self.size / 1e6:,.0f} million parameters" if self.size else "a model of unknown size"
+
+    @property
+    def lr(self) -> tuple[float, str]:
+        """A fitting learning rate, and why."""
+        relative = TRIED / self.parameters
+        if self.kind == "lora":
+            return _rounded(LORA_LR * relative**0.4), f"adapters on {self.called}"
+        return _rounded(max(LEAST_FULL_LR, FULL_LR * relative)), f"all weights of {self.called}"
+
+
+def learners(data: Mapping[str, Any], starter: str) -> list[Learner]:
+    """Returns the policies of a config's tables that are trained and large.
+
+    Args:
+        starter: the model of a policy that names none.
+    """
+    policies = dict(data.get("policies") or {}) or {SHARED: {}}
+    wanted = str(data.get("train", {}).get("device", "auto"))
+    found: list[Learner] = []
+    for name, table in policies.items():
+        if not isinstance(table, Mapping) or table.get("kind", "") in UNTRAINED:
+            continue
+        model = str(table.get("model", starter))
+        size = parameters(model)
+        if model and (size is None or size > LARGE):
+            device = str(table.get("device", wanted))
+            cpu = device == "cpu" or (device == "auto" and not Path("/dev/nvidiactl").exists())
+            found.append(Learner(name, model, str(table.get("kind", "lora")), size, cpu))
+    return found
+
+
+def choices(source: Source, starter: str) -> list[Choice]:
+    """Returns the defaults that fit the policies of a config, where it does not say otherwise itself."""
+    large = learners(source.data, starter)
+    if not large:
+        return []
+    rates = {each.lr for each in large}
+    return [
+        choice
+        for each in (
+            *_policies(source, large, one_rate=len(rates) == 1),
+            *_run(max(large, key=lambda one: one.parameters)),
+        )
+        if (choice := each).path.rpartition(".")[2] not in source.table(choice.path.rpartition(".")[0])
+    ]
+
+
+def _policies(source: Source, large: list[Learner], *, one_rate: bool) -> Iterator[Choice]:
+    """What each policy is, and how it is moved."""
+    for each in large:
+        path = f"policies.{each.name}"
+        yield Choice(f"{path}.kind", "lora", f"{each.called}: an adapter takes a tenth of the memory of all weights")
+        if each.kind == "lora" and not (Path(each.model) / ADAPTER_CONFIG).exists():
+            yield Choice(
+                f"{path}.lora", {"rank": 16, "alpha": 32.0}, "adapters of this size learned where it was tried"
+            )
+        if not one_rate and "lr" not in source.table("optimizer"):
+            yield Choice(f"{path}.optimizer", {**source.table(f"{path}.optimizer"), "lr": each.lr[0]}, each.lr[1])
+    if one_rate:
+        yield Choice("optimizer.lr", *large[0].lr)
+    yield Choice("optimizer.warmup_steps", 2, "AdamW's averages are unsettled in the first steps")
+    yield Choice("optimizer.schedule", "constant", "a run may end early, or go on")
+
+
+def _run(each: Learner) -> Iterator[Choice]:
+    """What a step and an evaluation are, by the largest policy."""
+    yield Choice("train.dtype", "auto", "the faster type of this machine for large products")
+    if each.parameters < CREATIVE:
+        yield Choice("train.temperature", 0.7, f"{each.called}: at 1.0 most replies are noise")
+        yield Choice("eval.temperature", 0.7, "as in training")
+    yield Choice("train.keep_checkpoints", 1, "a checkpoint may be large")
+    if not each.cpu:
+        yield Choice("train.eval_tasks", 200, "a real model on a GPU")
+        yield Choice("train.mute_tasks", 200, "as many as a validation has")
+        yield Choice("eval.tasks", 500, "a real model on a GPU")
+        return
+    slow = "a real model on a processor takes seconds a task"
+    yield Choice("train.steps", 40, "a real model on a processor takes half a minute a step or more")
+    yield Choice("train.eval_every", 5, "few steps")
+    yield Choice("train.eval_tasks", 64, slow)
+    yield Choice("train.mute_tasks", 64, slow)
+    yield Choice("train.checkpoint_every", 10, "few steps")
+    yield Choice("train.episodes_every", 5, "few steps")
+    yield Choice("eval.tasks", 200, slow)
+    yield Choice("engine.max_tokens", 64, "a processor samples about a hundred tokens a second")
+
+
+def as_tables(chosen: list[Choice]) -> dict[str, dict[str, Any]]:
+    """Returns choices as tables of a config."""
+    found: dict[str, dict[str, Any]] = {}
+    for choice in chosen:
+        table, _, key = choice.path.rpartition(".")
+        head, _, rest = table.partition(".")
+        inner = found.setdefault(head, {})
+        (inner.setdefault(rest, {}) if rest else inner)[key] = choice.value
+    return found
+
+
+def warnings(source: Source, starter: str) -> Iterator[str]:
+    """Yields a sentence for each value of a person's that is far from what fits."""
+    for each in learners(source.data, starter):
+        own = dict(source.table(f"policies.{each.name}.optimizer")).get("lr")
+        lr = own if own is not None else source.table("optimizer").get("lr")
+        fitting, _ = each.lr
+        if (
+            isinstance(lr, int | float)
+            and not isinstance(lr, bool)
+            and lr > 0
+            and not 1 / FAR**2 <= lr / fitting <= FAR
+        ):
+            times = f"{lr / fitting:.0f} times" if lr > fitting else f"a {fitting / lr:.0f}th of"
+            yield (
+                f"the learning rate of policy '{each.name}' is {lr:g}, {times} what fits kind = '{each.kind}' with "
+                f"{each.called} ({fitting:g})"
+            )
+
+
+def parameters(model: str) -> int | None:
+    """Returns how many parameters a model has, as far as files here or its name tell; 0: a starter; None: not known."""
+    if model in STARTERS or not model:
+        return 0
+    if model in NAMED:
+        return NAMED[model].parameters
+    if (past := past_policy(model)) is not None:
+        folders = sorted(past.run.glob(f"checkpoints/*/policies/{past.policy}"))
+        return _in_folder(folders[-1]) if folders else None
+    if (path := Path(model)).is_dir():
+        return _in_folder(path)
+    if path.suffix == ".gguf":
+        return _by_name(path.stem)
+    cache = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface") / "hub"
+    snapshots = sorted(cache.glob(f"models--{model.replace('/', '--')}/snapshots/*")) if model.count("/") == 1 else []
+    return (_in_folder(snapshots[-1]) if snapshots else None) or _by_name(model)
+
+
+def _by_name(name: str) -> int | None:
+    """Parameters as a name says them: Qwen3-0.6B, SmolLM2-135M."""
+    found = re.findall(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)([BbMm])(?![A-Za-z0-9])", name)
+    return int(float(found[-1][0]) * (1e9 if found[-1][1] in "Bb" else 1e6)) if found else None
+
+
+def _in_folder(folder: Path) -> int | None:
+    """The sum over a folder's safetensors headers; None where it has none that can be read, or is an adapter."""
+    files = sorted(folder.glob("*.safetensors"))
+    if not files or (folder / ADAPTER_CONFIG).exists():
+        return None
+    try:
+        return sum(map(_in_file, files))
+    except (OSError, ValueError, TypeError, KeyError, struct.error, AttributeError):
+        return None  # loading it will say what is wrong
+
+
+def _in_file(file: Path) -> int:
+    with file.open("rb") as begin:
+        (length,) = struct.unpack("<Q", begin.read(8))
+        if length > LONGEST_HEADER:
+            raise ValueError(f"{file}: a header of {length} bytes")
+        header = json.loads(begin.read(length))
+    total = 0
+    for name, about in header.items():
+        if name != "__metadata__":
+            count = 1
+            for size in about["shape"]:
+                count *= int(size)
+            total += count
+    return total
+
+
+def _rounded(value: float) -> float:
+    """A rate with two digits."""
+    return float(f"{value:.1e}")
