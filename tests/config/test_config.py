@@ -280,8 +280,8 @@ def test_what_a_config_says_comes_before_what_is_recommended():
     assert set(shared.team.roles.values()) == {"team"}
     theirs = load_config("plan_path", ["policies.scout.model=some/model"])
     assert (theirs.policies["scout"].model, theirs.policies["pilot"].model) == ("some/model", "starter")
-    plain = TrainConfig(), OptimizerConfig()
-    assert (theirs.train, theirs.optimizer) == plain, "how the starter learns is no advice for another model"
+    assert theirs.optimizer.lr == OptimizerConfig().lr, "how the starter learns is no advice for another model"
+    assert theirs.train.steps not in (TrainConfig().steps, base.train.steps)
 
 
 @pytest.mark.parametrize("tables", [{"train": 5}, {"environment": None}, {"environment": "relay"}, {1: {}}])

@@ -88,12 +88,9 @@ def learners(data: Mapping[str, Any], starter: str) -> list[Learner]:
     Args:
         starter: the model of a policy that names none.
     """
-    policies = dict(data.get("policies") or {}) or {SHARED: {}}
     wanted = str(data.get("train", {}).get("device", "auto"))
     found: list[Learner] = []
-    for name, table in policies.items():
-        if not isinstance(table, Mapping) or table.get("kind", "") in UNTRAINED:
-            continue
+    for name, table in _trained(data).items():
         model = str(table.get("model", starter))
         size = parameters(model)
         if model and (size is None or size > LARGE):
@@ -103,19 +100,29 @@ def learners(data: Mapping[str, Any], starter: str) -> list[Learner]:
     return found
 
 
+def _trained(data: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The tables of the policies that are trained."""
+    policies = dict(data.get("policies") or {}) or {SHARED: {}}
+    return {
+        name: table
+        for name, table in policies.items()
+        if isinstance(table, Mapping) and table.get("kind", "") not in UNTRAINED
+    }
+
+
 def choices(source: Source, starter: str) -> list[Choice]:
     """Returns the defaults that fit the policies of a config, where it does not say otherwise itself."""
     large = learners(source.data, starter)
     if not large:
         return []
-    rates = {each.lr for each in large}
+    one_rate = len({each.lr for each in large}) == 1 and len(large) == len(_trained(source.data))
     return [
         choice
-        for each in (
-            *_policies(source, large, one_rate=len(rates) == 1),
+        for choice in (
+            *_policies(source, large, one_rate=one_rate),
             *_run(max(large, key=lambda one: one.parameters)),
         )
-        if (choice := each).path.rpartition(".")[2] not in source.table(choice.path.rpartition(".")[0])
+        if choice.path.rpartition(".")[2] not in source.table(choice.path.rpartition(".")[0])
     ]
 
 

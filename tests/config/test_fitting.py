@@ -1,0 +1,116 @@
+"""Defaults fit what is trained; what a person writes wins, and is warned of where it is far off."""
+
+import json
+import struct
+
+import pytest
+
+from coterie import load_config
+from coterie.config.fitting import parameters
+from coterie.config.settings import LoraConfig, TrainConfig
+from coterie.errors import ConfigError
+from coterie.learning.optimizer import OptimizerConfig
+from tests.toys import Crowd
+
+
+TWO = ("team.a=x", "team.b=y", "team.c=y", "team.d=y")
+
+
+def folder(path, count: int):
+    """A model folder whose only file says that it has so many parameters."""
+    path.mkdir()
+    header = json.dumps({"w": {"dtype": "F32", "shape": [count // 10, 10], "data_offsets": [0, 0]}}).encode()
+    (path / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    return path
+
+
+def config(*sets: str, source: str = "tests/toys.py:Crowd"):
+    return load_config(source, list(sets))
+
+
+def test_a_real_model_is_trained_by_an_adapter_and_a_starter_as_ever():
+    real, small = config("policies.*.model=smollm2"), config("policies.*.model=starter")
+    assert {policy.kind for policy in real.policies.values()} == {"lora"}
+    assert {policy.lora for policy in real.policies.values()} == {LoraConfig(rank=16, alpha=32.0)}
+    assert (real.optimizer.lr, real.train.temperature, real.train.dtype) == (5e-4, 0.7, "auto")
+    assert {policy.kind for policy in small.policies.values()} == {"full"}
+    assert (small.optimizer, small.train, small.chosen) == (OptimizerConfig(), TrainConfig(), ())
+
+
+def test_every_choice_is_told_with_its_reason_and_what_is_written_is_not_chosen():
+    told = config("policies.*.model=smollm2", "optimizer.lr=2e-4", "train.steps=7").chosen
+    assert any(line.startswith("train.temperature = 0.7: 135 million parameters") for line in told)
+    assert not [line for line in told if line.startswith(("optimizer.lr", "train.steps"))]
+    assert config("policies.*.model=smollm2", "train.steps=7").train.steps == 7
+
+
+# 1e-5 for all weights of 135M, less in proportion down to 1e-6; 5e-4 for adapters, by the power 0.4
+@pytest.mark.parametrize(
+    ("model", "kind", "lr"),
+    [
+        ("a/Net-135M", "full", 1e-5),
+        ("a/Net-0.27B", "full", 5e-6),
+        ("a/Net-8B", "full", 1e-6),
+        ("a/Net-135M", "lora", 5e-4),
+        ("a/Net-4.32B", "lora", 1.2e-4),  # 32 times as large: 5e-4 / 4
+    ],
+)
+def test_the_learning_rate_follows_kind_and_size(model, kind, lr):
+    made = config(f"policies.*.model={model}", f"policies.*.kind={kind}")
+    assert made.optimizer.lr == pytest.approx(lr, rel=0.05)
+
+
+def test_a_small_policy_beside_a_large_one_keeps_its_own_rate():
+    made = config("policies.x.model=smollm2", "policies.y.model=starter", *TWO)
+    assert (made.optimizer_of("x").lr, made.optimizer_of("y").lr) == (5e-4, OptimizerConfig().lr)
+    assert made.policies["y"].kind == "full"
+
+
+@pytest.mark.parametrize(("lr", "words"), [("3e-4", "30 times"), ("1e-5", None), ("1e-8", "1000th")])
+def test_a_learning_rate_far_from_what_fits_is_warned_of(lr, words):
+    made = config("policies.*.model=smollm2", "policies.*.kind=full", f"optimizer.lr={lr}")
+    told = [line for line in made.remarks if "learning rate" in line]
+    assert bool(told) == (words is not None)
+    assert not words or words in told[0]
+
+
+def test_sizes_are_read_from_headers_and_names(tmp_path):
+    assert parameters(str(folder(tmp_path / "large", 60_000_000))) == 60_000_000
+    assert parameters("Qwen/Qwen3-0.6B") == 600_000_000
+    assert parameters("some/model") is None
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "model.safetensors").write_bytes(b"\xff" * 64)
+    assert parameters(str(tmp_path / "broken")) is None
+
+
+def test_a_folder_is_large_by_its_header(tmp_path):
+    small, large = folder(tmp_path / "small", 40_000_000), folder(tmp_path / "large", 60_000_000)
+    assert config(f"policies.*.model={small}").policies["team"].kind == "full"
+    assert config(f"policies.*.model={large}").policies["team"].kind == "lora"
+
+
+def test_flags_are_settings_and_an_error_names_the_flag():
+    from coterie.config.toml import flags
+
+    made = load_config("tests/toys.py:Crowd", flags({"model": "starter", "lr": 1e-3, "steps": 3, "kind": None}))
+    assert (made.policies["team"].model, made.optimizer.lr, made.train.steps) == ("starter", 1e-3, 3)
+    with pytest.raises(ConfigError, match=r"^--kind wrong: "):
+        load_config("tests/toys.py:Crowd", flags({"model": "starter", "kind": "wrong"}))
+
+
+def test_frozen_and_remote_policies_keep_their_model():
+    sets = ["policies.x.model=starter", "policies.x.kind=frozen", "policies.y.model=starter", *TWO]
+    made = config(*sets, "policies.*.model=smollm2")
+    assert (made.policies["x"].model, made.policies["y"].model) == ("starter", "smollm2")
+
+
+def test_a_default_that_the_environment_has_too_few_tasks_for_is_lowered():
+    few = config("policies.*.model=smollm2", source="tests/config/test_fitting.py:Few")
+    assert few.train.eval_tasks == 5
+
+
+class Few(Crowd):
+    """Five validation tasks."""
+
+    def count(self, split):
+        return 5 if split == "validation" else None
