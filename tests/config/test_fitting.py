@@ -12,7 +12,6 @@ from coterie.errors import ConfigError
 from coterie.learning.optimizer import OptimizerConfig
 from tests.toys import Crowd
 
-
 TWO = ("team.a=x", "team.b=y", "team.c=y", "team.d=y")
 
 
