@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coterie.commands import AsJson, RunFolder, Sets, looking, models, new, serving, team_of, terminal, tracked
+from coterie.commands.untrained import Wanted, evaluate_config, names_config, played_by
 from coterie.errors import nearest
 from coterie.kernel.safe import command, plain
 from coterie.report.evaluation import evaluation_json, evaluation_text
@@ -163,11 +164,32 @@ def _tested(run: Run) -> str:
 
 @app.command(name="eval")
 def evaluate(
-    run: RunFolder,
-    split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|CONFIG",
+            help="A run folder; or a TOML file, an environment's name or FILE.py:Class: its team before training.",
+        ),
+    ],
+    sets: Sets = None,
+    model: Annotated[
+        str | None, typer.Option(help="Of a CONFIG: the model that its policies begin with, a folder or id.")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="train, validation or test. Default: test; of a CONFIG: validation.")
+    ] = None,
     step: Annotated[int | None, typer.Option(help="Step of the checkpoint. Default: the best by validation.")] = None,
-    tasks: Annotated[int | None, typer.Option(min=1, help="Number of tasks. Default: eval.tasks.")] = None,
-    sampled: Annotated[int, typer.Option(min=0, help="Episodes per task at eval.temperature; 0: one greedy.")] = 0,
+    tasks: Annotated[
+        int | None, typer.Option(min=1, help="Number of tasks. Default: eval.tasks; of a CONFIG: 32.")
+    ] = None,
+    sampled: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Episodes per task at eval.temperature; 0: one greedy. Of a CONFIG: besides a greedy one, at "
+            "train.temperature.",
+        ),
+    ] = 0,
     mute: Annotated[
         list[str] | None, typer.Option(metavar="ROLE", help="Also measure with this role silent. May be repeated.")
     ] = None,
@@ -197,10 +219,19 @@ def evaluate(
     from coterie.kernel.mistakes import check_split
     from coterie.run.folder import Run
 
+    untrained = names_config(target)
+    split = split or ("test" if data is not None or not untrained else "validation")
     check_split(split, "--split")
     if memory not in (None, *(modes := ("off", "on", "placebo"))):
         raise ConfigError(f"--memory {memory}: unknown{nearest(memory, modes)}; it is {', '.join(modes)}")
-    Run.open(run)  # checked before torch is loaded, which takes seconds
+    run = Path(target)
+    if untrained:
+        _check_untrained(target, step, replace, memory, votes)
+    elif sets or model is not None:
+        option = "--set" if sets else "--model"
+        raise ConfigError(f"{option} is for a config, before training; {target} is a run, which has its own settings")
+    else:
+        Run.open(run)  # checked before torch is loaded, which takes seconds
     from coterie.run.ablation import Ablation
 
     wanted = {"mute": mute, "swap": swap, "replace": replace}
@@ -211,6 +242,11 @@ def evaluate(
 
     if data is not None and split != "test":
         raise ConfigError(f"--data {data} replaces the test tasks; leave --split {split} out")
+    if untrained:
+        config = played_by(target, sets or (), model)
+        measured = Wanted(split, tasks, sampled, ablations, data, log)  # pyright: ignore[reportArgumentType]
+        evaluate_config(config, target, measured, as_json=as_json)
+        return
     from coterie.report.logs import Held, writer
 
     write = writer(log) if log is not None else None
@@ -236,6 +272,21 @@ def evaluate(
         console.print(f"episodes: {log}", markup=False, highlight=False)
     passed = {k: at_k(evaluation.solved, sampled, k) for k in (1, 3, 5, 10) if k <= sampled}
     say((evaluation_json if as_json else evaluation_text)(evaluation, changes, passed, votes))
+
+
+def _check_untrained(target: str, step: int | None, replace: list[str] | None, memory: str | None, votes: int) -> None:
+    """Raises ConfigError: an option needs a run, and this is a config."""
+    from coterie.errors import ConfigError
+
+    given = {
+        "--step": step is not None,
+        "--replace": bool(replace),
+        "--memory": memory is not None,
+        "--votes": votes > 1,
+    }
+    for option, there in given.items():
+        if there:
+            raise ConfigError(f"{option} is for a run; {target} is a config, whose team has not been trained yet")
 
 
 @app.command()

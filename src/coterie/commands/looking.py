@@ -109,15 +109,21 @@ def check(
         bool, typer.Option("--decentralised", help="Also check that no role is shown another role's words.")
     ] = False,
     model: Annotated[
-        str | None, typer.Option(help="Also check prompts against a model's template and context: folder or id.")
+        str | None,
+        typer.Option(help="Also check prompts with a model, a folder or id, and play train tasks: has RL a signal?"),
     ] = None,
+    played: Annotated[
+        bool, typer.Option("--play/--no-play", help="With --model: play a few train tasks, which loads its weights.")
+    ] = True,
     as_json: AsJson = False,
 ) -> None:
     """Test that an environment keeps its contract. Example: coterie check my_env.py:MyEnv"""
     from coterie.checks.conformance import check as prove
+    from coterie.commands.untrained import played_by, signal_with
     from coterie.config.resolve import load_config
+    from coterie.report.signal import signal_data, signal_text
 
-    config = load_config(target, sets or ())
+    config, signal = load_config(target, sets or ()), None
     limits = config.engine.model_dump(include={"call_timeout_s", "play_timeout_s"}, exclude_unset=True)
     console = terminal(stderr=True)
     with kept_for_json(as_json), console.status("looking at what is written") as status:
@@ -138,10 +144,17 @@ def check(
             watch = Patience(config.engine.play_timeout_s, config.engine.call_timeout_s)
             found = fits(config.environment, model, tasks=tasks, max_tokens=config.engine.max_tokens, watch=watch)
             report = dataclasses.replace(report, findings=(*report.findings, *found))
+    if model is not None and report.ok and played:
+        with kept_for_json(as_json):
+            signal = signal_with(played_by(target, sets or (), model))
     if as_json:
-        say(json.dumps({"ok": report.ok, "findings": [dataclasses.asdict(finding) for finding in report.findings]}))
+        findings = [dataclasses.asdict(finding) for finding in report.findings]
+        heard = {"signal": signal_data(signal)} if signal else {}
+        say(json.dumps({"ok": report.ok, "findings": findings, **heard}))
     else:
         say(str(report))
+        if signal:
+            say(signal_text(signal))
     raise typer.Exit(0 if report.ok else 1)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from coterie.errors import ConfigError, RolloutError, Unavailable
@@ -80,6 +80,21 @@ def at_k(values: Sequence[float], episodes: int, k: int) -> float:
     shares = [math.comb(at, k - 1) / math.comb(episodes, k) for at in range(episodes)]
     tasks = [sorted(values[start : start + episodes]) for start in range(0, len(values), episodes)]
     return sum(share * value for task in tasks for share, value in zip(shares, task, strict=True)) / len(tasks)
+
+
+READABLE = "readable"
+"""The metric by which an environment says of a reply that it could be read (1) or not (0); `readable/ROLE` too."""
+
+
+def readable_share(logs: Iterable[Log | None]) -> float | None:
+    """The share of replies that an environment could read; None if it notes no metric `readable`."""
+    values = [
+        event.value
+        for log in logs
+        for event in (log.events if log else ())
+        if isinstance(event, Noted) and event.name.partition("/")[0] == READABLE
+    ]
+    return sum(values) / len(values) if values else None
 
 
 def wilson(share: float, trials: int) -> tuple[float, float]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from coterie.checks.rehearsal import rehearse
 from coterie.config.settings import Config
 from coterie.errors import CheckpointError, ConfigError
 from coterie.kernel.cursor import Cursor
@@ -20,6 +21,7 @@ from coterie.kernel.mistakes import check_split, count_of
 from coterie.kernel.play import Play, Seats
 from coterie.kernel.team import Team
 from coterie.learning.forward import logprobs_of
+from coterie.learning.policy import Policy
 from coterie.memory.recall import Recall
 from coterie.memory.store import Mode
 from coterie.run.ablation import BASE, Ablation, Change
@@ -27,36 +29,54 @@ from coterie.run.evaluate import Evaluation, evaluate_team
 from coterie.run.exactness import exactness
 from coterie.run.folder import Run
 from coterie.run.past import whose
+from coterie.run.policies import pinned
+from coterie.run.precision import precise
+from coterie.run.records import Progress
+from coterie.run.signal import SECONDS, TASKS, Signal, Speaker, measure_signal
 from coterie.run.weights import TeamModels
 
 
 class Loaded:
-    """A run's team at one of its checkpoints.
+    """A team that can play: a run's at one of its checkpoints, or that of a config, before any training.
 
     Args:
-        run: the folder.
-        step: which checkpoint; None: the best by validation.
+        source: the run, or the config.
+        step: the step of the run's checkpoint; None: the best by validation.
 
     Raises:
         CheckpointError: no run, no such checkpoint, or a damaged one.
+        ConfigError: a model or device of the config is not there, or a step was named for it.
     """
 
-    def __init__(self, run: Run, step: int | None = None) -> None:
-        self.run = run
-        self.config: Config = run.config
-        with run.checkpoints.reading("best" if step is None else step) as (folder, self.progress):
-            self.models = TeamModels(self.config, folder, folder=run.folder)
+    def __init__(self, source: Run | Config, step: int | None = None) -> None:
+        self.run = source if isinstance(source, Run) else None
+        self.config: Config
+        if isinstance(source, Config):
+            if step is not None:
+                raise ConfigError(f"step {step}: a config has no checkpoints; name the run that was trained with it")
+            rehearse(source.environment, play_timeout_s=source.engine.play_timeout_s)
+            self.config, self.progress = precise(pinned(source, keep=False)), Progress(pending=None)
+            self.models = TeamModels(self.config)
+        else:
+            self.config = source.config
+            with source.checkpoints.reading("best" if step is None else step) as (folder, self.progress):
+                self.models = TeamModels(self.config, folder, folder=source.folder)
         weakref.finalize(self, self.models.engine.shut)
         self.remember(self.config.memory.mode)
 
     def __repr__(self) -> str:
-        return f"<the team of {self.run} at step {self.progress.step}>"
+        return f"<the team of {self.name} at step {self.progress.step}>"
+
+    @property
+    def name(self) -> str:
+        """The folder of its run, or the name of its environment, of a team that has no run."""
+        return str(self.run.folder) if self.run else self.config.names["environment"]
 
     @property
     def changed(self) -> bool:
         """Whether the environment's files are no longer those that the run was trained in."""
         with suppress(CheckpointError):  # about.json is missing, so it is not known
-            return "environment" in self.run.differences(exactness(self.config))
+            return self.run is not None and "environment" in self.run.differences(exactness(self.config))
         return False
 
     def close(self) -> None:
@@ -85,7 +105,7 @@ class Loaded:
             ConfigError: the run remembers nothing.
         """
         if mode != "off" and self.config.memory.mode == "off":
-            raise ConfigError(f"{self.run.folder} remembers nothing: it was trained with memory.mode = 'off'")
+            raise ConfigError(f"{self.name} remembers nothing: it was trained with memory.mode = 'off'")
         config = self.config.memory.model_copy(update={"mode": mode})
         self.recall = None if mode == "off" else Recall(self.progress.memory, config)
 
@@ -164,6 +184,8 @@ class Loaded:
         """
         (role,) = ablation.roles
         run = self.run if ablation.source == BASE else Run.open(Path(ablation.source))
+        if run is None:
+            raise ConfigError(f"--{ablation}: this team is untrained, so it is its own base; name a run's folder")
         theirs = run.config
         if role not in theirs.team.roles:
             raise ConfigError(f"--{ablation}: the team of {run.folder} has no role '{role}'")
@@ -196,7 +218,7 @@ class Loaded:
             split=split,
             tasks=min(settings.tasks, there or settings.tasks) if tasks is None else tasks,
             sampled=sampled,
-            sampling=self.config.sampling(settings.temperature, settings.top_p),
+            sampling=self.config.sampling(settings.temperature, settings.top_p) if self.run else self.config.sampling(),
             seed=self.config.train.seed,
             seats=seats,
             recall=self.recall,
@@ -204,6 +226,27 @@ class Loaded:
             max_dropped_share=self.config.train.max_dropped_share,
             progress=progress,
         )
+
+    def signal(
+        self,
+        *,
+        tasks: int = TASKS,
+        seconds: float = SECONDS,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Signal:
+        """Plays train tasks as the team's next training step would, and says what could be learned from them.
+
+        Args:
+            tasks: that are played at most.
+            seconds: after which no further tasks are begun.
+            progress: called with (tasks done, tasks).
+        """
+        self.models.engine.open()
+        speakers = {name: _speaker(policy) for name, policy in self.models.trained.items()}
+        return measure_signal(
+            self.config, self.models.engine, tasks=tasks, seconds=seconds, step=self.progress.step, speakers=speakers,
+            progress=progress,
+        )  # fmt: skip
 
     def play(
         self,
@@ -293,18 +336,24 @@ def headline(run: Run, progress: Callable[[str, int, int], None] = lambda *_: No
     return Headline(run.folder, before, end.evaluate(progress=partial(progress, "best checkpoint")), end.progress.step)
 
 
-def load(run: Run | str | Path, step: int | None = None) -> Loaded:
-    """Loads a run's team from its best checkpoint by validation, or from the checkpoint of a given step.
+def _speaker(policy: Policy) -> Speaker:
+    """Facts about a policy's model that its temperature depends on."""
+    recommended = policy.model.net.generation_config.temperature if policy.model.net.generation_config else None
+    return Speaker(policy.model.vocabulary, None if recommended in (None, 1.0) else float(recommended))
 
-    The result has the methods `evaluate`, `compare`, `ablate` and `play`.
+
+def load(run: Run | str | Path | Config, step: int | None = None) -> Loaded:
+    """Loads a team: a run's from its best checkpoint or that of a given step, or a config's before any training.
+
+    The result has the methods `evaluate`, `compare`, `ablate`, `signal` and `play`.
     """
     if isinstance(run, Loaded):
         raise ConfigError(f"{run!r} is loaded; call its own evaluate or play")
-    return Loaded(run if isinstance(run, Run) else Run.open(Path(run)), step)
+    return Loaded(run if isinstance(run, Run | Config) else Run.open(Path(run)), step)
 
 
 def evaluate(
-    run: Run | str | Path,
+    run: Run | str | Path | Config,
     split: Split = "test",
     *,
     step: int | None = None,
@@ -313,10 +362,12 @@ def evaluate(
     votes: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """Evaluates a run's team on held-out tasks: greedy, sampled, or by a majority vote over several replies.
+    """Evaluates a team on held-out tasks: greedy, sampled, or by a majority vote over several replies.
+
+    The team of a config is not trained yet. It is sampled as in training, a run's team with the settings of `[eval]`.
 
     Args:
-        run: a run or its folder.
+        run: a run or its folder; or a config, as `load_config` gives it.
         split: train, validation or test.
         step: the step of the checkpoint; None: the best checkpoint by validation.
         tasks: number of tasks; None: `eval.tasks` of the config.

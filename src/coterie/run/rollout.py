@@ -69,15 +69,26 @@ def step_tasks(config: Config, step: int) -> list[int]:
     return [task_index(config.environment, settings.seed, place, count) for place in places]
 
 
-def play_tasks(config: Config, engine: Engine, step: int, indices: Sequence[int], recall: Recall | None) -> Rollout:
+def play_tasks(
+    config: Config,
+    engine: Engine,
+    step: int,
+    indices: Sequence[int],
+    recall: Recall | None,
+    *,
+    trial: bool = False,
+) -> Rollout:
     """Plays train tasks of a step.
+
+    Args:
+        trial: an episode ends before a call with an external effect.
 
     Raises:
         ConfigError: the algorithm collects something else than `Collected`.
         PlayBug: an environment's `play` raised.
     """
     play = Play(config.environment, config.team, engine, seed=config.train.seed, step=step,
-                sampling=config.sampling(), recall=recall)  # fmt: skip
+                sampling=config.sampling(), recall=recall, trial=trial)  # fmt: skip
 
     async def collect() -> list[Collected | Unavailable]:
         tasks = [play.task("train", index) for index in indices]

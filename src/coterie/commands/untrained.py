@@ -1,0 +1,158 @@
+"""What `coterie eval` and `coterie check` do with a team that has not been trained yet."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from coterie.commands import terminal
+from coterie.errors import nearest
+from coterie.report.output import kept_for_json, say
+
+if TYPE_CHECKING:
+    from coterie.config.settings import Config
+    from coterie.kernel.environment import Split
+    from coterie.run.ablation import Ablation
+    from coterie.run.loaded import Loaded
+    from coterie.run.signal import Signal
+
+TASKS = 32
+"""Tasks that an untrained team plays, where --tasks does not say."""
+CHECKED = 8
+"""Train tasks that `coterie check --model` plays."""
+
+
+def names_config(target: str) -> bool:
+    """Returns True if a word names a config, and False if it names the folder of a run.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    from coterie.errors import ConfigError
+    from coterie.registry import ENVIRONMENTS, about, installed
+
+    path = Path(target)
+    if path.is_dir():
+        return False
+    known = (*ENVIRONMENTS, *installed("environment"))
+    if path.suffix in (".toml", ".py") or target in known or ":" in target or about("environment", target)[1]:
+        return True
+    if path.exists():
+        return False
+    raise ConfigError(
+        f"{target} is not a run folder, and no environment{nearest(target, known)}; name a run's folder, a TOML file, "
+        "an environment, or FILE.py:Class"
+    )
+
+
+def played_by(target: str, sets: Sequence[str], model: str | None) -> Config:
+    """A config whose trained policies begin with another model; all that are frozen, where none is trained.
+
+    Args:
+        model: a folder or an id; None: the config as it is.
+    """
+    from coterie.config.resolve import load_config
+    from coterie.config.toml import Meant
+
+    config = load_config(target, sets)
+    if model is None:
+        return config
+    names = config.team.trained or [name for name, policy in config.policies.items() if policy.kind == "frozen"]
+    meant = (Meant(f"policies.{name}.model={json.dumps(model)}", f"--model {model}") for name in names)
+    return load_config(target, [*sets, *meant])
+
+
+class Steps:
+    """Progress on standard error: a line that changes on a terminal, and lines elsewhere."""
+
+    def __init__(self, what: str) -> None:
+        self._console = terminal(stderr=True)
+        self._status = self._console.status(what)
+        self._what = what
+
+    def __enter__(self) -> Steps:
+        self._status.start()
+        self.begin(self._what)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._status.stop()
+
+    def begin(self, what: str) -> Callable[[int, int], None]:
+        """Says what is done now; the result is called with (tasks done, tasks)."""
+        self._status.update(what)
+        if not self._console.is_terminal:
+            self._console.print(what, markup=False, highlight=False)
+        return lambda done, total: self._status.update(f"{what}: {done} of {total} tasks")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is measured of an untrained team. sampled: episodes a task besides the greedy one."""
+
+    split: Split
+    tasks: int | None
+    sampled: int
+    ablations: Sequence[Ablation]
+    data: str | None
+    log: Path | None
+
+
+def evaluate_config(config: Config, target: str, wanted: Wanted, *, as_json: bool) -> None:
+    """Plays held-out tasks and a few train tasks with an untrained team, and prints what they say."""
+    from coterie.report.evaluation import evaluation_json, evaluation_text
+    from coterie.report.logs import Held, writer
+    from coterie.report.signal import examples_text, readable_text, signal_data, signal_text
+    from coterie.run.evaluate import at_k
+    from coterie.run.loaded import load
+    from coterie.run.signal import TASKS as MOST
+
+    write = writer(wanted.log) if wanted.log is not None else None
+    with kept_for_json(as_json), Steps("loading models") as steps, closing(load(config)) as team:
+        for remark in team.use(wanted.data) if wanted.data is not None else ():
+            say(remark, err=True)
+        tasks, sampled = _tasks(team, wanted), wanted.sampled
+        greedy, changes = team.compare(
+            wanted.ablations, wanted.split, tasks=tasks, progress=steps.begin(f"playing {wanted.split} tasks, greedy")
+        )
+        drawn = None
+        if sampled:
+            told = steps.begin(f"playing {wanted.split} tasks, {sampled} sampled episodes each")
+            drawn = team.evaluate(wanted.split, tasks=tasks, sampled=sampled, progress=told)
+        told = steps.begin("playing train tasks as a training step does")
+        signal = team.signal(tasks=min(tasks, MOST), progress=told)
+    last = drawn or greedy
+    if write is not None and wanted.log is not None:
+        name, roles = config.names["environment"], config.team.roles
+        write(wanted.log, Held(name, target, 0, team.config.environment, roles, last))
+        say(f"episodes: {wanted.log}", err=True)
+    passed = {k: at_k(drawn.solved, sampled, k) for k in sorted({1, sampled})} if drawn else {}
+    if as_json:
+        whole: dict[str, Any] = {"greedy": json.loads(evaluation_json(greedy, changes, {}, 1))}
+        whole["sampled"] = json.loads(evaluation_json(drawn, [], passed, 1)) if drawn else None
+        say(json.dumps({**whole, "signal": signal_data(signal)}))
+        return
+    parts = [evaluation_text(greedy, changes, {}, 1), readable_text(greedy)]
+    if drawn:
+        parts += [evaluation_text(drawn, [], passed, 1), readable_text(drawn)]
+    say("\n".join(filter(None, [*parts, examples_text(last), signal_text(signal)])))
+
+
+def _tasks(team: Loaded, wanted: Wanted) -> int:
+    """The number of tasks to play: as asked for, or a few, where the split has as many."""
+    from coterie.kernel.mistakes import count_of
+
+    there = count_of(team.config.environment, wanted.split)
+    return wanted.tasks or min(TASKS, there or TASKS)
+
+
+def signal_with(config: Config) -> Signal:
+    """The learning signal of a config's team, for `coterie check`."""
+    from coterie.run.loaded import load
+
+    with Steps("loading the model") as steps, closing(load(config)) as team:
+        return team.signal(tasks=CHECKED, progress=steps.begin("playing train tasks as a training step does"))

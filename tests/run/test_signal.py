@@ -1,0 +1,224 @@
+"""The learning signal of a team before training: which groups are alive, by which rewards, and what is advised."""
+
+from dataclasses import replace
+
+import pytest
+
+import coterie
+from coterie.config.resolve import load_config
+from coterie.engines.scripted import ScriptedEngine
+from coterie.errors import ConfigError, RolloutError, Unavailable
+from coterie.models.load import save_model
+from coterie.run.evaluate import evaluate_team, readable_share
+from coterie.run.signal import Signal, Speaker, measure_signal
+from tests.toys import TEAM, Agree, Toy, tiny
+
+CONFIG = load_config({"environment": {"name": "tests/toys.py:Agree"}, "algorithm": {"num_generations": 4}})
+
+
+def signal(script, world=None, config=CONFIG, **how) -> Signal:
+    config = config if world is None else replace(config, environment=world)
+    return measure_signal(config, ScriptedEngine(script), **{"tasks": 4, **how})
+
+
+def test_groups_are_those_of_a_training_step_and_a_live_one_has_different_returns():
+    """Every role of four tasks has a group. b always says an even byte: nothing of its differs. a's replies do."""
+    found = signal(lambda role, prompt, rng: rng.choice("ab") if role == "a" else "b", tasks=8)
+    assert (found.tasks, found.groups, found.roles["a"].groups, found.roles["b"].groups) == (8, 16, 8, 8)
+    assert found.roles["b"].live == 0
+    assert 4 <= found.roles["a"].live == found.live <= 8  # of four fair coins, one in eight falls alike
+    assert found.differs == {"local": found.live, "team/team": found.live}  # the team earns what a decides
+    assert found.a_step == pytest.approx(found.live / 8 * CONFIG.train.tasks_per_step)
+    assert found.alike == 16 - found.live
+    assert found.roles["a"].spread == 2.0  # 1 of its own and 1 of the team
+
+
+def test_a_team_whose_reward_differs_has_a_signal():
+    found = signal(lambda role, prompt, rng: rng.choice("ab"))
+    assert found.kind == "signal"
+    assert 0 < found.team < found.live
+    assert f"{round(100 * found.live / 8)} % of 8 groups have different returns" in found.verdict
+    assert f"the team's reward differs in {found.team}" in found.verdict
+
+
+def test_replies_that_are_all_the_same_have_no_signal_and_the_verdict_says_what_to_do():
+    """Wilson: of 0 of 8 groups at most 3.8415 / (8 + 3.8415) = 32 % are alive."""
+    found = signal(lambda role, prompt, rng: "a")
+    assert (found.kind, found.live, found.alike) == ("none", 0, 8)
+    assert found.verdict.startswith("RL has no signal: 0 of 8 groups have different returns (at most 32 % of them")
+    assert "in 8 groups all replies are the same: raise train.temperature" in found.verdict
+
+
+def test_a_team_that_solves_everything_has_nothing_left_to_learn():
+    found = signal(lambda role, prompt, rng: "b")
+    assert (found.kind, found.success) == ("solved", 1.0)
+    assert found.verdict.startswith("RL has nothing to teach: 100 % of 4 episodes are solved")
+
+
+class Shaped(Toy):
+    """Pays an even letter of each role; nobody ever solves it."""
+
+    roles = ("a", "b")
+
+    async def play(self, task, scene) -> None:
+        for role in self.roles:
+            reply = await scene.ask(role, "pick", max_tokens=4)
+            scene.reward(role, float(reply.text[:1] == "b"), "even")
+        scene.team_reward(0.0)
+        scene.fail("never")
+
+
+def test_groups_that_differ_by_local_rewards_alone_are_no_signal_for_success():
+    found = signal(lambda role, prompt, rng: rng.choice("ab"), Shaped())
+    assert (found.kind, found.team, found.differs) == ("shaped", 0, {"even": found.live})
+    assert "RL has a signal for local rewards alone" in found.verdict
+    assert "only by even; the team's reward is the same in every group, and no episode was solved" in found.verdict
+
+
+class Short(Toy):
+    """Pays the team for a reply that ended by itself; nobody ever solves it."""
+
+    async def play(self, task, scene) -> None:
+        reply = await scene.ask("a", "speak", max_tokens=4)
+        scene.team_reward(-float(reply.finish == "length"))
+
+
+def test_groups_that_differ_only_by_cut_replies_are_counted_and_named():
+    found = signal(lambda role, prompt, rng: rng.choice(("a", "b", "long")), Short())
+    assert (found.kind, found.cut) == ("shaped", found.live)
+    assert found.live
+    assert "only because some replies were cut at their limit" in found.verdict
+    other = signal(lambda role, prompt, rng: rng.choice(("a", "b", "long")), Shaped())
+    assert other.cut < other.live
+
+
+def test_a_role_that_does_not_end_its_replies_is_named():
+    found = signal(lambda role, prompt, rng: "long", Short())
+    assert found.kind == "none"
+    assert found.roles["a"].cut == 1.0
+    assert "100 % of the replies of role 'a' are cut at their limit: raise environment.max_tokens" in found.verdict
+
+
+def test_few_live_groups_are_a_weak_signal():
+    """The replies to one task in sixteen differ: at most 2 of 32 groups are alive, less than a tenth."""
+
+    def script(role, prompt, rng):
+        return rng.choice("ab") if prompt == "pick 45" else "a"
+
+    found = signal(script, Rare(), tasks=16)
+    assert (found.live, found.groups) == (1, 32)
+    assert found.kind == "weak"
+    assert found.verdict.startswith("RL has a weak signal: 1 of 32 groups (3 %) have different returns")
+
+
+class Rare(Toy):
+    """Shows a its task's number; the team is paid for an even letter."""
+
+    async def play(self, task, scene) -> None:
+        first = await scene.ask("a", f"pick {task.number}", max_tokens=2)
+        await scene.ask("b", "pick", max_tokens=2)
+        scene.team_reward(float(first.text == "b"))
+
+
+def test_a_step_with_less_than_two_live_groups_is_a_weak_signal():
+    few = replace(CONFIG, train=CONFIG.train.model_copy(update={"tasks_per_step": 1}))
+    found = signal(lambda role, prompt, rng: rng.choice("ab") if role == "a" else "b", config=few, tasks=8)
+    assert found.a_step < 2
+    assert found.kind == "weak"
+    assert f"about {found.a_step:.1f} a training step" in found.verdict
+
+
+def test_a_team_without_a_trained_policy_has_nobody_to_teach():
+    frozen = replace(CONFIG, team=replace(CONFIG.team, frozen=frozenset({"team"})))
+    assert signal(lambda role, prompt, rng: "a", config=frozen).kind == "frozen"
+
+
+class Noted(Toy):
+    """Notes of each reply whether it is a digit."""
+
+    async def play(self, task, scene) -> None:
+        for role in self.roles:
+            reply = await scene.ask(role, "a digit")
+            scene.metric(f"readable/{role}", float(reply.text.isdigit()))
+
+
+def test_the_share_of_readable_replies_is_over_replies_and_absent_where_nobody_notes_it():
+    words = {"a": "1", "b": "x"}
+    assert signal(lambda role, prompt, rng: words[role], Noted()).readable == 0.5
+    assert signal(lambda role, prompt, rng: "a").readable is None
+    found = evaluate_team(Noted(), TEAM, ScriptedEngine.table({"a": "x", "b": "x"}), tasks=3)
+    assert readable_share([*found.logs, None]) == 0.0
+    assert readable_share(evaluate_team(Agree(), TEAM, ScriptedEngine.table(words), tasks=3).logs) is None
+    verdict = signal(lambda role, prompt, rng: "x", Noted()).verdict
+    assert "only 0 % of replies can be read: say the form of a reply in one line, with an example" in verdict
+
+
+class Surprised(ScriptedEngine):
+    """Every token has log-probability -1.7."""
+
+    def _sample(self, request, seed):
+        sample = super()._sample(request, seed)
+        return replace(sample, logprobs=(-1.7,) * len(sample.completion_ids))
+
+
+def test_high_entropy_advises_a_lower_temperature_for_real_vocabularies_alone():
+    engine = Surprised(lambda role, prompt, rng: rng.choice("ab"))
+    real = measure_signal(CONFIG, engine, tasks=4, speakers={"team": Speaker(49152)})
+    assert real.entropy == pytest.approx({"team": 1.7})
+    assert real.advice == (
+        "replies are nearly random at temperature 1 (1.7 nats a token): set train.temperature = 0.7",
+    )
+    assert measure_signal(CONFIG, engine, tasks=4, speakers={"team": Speaker(320)}).advice == ()
+    cool = replace(CONFIG, train=CONFIG.train.model_copy(update={"temperature": 0.7}))
+    assert measure_signal(cool, engine, tasks=4, speakers={"team": Speaker(49152)}).advice == ()
+
+
+def test_the_temperature_that_a_model_recommends_is_advised_where_another_is_set():
+    def advice(recommended, script=lambda role, prompt, rng: rng.choice("ab")):
+        engine = ScriptedEngine(script)
+        return measure_signal(CONFIG, engine, tasks=4, speakers={"team": Speaker(49152, recommended)}).advice
+
+    assert advice(0.6) == (
+        "the model's generation_config recommends temperature 0.6, and it is sampled at 1: set train.temperature = 0.6",
+    )
+    assert advice(None) == advice(1.0) == ()
+
+
+def test_no_further_tasks_begin_when_the_time_is_over_and_some_are_always_played():
+    heard = []
+    found = signal(
+        lambda role, prompt, rng: rng.choice("ab"), tasks=12, seconds=0.0, progress=lambda *done: heard.append(done)
+    )
+    assert (found.tasks, found.wanted, heard) == (4, 12, [(4, 12)])
+    with pytest.raises(ConfigError, match="at least 1"):
+        signal(lambda role, prompt, rng: "a", tasks=0)
+
+
+class Down(ScriptedEngine):
+    async def generate(self, requests):
+        raise Unavailable("engine", "down")
+
+
+def test_a_team_that_cannot_play_is_an_error():
+    with pytest.raises(RolloutError, match="none of 4 train tasks could be played.*down"):
+        measure_signal(CONFIG, Down(lambda role, prompt, rng: "a"), tasks=4)
+
+
+def test_a_config_is_loaded_as_a_team_that_plays_before_training(tmp_path):
+    save_model(tiny(scale=2.0), tmp_path / "model")
+    config = load_config(
+        "tests/toys.py:Agree", [f"policies.team.model={tmp_path / 'model'}", "train.temperature=0.5", "eval.tasks=3"]
+    )
+    team = coterie.load(config)
+    assert repr(team).endswith("tests/toys.py:Agree at step 0>")
+    assert team.signal(tasks=4).groups == 8
+    assert team.play("validation", 1).outcome is not None
+    sampled = team.evaluate("validation", sampled=2)
+    assert (sampled.tasks, len(sampled.solved)) == (3, 6)
+    assert coterie.evaluate(config, "validation") == team.evaluate("validation")
+    assert not team.changed
+    with pytest.raises(ConfigError, match="this team is untrained"):
+        team.compare([coterie.Ablation.parse("replace", "a=base")], "validation")
+    with pytest.raises(ConfigError, match="a config has no checkpoints"):
+        coterie.load(config, 3)
+    team.close()
