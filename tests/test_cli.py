@@ -116,6 +116,48 @@ def test_eval_prints_one_object_for_machines(run):
     assert set(found["rewards"]) >= {"a", "b"}
 
 
+def agree(run: Path, *sets: str) -> list[str]:
+    """Arguments that name the environment of the run, untrained, with its model."""
+    model = f"policies.team.model={run.parent / 'model'}"
+    return ["tests/toys.py:Agree", *(x for each in (model, *sets) for x in ("--set", each))]
+
+
+def test_eval_measures_a_config_before_training_and_ends_with_a_verdict(run, tmp_path):
+    log = tmp_path / "episodes.jsonl"
+    code, out, err = call("eval", *agree(run), "--tasks", "5", "--sampled", "3", "--log", str(log))
+    assert code == 0, err
+    lines = out.splitlines()
+    assert lines[0].startswith("validation: ")
+    assert "5 tasks, greedy" in lines[1]
+    assert "5 tasks, 3 sampled episodes a task" in out
+    assert "pass@1 " in out
+    assert "pass@3 " in out
+    assert "  a is asked: pick" in lines
+    assert "5 train tasks, played as a training step plays them: 10 groups of replies" in lines
+    assert lines[-1].startswith("RL has ")
+    assert len(log.read_text().splitlines()) == 15
+    assert "playing train tasks as a training step does" in err
+
+
+def test_eval_of_a_config_prints_one_object_for_machines(run):
+    code, out, err = call("eval", *agree(run, "train.temperature=0.5"), "--tasks", "3", "--mute", "a", "--json")
+    assert code == 0, err
+    told = json.loads(out)
+    assert (told["greedy"]["tasks"], told["greedy"]["split"], told["sampled"]) == (3, "validation", None)
+    assert [each["ablation"] for each in told["greedy"]["ablations"]] == ["mute a"]
+    assert told["signal"]["groups"] == 6
+    assert told["signal"]["verdict"].startswith("RL has ")
+
+
+def test_eval_takes_a_model_for_all_trained_policies(run):
+    model = str(run.parent / "model")
+    code, out, err = call("eval", "plan_path", "--model", model, "--tasks", "1", "--set", "environment.size=4", "--json")
+    assert code == 0, err
+    assert set(json.loads(out)["signal"]["entropy"]) == {"pilot", "scout"}
+    code, _, err = call("eval", "plan_path", "--model", "/nowhere", "--tasks", "1")
+    assert (code, err.splitlines()[-1].startswith("coterie: policies.")) == (2, True)
+
+
 def test_eval_for_people_names_the_interval(run):
     code, out, _ = call("eval", str(run), "--split", "validation", "--sampled", "2", "--tasks", "3")
     assert code == 0
@@ -266,6 +308,13 @@ MISTAKES = [
     (["train", "plan_path", "--resume", "RUN", "--out", "x"], "leave --out away"),
     (["train", "plan_path", "--bogus"], "no such option: --bogus"),
     (["eval", "nowhere"], "not a run folder"),
+    (["eval", "plan_pth"], "plan_pth is not a run folder, and no environment; did you mean 'plan_path'?"),
+    (["eval", "RUN", "--set", "train.seed=1"], "--set is for a config, before training"),
+    (["eval", "RUN", "--model", "starter"], "--model is for a config, before training"),
+    (["eval", "plan_path", "--step", "3"], "--step is for a run; plan_path is a config"),
+    (["eval", "plan_path", "--replace", "planner=base"], "--replace is for a run; plan_path is a config"),
+    (["eval", "plan_path", "--memory", "off"], "--memory is for a run"),
+    (["eval", "plan_path", "--votes", "3"], "--votes is for a run"),
     (["eval", "RUN", "--split", "tset"], "did you mean 'test'?"),
     (["eval", "RUN", "--votes", "0"], "'--votes'"),
     (["play", "RUN", "--split", "tset"], "did you mean 'test'?"),

@@ -1,6 +1,7 @@
 """Whether prompts fit a model: its template, with and without a system role, and its context."""
 
 import copy
+import json
 
 from coterie.checks.conformance import Patience
 from coterie.checks.fits import fits
@@ -53,3 +54,20 @@ def test_the_command_says_so(tmp_path):
     assert code == 0
     assert "the chat template of" in out
     assert "prompts and replies fit" in out
+    lines = out.splitlines()
+    assert any(line.startswith("8 train tasks, played as a training step plays them") for line in lines)
+    assert lines[-1].startswith("RL has a signal: ")
+
+
+def test_the_command_plays_with_the_model_unless_it_may_not_load_it(tmp_path):
+    save_model(load_model("starter-tally"), tmp_path / "model")
+    arguments = ("check", "tally", "--tasks", "1", "--model", str(tmp_path / "model"), "--json")
+    code, out, _ = call(*arguments)
+    assert code == 0
+    told = json.loads(out)
+    assert told["ok"]
+    assert (told["signal"]["tasks"], told["signal"]["kind"]) == (8, "signal")
+    (tmp_path / "model" / "model.safetensors").unlink()
+    code, out, _ = call(*arguments, "--no-play")
+    assert code == 0
+    assert "signal" not in json.loads(out)
