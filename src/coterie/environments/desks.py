@@ -91,6 +91,7 @@ class Desks(Environment):
         named = tuple(map(number, self.roles, replies, itertools.repeat(task.topic)))
         for role, choice, wanted in zip(self.roles, named, task.right, strict=True):
             scene.metric(f"right/{role}", float(choice == wanted))
+            scene.metric(f"readable/{role}", float(choice > 0))
         scene.team_reward(float(named == task.right))
         return scene.succeed() if named == task.right else scene.fail("a wrong desk or form")
 

@@ -158,6 +158,7 @@ class Relay(Environment):
                 after = said or path
                 change = worth(task, after, last=last) - worth(task, path, last=last)
                 scene.reward(role, change - (0.0 if said else MALFORMED))
+                scene.metric(f"readable/{role}", float(bool(said)))
                 path = after
             whole = len(path) > task.hops
             scene.team_reward(float(path == task.path))

@@ -91,6 +91,7 @@ class Tally(Environment):
         talk = Talk(scene, {} if self.brief else INSTRUCTIONS)
         said = await talk.ask("lead", f"{len(task.cells)} cells. How many counters?", max_tokens=4)
         count = number(said)
+        scene.metric("readable/lead", float(count >= 0))
         if not 1 <= count <= MOST:
             scene.reward("lead", -1.0)
             return scene.fail("the lead said no number of counters")
@@ -100,6 +101,7 @@ class Tally(Environment):
         answers = [number(reply) for reply in replies]
         for piece, reply, its in zip(pieces, replies, answers, strict=True):
             scene.reward(reply, float(its == piece.count("x")) - 1)
+            scene.metric("readable/counter", float(its >= 0))
         solved = all(its >= 0 for its in answers) and sum(answers) == task.cells.count("x")
         scene.metric("counters", count)
         scene.team_reward(float(solved))

@@ -37,7 +37,7 @@ def signal_text(signal: Signal) -> str:
     if signal.cut:
         lines.append(f"  groups that differ only by which replies were cut: {signal.cut}")
     if signal.readable is not None:
-        lines.append(f"  {signal.readable:.0%} of replies could be read")
+        lines.append(f"  {signal.readable:.0%} of the replies with which episodes went on could be read")
     for policy, nats in signal.entropy.items():
         lines.append(f"  {policy}: {nats:.2f} nats a sampled token")
     return "\n".join([*lines, signal.verdict])

@@ -85,7 +85,8 @@ class Signal:
         differs: in how many live groups each named reward differs.
         roles: by role.
         entropy: mean negative log-probability of a sampled token at its temperature, in nats, by trained policy.
-        readable: share of replies that the environment could read, where it notes that.
+        readable: share of the replies of main episodes that the environment could read, where it notes that. A method
+            that goes on with the best reply has more of them than it samples.
         advice: things to do, one sentence each.
     """
 

@@ -193,6 +193,7 @@ class Maths(PlaysData, RunsPrograms):
             paid = 0.2 * bool(answer)
         right = bool(answer) and await scene.call(same, task.answer, answer)
         scene.reward(reply, paid + 0.8 * right - 1.0)
+        scene.metric(f"readable/{reply.role}", float(bool(answer)))
         return answer
 
     async def _worked_out(self, scene: Scene, reply: Reply) -> tuple[bool, str]:
