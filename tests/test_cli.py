@@ -151,7 +151,9 @@ def test_eval_of_a_config_prints_one_object_for_machines(run):
 
 def test_eval_takes_a_model_for_all_trained_policies(run):
     model = str(run.parent / "model")
-    code, out, err = call("eval", "plan_path", "--model", model, "--tasks", "1", "--set", "environment.size=4", "--json")
+    code, out, err = call(
+        "eval", "plan_path", "--model", model, "--tasks", "1", "--set", "environment.size=4", "--json"
+    )
     assert code == 0, err
     assert set(json.loads(out)["signal"]["entropy"]) == {"pilot", "scout"}
     code, _, err = call("eval", "plan_path", "--model", "/nowhere", "--tasks", "1")

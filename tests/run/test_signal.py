@@ -11,7 +11,7 @@ from coterie.errors import ConfigError, RolloutError, Unavailable
 from coterie.models.load import save_model
 from coterie.run.evaluate import evaluate_team, readable_share
 from coterie.run.signal import Signal, Speaker, measure_signal
-from tests.toys import TEAM, Agree, Toy, tiny
+from tests.toys import TEAM, Acting, Agree, Toy, tiny
 
 CONFIG = load_config({"environment": {"name": "tests/toys.py:Agree"}, "algorithm": {"num_generations": 4}})
 
@@ -88,8 +88,10 @@ def test_groups_that_differ_only_by_cut_replies_are_counted_and_named():
     assert (found.kind, found.cut) == ("shaped", found.live)
     assert found.live
     assert "only because some replies were cut at their limit" in found.verdict
-    other = signal(lambda role, prompt, rng: rng.choice(("a", "b", "long")), Shaped())
-    assert other.cut < other.live
+    many = replace(CONFIG, algorithm=CONFIG.algorithm.model_copy(update={"num_generations": 24}))
+    other = signal(lambda role, prompt, rng: rng.choice(("a", "b", "long")), Shaped(), many)
+    assert other.live == other.groups
+    assert other.cut == 0  # replies that ended differ too
 
 
 def test_a_role_that_does_not_end_its_replies_is_named():
@@ -105,8 +107,9 @@ def test_few_live_groups_are_a_weak_signal():
     def script(role, prompt, rng):
         return rng.choice("ab") if prompt == "pick 45" else "a"
 
-    found = signal(script, Rare(), tasks=16)
-    assert (found.live, found.groups) == (1, 32)
+    often = replace(CONFIG, train=CONFIG.train.model_copy(update={"tasks_per_step": 64}))
+    found = signal(script, Rare(), often, tasks=16)
+    assert (found.live, found.groups, found.a_step) == (1, 32, 4.0)
     assert found.kind == "weak"
     assert found.verdict.startswith("RL has a weak signal: 1 of 32 groups (3 %) have different returns")
 
@@ -194,13 +197,19 @@ def test_no_further_tasks_begin_when_the_time_is_over_and_some_are_always_played
         signal(lambda role, prompt, rng: "a", tasks=0)
 
 
+def test_nothing_in_the_world_is_changed():
+    """Every episode ends before its call with an external effect."""
+    with pytest.raises(RolloutError, match="none of 4 train tasks could be played"):
+        signal(lambda role, prompt, rng: "1", Acting(), replace(CONFIG, team=TEAM))
+
+
 class Down(ScriptedEngine):
     async def generate(self, requests):
         raise Unavailable("engine", "down")
 
 
 def test_a_team_that_cannot_play_is_an_error():
-    with pytest.raises(RolloutError, match="none of 4 train tasks could be played.*down"):
+    with pytest.raises(RolloutError, match=r"none of 4 train tasks could be played.*down"):
         measure_signal(CONFIG, Down(lambda role, prompt, rng: "a"), tasks=4)
 
 
@@ -216,9 +225,34 @@ def test_a_config_is_loaded_as_a_team_that_plays_before_training(tmp_path):
     sampled = team.evaluate("validation", sampled=2)
     assert (sampled.tasks, len(sampled.solved)) == (3, 6)
     assert coterie.evaluate(config, "validation") == team.evaluate("validation")
+    hot = replace(config, train=config.train.model_copy(update={"temperature": 50.0}))
+    assert coterie.evaluate(hot, "validation", sampled=2).logs != sampled.logs  # sampled as in training
     assert not team.changed
     with pytest.raises(ConfigError, match="this team is untrained"):
         team.compare([coterie.Ablation.parse("replace", "a=base")], "validation")
     with pytest.raises(ConfigError, match="a config has no checkpoints"):
         coterie.load(config, 3)
     team.close()
+
+
+@pytest.mark.parametrize(
+    ("world", "kind", "algorithm"),
+    [("Agree", "signal", "at_grpo"), ("Flat", "none", "at_grpo"), ("Agree", "signal", "rae")],
+)
+def test_the_signal_of_a_config_is_what_its_first_training_step_finds(tmp_path, world, kind, algorithm):
+    save_model(tiny(scale=2.0), tmp_path / "model")
+    sets = ("policies.team.model=" + str(tmp_path / "model"), "train.steps=1", "train.tasks_per_step=4",
+            "train.eval_tasks=2", "eval.tasks=2", f"algorithm.name={algorithm}", "environment.max_turns=1")  # fmt: skip
+    config = load_config(f"tests/toys.py:{world}", sets)
+    team = coterie.load(config)
+    found = team.signal(tasks=4)
+    team.close()
+    assert found.kind == kind
+    line = coterie.train(config, tmp_path / "run").metrics()[-1]
+    assert (found.groups, found.live) == (line["groups/total"], line["groups/live"])
+    assert {role: mine.live for role, mine in found.roles.items()} == {
+        role: line[f"role/{role}/live_groups"] for role in ("a", "b")
+    }
+    assert {role: mine.cut for role, mine in found.roles.items()} == {
+        role: line[f"role/{role}/truncated_share"] for role in ("a", "b")
+    }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ TASKS = 32
 """Tasks that an untrained team plays, where --tasks does not say."""
 CHECKED = 8
 """Train tasks that `coterie check --model` plays."""
+PLAYING = "playing train tasks as a training step does"
 
 
 def names_config(target: str) -> bool:
@@ -66,28 +67,14 @@ def played_by(target: str, sets: Sequence[str], model: str | None) -> Config:
     return load_config(target, [*sets, *meant])
 
 
-class Steps:
-    """Progress on standard error: a line that changes on a terminal, and lines elsewhere."""
-
-    def __init__(self, what: str) -> None:
-        self._console = terminal(stderr=True)
-        self._status = self._console.status(what)
-        self._what = what
-
-    def __enter__(self) -> Steps:
-        self._status.start()
-        self.begin(self._what)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._status.stop()
-
-    def begin(self, what: str) -> Callable[[int, int], None]:
-        """Says what is done now; the result is called with (tasks done, tasks)."""
-        self._status.update(what)
-        if not self._console.is_terminal:
-            self._console.print(what, markup=False, highlight=False)
-        return lambda done, total: self._status.update(f"{what}: {done} of {total} tasks")
+@contextmanager
+def doing(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Says on standard error what is done; what it yields is called with (tasks done, tasks)."""
+    console = terminal(stderr=True)
+    if not console.is_terminal:
+        console.print(what, markup=False, highlight=False)
+    with console.status(what) as status:
+        yield lambda done, total: status.update(f"{what}: {done} of {total} tasks")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -108,38 +95,51 @@ def evaluate_config(config: Config, target: str, wanted: Wanted, *, as_json: boo
     from coterie.report.logs import Held, writer
     from coterie.report.signal import examples_text, readable_text, signal_data, signal_text
     from coterie.run.evaluate import at_k
-    from coterie.run.loaded import load
     from coterie.run.signal import TASKS as MOST
 
     write = writer(wanted.log) if wanted.log is not None else None
-    with kept_for_json(as_json), Steps("loading models") as steps, closing(load(config)) as team:
+
+    def tell(*parts: str) -> None:
+        if not as_json:
+            say("\n".join(filter(None, parts)))
+
+    with kept_for_json(as_json), _opened(config) as team:
         for remark in team.use(wanted.data) if wanted.data is not None else ():
             say(remark, err=True)
         tasks, sampled = _tasks(team, wanted), wanted.sampled
-        greedy, changes = team.compare(
-            wanted.ablations, wanted.split, tasks=tasks, progress=steps.begin(f"playing {wanted.split} tasks, greedy")
-        )
-        drawn = None
+        with doing(f"playing {wanted.split} tasks, greedy") as progress:
+            greedy, changes = team.compare(wanted.ablations, wanted.split, tasks=tasks, progress=progress)
+        tell(evaluation_text(greedy, changes, {}, 1), readable_text(greedy))
+        drawn, passed = None, dict[int, float]()
         if sampled:
-            told = steps.begin(f"playing {wanted.split} tasks, {sampled} sampled episodes each")
-            drawn = team.evaluate(wanted.split, tasks=tasks, sampled=sampled, progress=told)
-        told = steps.begin("playing train tasks as a training step does")
-        signal = team.signal(tasks=min(tasks, MOST), progress=told)
-    last = drawn or greedy
-    if write is not None and wanted.log is not None:
-        name, roles = config.names["environment"], config.team.roles
-        write(wanted.log, Held(name, target, 0, team.config.environment, roles, last))
-        say(f"episodes: {wanted.log}", err=True)
-    passed = {k: at_k(drawn.solved, sampled, k) for k in sorted({1, sampled})} if drawn else {}
+            with doing(f"playing {wanted.split} tasks, {sampled} sampled episodes each") as progress:
+                drawn = team.evaluate(wanted.split, tasks=tasks, sampled=sampled, progress=progress)
+            passed = {k: at_k(drawn.solved, sampled, k) for k in sorted({1, sampled})}
+            tell(evaluation_text(drawn, [], passed, 1), readable_text(drawn))
+        last = drawn or greedy
+        tell(examples_text(last))
+        if write is not None and wanted.log is not None:
+            name, roles = config.names["environment"], config.team.roles
+            write(wanted.log, Held(name, target, 0, team.config.environment, roles, last))
+            say(f"episodes: {wanted.log}", err=True)
+        with doing(PLAYING) as progress:
+            signal = team.signal(tasks=min(tasks, MOST), progress=progress)
+    tell(signal_text(signal))
     if as_json:
         whole: dict[str, Any] = {"greedy": json.loads(evaluation_json(greedy, changes, {}, 1))}
         whole["sampled"] = json.loads(evaluation_json(drawn, [], passed, 1)) if drawn else None
         say(json.dumps({**whole, "signal": signal_data(signal)}))
-        return
-    parts = [evaluation_text(greedy, changes, {}, 1), readable_text(greedy)]
-    if drawn:
-        parts += [evaluation_text(drawn, [], passed, 1), readable_text(drawn)]
-    say("\n".join(filter(None, [*parts, examples_text(last), signal_text(signal)])))
+
+
+@contextmanager
+def _opened(config: Config) -> Iterator[Loaded]:
+    """The team of a config, ready to play."""
+    from coterie.run.loaded import load
+
+    with doing("loading models"):
+        team = load(config)
+    with closing(team):
+        yield team
 
 
 def _tasks(team: Loaded, wanted: Wanted) -> int:
@@ -152,7 +152,5 @@ def _tasks(team: Loaded, wanted: Wanted) -> int:
 
 def signal_with(config: Config) -> Signal:
     """The learning signal of a config's team, for `coterie check`."""
-    from coterie.run.loaded import load
-
-    with Steps("loading the model") as steps, closing(load(config)) as team:
-        return team.signal(tasks=CHECKED, progress=steps.begin("playing train tasks as a training step does"))
+    with _opened(config) as team, doing(PLAYING) as progress:
+        return team.signal(tasks=CHECKED, progress=progress)
