@@ -101,6 +101,17 @@ def test_a_role_that_does_not_end_its_replies_is_named():
     assert "100 % of the replies of role 'a' are cut at their limit: raise environment.max_tokens" in found.verdict
 
 
+def test_groups_of_one_are_seen_beside_those_of_other_tasks():
+    """Each role's episodes are judged by a running baseline. Returns that never differ are no signal."""
+    rae = load_config({"environment": {"name": "tests/toys.py:Agree"}, "algorithm": {"name": "rae"}})
+    dull = signal(lambda role, prompt, rng: "a", config=rae)
+    assert (dull.kind, dull.groups, dull.live) == ("none", 8, 0)  # b is paid every time
+    found = signal(lambda role, prompt, rng: rng.choice("ab"), config=rae, tasks=16)
+    assert found.kind == "signal"
+    assert found.team == found.live > 16
+    assert found.roles["a"].spread > 0
+
+
 def test_few_live_groups_are_a_weak_signal():
     """The replies to one task in sixteen differ: at most 2 of 32 groups are alive, less than a tenth."""
 

@@ -191,9 +191,10 @@ class EvalConfig(Settings):
     tasks: int = Field(default=1000, ge=1)
     """Number of held-out tasks. They are always the same tasks."""
     temperature: float = Field(default=1.0, ge=COLDEST)
-    """Sampling temperature of `coterie eval --sampled` and `--votes`. Evaluation is greedy otherwise."""
+    """Sampling temperature of `coterie eval RUN` with `--sampled` or `--votes`. Evaluation is greedy otherwise. Configs
+    are sampled as in training."""
     top_p: float = Field(default=1.0, gt=0, le=1)
-    """Nucleus sampling probability (top-p) of `coterie eval --sampled` and `--votes`."""
+    """Nucleus sampling probability (top-p) of `coterie eval RUN` with `--sampled` or `--votes`."""
 
 
 class SFTConfig(Settings):

@@ -24,7 +24,11 @@ def signal_text(signal: Signal) -> str:
     time = "" if signal.tasks == signal.wanted else f" of {signal.wanted}, then the time was over"
     lost = f", {signal.lost} lost to faults" if signal.lost else ""
     played = f"{signal.tasks} train tasks{time}, played as a training step plays them{lost}"
-    lines = [f"{played}: {signal.groups} groups of replies"]
+    solved = round(signal.success * signal.episodes)
+    lines = [
+        f"{played}: {signal.groups} groups of replies",
+        f"  {solved} of {signal.episodes} main episodes solved",
+    ]
     for name, role in signal.roles.items():
         spread = f", returns spread by {role.spread:.2f}" if role.live else ""
         lines.append(

@@ -187,8 +187,9 @@ def _counted(config: Config, rollout: Rollout, done: int, wanted: int) -> Signal
     """The counts of a rollout, without advice."""
     groups = [group for task in rollout.played for group in task.collected.groups]
     logs = [log for task in rollout.played for log in task.collected.logs]
-    live = _live(config, groups)
-    named = Counter(name for group in live for name in _differing(group))
+    beside = _beside(groups)
+    live = [group for group in _live(config, groups) if len(group.members) > 1 or not flat(beside(group).values)]
+    named = Counter(name for group in live for name in _differing(beside(group)))
     budget, played = rollout.budget, len(rollout.played)
     roles: dict[str, RoleSignal] = {}
     for role in sorted(budget.replies):
@@ -198,8 +199,8 @@ def _counted(config: Config, rollout: Rollout, done: int, wanted: int) -> Signal
         roles[role] = RoleSignal(
             groups=len(mine),
             live=len(lively),
-            team=sum(map(_team_differs, lively)),
-            spread=fmean(max(group.values) - min(group.values) for group in lively) if lively else 0.0,
+            team=sum(_team_differs(beside(group)) for group in lively),
+            spread=fmean(_spread(beside(group)) for group in lively) if lively else 0.0,
             cut=budget.truncated[role] / budget.replies[role],
         )
     return Signal(
@@ -210,8 +211,8 @@ def _counted(config: Config, rollout: Rollout, done: int, wanted: int) -> Signal
         success=fmean(log.solved for log in logs) if logs else 0.0,
         groups=len(groups),
         live=len(live),
-        team=sum(map(_team_differs, live)),
-        cut=sum(map(_only_cut, live)),
+        team=sum(_team_differs(beside(group)) for group in live),
+        cut=sum(_only_cut(beside(group)) for group in live),
         alike=sum(group.alike for group in groups if len(group.members) > 1),
         a_step=len(live) / played * config.train.tasks_per_step,
         kind="none",
@@ -220,6 +221,28 @@ def _counted(config: Config, rollout: Rollout, done: int, wanted: int) -> Signal
         entropy=_entropy(config, groups),
         readable=readable_share(logs),
     )
+
+
+def _beside(groups: Sequence[Group]) -> Callable[[Group], Group]:
+    """Returns the group that a group's members are seen beside: itself, or all groups of one of the same role.
+
+    Groups of one have their baseline from elsewhere. Their returns say something only beside each other.
+    """
+    lone: dict[str, list[Member]] = {}
+    for group in groups:
+        if len(group.members) == 1:
+            lone.setdefault(group.key.role, []).extend(group.members)
+
+    def beside(group: Group) -> Group:
+        if len(group.members) > 1:
+            return group
+        return replace(group, scope="task", members=tuple(lone[group.key.role]), committed=None)
+
+    return beside
+
+
+def _spread(group: Group) -> float:
+    return max(group.values) - min(group.values)
 
 
 def _live(config: Config, groups: Sequence[Group]) -> list[Group]:
