@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from coterie.bench import BENCHES
 from coterie.cli import app, main
+from coterie.commands.untrained import names_config
 from coterie.kernel.episode import Called, Log, Noted, Returned
 from coterie.models.load import save_model
 from coterie.registry import ALGORITHMS
@@ -133,6 +134,7 @@ def test_eval_measures_a_config_before_training_and_ends_with_a_verdict(run, tmp
     assert "pass@1 " in out
     assert "pass@3 " in out
     assert "  a is asked: pick" in lines
+    assert any(line.startswith("an episode, ") for line in lines)
     assert "5 train tasks, played as a training step plays them: 10 groups of replies" in lines
     assert lines[-1].startswith("RL has ")
     assert len(log.read_text().splitlines()) == 15
@@ -147,6 +149,16 @@ def test_eval_of_a_config_prints_one_object_for_machines(run):
     assert [each["ablation"] for each in told["greedy"]["ablations"]] == ["mute a"]
     assert told["signal"]["groups"] == 6
     assert told["signal"]["verdict"].startswith("RL has ")
+
+
+def test_a_folder_of_an_environments_name_does_not_hide_the_environment(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tally").mkdir()
+    assert names_config("tally")
+    (tmp_path / "tally" / "config.toml").touch()
+    assert not names_config("tally")
+    (tmp_path / "mine").mkdir()
+    assert not names_config("mine")
 
 
 def test_eval_takes_a_model_for_all_trained_policies(run):

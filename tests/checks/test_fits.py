@@ -68,6 +68,8 @@ def test_the_command_plays_with_the_model_unless_it_may_not_load_it(tmp_path):
     assert told["ok"]
     assert (told["signal"]["tasks"], told["signal"]["kind"]) == (8, "signal")
     (tmp_path / "model" / "model.safetensors").unlink()
-    code, out, _ = call(*arguments, "--no-play")
-    assert code == 0
-    assert "signal" not in json.loads(out)
+    for more in ((), ("--no-play",)):
+        code, out, err = call(*arguments, *more)
+        assert code == 0
+        assert "signal" not in json.loads(out)
+        assert ("no task is played, since the weights of" in err) == (not more)

@@ -145,8 +145,14 @@ def check(
             found = fits(config.environment, model, tasks=tasks, max_tokens=config.engine.max_tokens, watch=watch)
             report = dataclasses.replace(report, findings=(*report.findings, *found))
     if model is not None and report.ok and played:
+        from coterie.models.load import weights_here
+
         with kept_for_json(as_json):
-            signal = signal_with(played_by(target, sets or (), model))
+            if weights_here(model, "--model"):
+                signal = signal_with(played_by(target, sets or (), model))
+            else:
+                text = f"no task is played, since the weights of {model} are not here; fetch them: hf download {model}"
+                say(text, err=True)
     if as_json:
         findings = [dataclasses.asdict(finding) for finding in report.findings]
         heard = {"signal": signal_data(signal)} if signal else {}

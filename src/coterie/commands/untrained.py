@@ -36,10 +36,9 @@ def names_config(target: str) -> bool:
     from coterie.errors import ConfigError
     from coterie.registry import ENVIRONMENTS, about, installed
 
-    path = Path(target)
-    if path.is_dir():
+    path, known = Path(target), (*ENVIRONMENTS, *installed("environment"))
+    if path.is_dir() and (target not in known or (path / "config.toml").is_file()):
         return False
-    known = (*ENVIRONMENTS, *installed("environment"))
     if path.suffix in (".toml", ".py") or target in known or ":" in target or about("environment", target)[1]:
         return True
     if path.exists():

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import snapshot_download
+from huggingface_hub import snapshot_download, try_to_load_from_cache
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
@@ -231,6 +231,22 @@ def located(source: str, where: str) -> tuple[Path, str]:
             )
         )
     return folder, str(folder) if folder.exists() else source
+
+
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+"""Files of which a model's folder has one."""
+
+
+def weights_here(source: str, where: str) -> bool:
+    """Returns True if a model's weights are on this machine, so that loading it downloads nothing.
+
+    Raises:
+        ConfigError: it cannot be a model.
+    """
+    folder, name = located(source, where)
+    if folder.is_dir():
+        return any((folder / file).exists() for file in WEIGHTS)
+    return any(isinstance(try_to_load_from_cache(name, file), str) for file in WEIGHTS)
 
 
 def prepare(net: PreTrainedModel, tokenizer: Any, where: str = "model") -> Model:

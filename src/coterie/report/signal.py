@@ -63,7 +63,7 @@ def examples_text(evaluation: Evaluation) -> str:
     lines: list[str] = []
     for log in _examples(evaluation):
         assert log.outcome is not None, "an episode that was played to its end has one"
-        lines.append(f"an episode ({'solved' if log.solved else 'not solved'}: {log.outcome.reason})")
+        lines.append("an episode, solved" if log.solved else f"an episode, not solved: {log.outcome.reason}")
         spoken = list(said(log))
         for role, prompt, reply in spoken[:REPLIES]:
             cut = " (cut)" if reply.finish == "length" else ""

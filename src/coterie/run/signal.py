@@ -108,6 +108,9 @@ class Signal:
     readable: float | None = None
     advice: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return self.verdict
+
     @property
     def verdict(self) -> str:
         """One line: whether RL has a signal, and what to do if it has not."""
