@@ -98,7 +98,7 @@ def test_a_role_that_does_not_end_its_replies_is_named():
     found = signal(lambda role, prompt, rng: "long", Short())
     assert found.kind == "none"
     assert found.roles["a"].cut == 1.0
-    assert "100 % of the replies of role 'a' are cut at their limit: raise environment.max_tokens" in found.verdict
+    assert "many replies are cut at their limit (a 100 %): raise environment.max_tokens" in found.verdict
 
 
 def test_groups_of_one_are_seen_beside_those_of_other_tasks():

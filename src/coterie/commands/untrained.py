@@ -1,4 +1,4 @@
-"""What `coterie eval` and `coterie check` do with a team that has not been trained yet."""
+"""`coterie eval` and `coterie check` measure a team that has not been trained yet."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def names_config(target: str) -> bool:
 
 
 def played_by(target: str, sets: Sequence[str], model: str | None) -> Config:
-    """A config whose trained policies begin with another model; all that are frozen, where none is trained.
+    """Returns a config whose trained policies begin with another model; frozen ones, where none is trained.
 
     Args:
         model: a folder or an id; None: the config as it is.
@@ -78,7 +78,7 @@ def doing(what: str) -> Iterator[Callable[[int, int], None]]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is measured of an untrained team. sampled: episodes a task besides the greedy one."""
+    """These options say how an untrained team is measured. sampled: episodes a task besides the greedy one."""
 
     split: Split
     tasks: int | None
@@ -132,7 +132,7 @@ def evaluate_config(config: Config, target: str, wanted: Wanted, *, as_json: boo
 
 @contextmanager
 def _opened(config: Config) -> Iterator[Loaded]:
-    """The team of a config, ready to play."""
+    """Yields the team of a config, ready to play."""
     from coterie.run.loaded import load
 
     with doing("loading models"):
@@ -142,7 +142,7 @@ def _opened(config: Config) -> Iterator[Loaded]:
 
 
 def _tasks(team: Loaded, wanted: Wanted) -> int:
-    """The number of tasks to play: as asked for, or a few, where the split has as many."""
+    """Returns the number of tasks to play: the number given, or a few, if the split has as many."""
     from coterie.kernel.mistakes import count_of
 
     there = count_of(team.config.environment, wanted.split)
@@ -150,6 +150,6 @@ def _tasks(team: Loaded, wanted: Wanted) -> int:
 
 
 def signal_with(config: Config) -> Signal:
-    """The learning signal of a config's team, for `coterie check`."""
+    """Returns the learning signal of a config's team, for `coterie check`."""
     with _opened(config) as team, doing(PLAYING) as progress:
         return team.signal(tasks=CHECKED, progress=progress)

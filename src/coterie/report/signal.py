@@ -1,4 +1,4 @@
-"""The learning signal of a team as text and as JSON, with a few episodes to read."""
+"""Prints the learning signal of a team as text and as JSON, and a few episodes to read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROMPT, REPLY = 160, 240
 
 
 def signal_text(signal: Signal) -> str:
-    """A few lines for people; the last one is the verdict."""
+    """Returns a few lines for people; the last one is the verdict."""
     time = "" if signal.tasks == signal.wanted else f" of {signal.wanted}, then the time was over"
     lost = f", {signal.lost} lost to faults" if signal.lost else ""
     played = f"{signal.tasks} train tasks{time}, played as a training step plays them{lost}"
@@ -48,18 +48,18 @@ def signal_text(signal: Signal) -> str:
 
 
 def signal_data(signal: Signal) -> dict[str, Any]:
-    """The same as plain data."""
+    """Returns the same as plain data."""
     return {**dataclasses.asdict(signal), "verdict": signal.verdict}
 
 
 def readable_text(evaluation: Evaluation) -> str:
-    """A line about the replies that could be read, if the environment notes that; otherwise nothing."""
+    """Returns a line about the replies that could be read, or nothing if the environment does not note that."""
     share = readable_share(evaluation.logs)
     return "" if share is None else f"  readable: {share:.0%} of replies"
 
 
 def examples_text(evaluation: Evaluation) -> str:
-    """A few episodes, one of each ending: the ends of their prompts, and the replies."""
+    """Returns a few episodes as text, one of each ending: the ends of their prompts, and the replies."""
     lines: list[str] = []
     for log in _examples(evaluation):
         assert log.outcome is not None, "an episode that was played to its end has one"
@@ -75,7 +75,7 @@ def examples_text(evaluation: Evaluation) -> str:
 
 
 def _examples(evaluation: Evaluation) -> Iterator[Log]:
-    """The first episode of each ending: a solved one first, then the commonest endings."""
+    """Yields the first episode of each ending: a solved one first, then the commonest endings."""
     logs = [log for log in evaluation.logs if log is not None]
     endings = Counter((log.solved, log.outcome.reason) for log in logs if log.outcome)
     for ending in sorted(endings, key=lambda ending: (not ending[0], -endings[ending]))[:EXAMPLES]:

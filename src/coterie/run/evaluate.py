@@ -87,7 +87,7 @@ READABLE = "readable"
 
 
 def readable_share(logs: Iterable[Log | None]) -> float | None:
-    """The share of replies that an environment could read; None if it notes no metric `readable`."""
+    """Returns the share of replies that an environment could read; None if it notes no metric `readable`."""
     values = [
         event.value
         for log in logs

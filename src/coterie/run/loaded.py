@@ -69,7 +69,7 @@ class Loaded:
 
     @property
     def name(self) -> str:
-        """The folder of its run, or the name of its environment, of a team that has no run."""
+        """The name is the folder of its run, or that of its environment if there is no run."""
         return str(self.run.folder) if self.run else self.config.names["environment"]
 
     @property
@@ -337,7 +337,7 @@ def headline(run: Run, progress: Callable[[str, int, int], None] = lambda *_: No
 
 
 def _speaker(policy: Policy) -> Speaker:
-    """Facts about a policy's model that its temperature depends on."""
+    """Returns the facts about a policy's model that its temperature depends on."""
     recommended = policy.model.net.generation_config.temperature if policy.model.net.generation_config else None
     return Speaker(policy.model.vocabulary, None if recommended in (None, 1.0) else float(recommended))
 

@@ -1,4 +1,4 @@
-"""The learning signal of a team: whether the replies that it samples now differ in what they earn.
+"""A team has a learning signal if the replies that it samples now differ in what they earn.
 
     print(coterie.load(coterie.load_config("plan_path")).signal())
 
@@ -48,7 +48,7 @@ COOL = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """Facts about the model of a policy: its vocabulary, and the temperature that its generation_config recommends."""
+    """A policy's model has a vocabulary, and perhaps a temperature that its generation_config recommends."""
 
     vocabulary: int
     recommended: float | None = None
@@ -56,7 +56,7 @@ class Speaker:
 
 @dataclass(frozen=True, slots=True)
 class RoleSignal:
-    """The groups and replies of one role.
+    """A role has groups of replies, and some of them teach it something.
 
     groups: compared. live: with different returns. team: of these, with different team rewards. spread: the mean
     difference between the best and the worst return of a live group. cut: share of replies that ended at their limit.
@@ -71,7 +71,7 @@ class RoleSignal:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """The groups of a few train tasks, before anything is trained on them.
+    """A signal counts the groups of a few train tasks, before anything is trained on them.
 
     Attributes:
         tasks: tasks played; wanted: tasks asked for; lost: tasks that met a fault.
@@ -113,7 +113,7 @@ class Signal:
 
     @property
     def verdict(self) -> str:
-        """One line: whether RL has a signal, and what to do if it has not."""
+        """The verdict is one line that says whether RL has a signal, and what to do if it has none."""
         share = _percent(self.live / max(1, self.groups))
         some, names = f"{self.live} of {self.groups} groups ({share})", ", ".join(self.differs) or "nothing"
         most = _percent(wilson(0.0, max(1, self.groups))[1])
@@ -183,11 +183,11 @@ def measure_signal(
         raise RolloutError(
             f"none of {done} train tasks could be played: {dict(rollout.budget.dropped)}{rollout.budget.often()}"
         )
-    return _judged(_counted(config, rollout, done, tasks), config, rollout, speakers or {})
+    return _judged(_counted(config, rollout, done, tasks), config, speakers or {})
 
 
 def _counted(config: Config, rollout: Rollout, done: int, wanted: int) -> Signal:
-    """The counts of a rollout, without advice."""
+    """Counts a rollout's groups, without a verdict."""
     groups = [group for task in rollout.played for group in task.collected.groups]
     logs = [log for task in rollout.played for log in task.collected.logs]
     beside = _beside(groups)
@@ -249,7 +249,7 @@ def _spread(group: Group) -> float:
 
 
 def _live(config: Config, groups: Sequence[Group]) -> list[Group]:
-    """The groups that a first training step would learn from."""
+    """Returns the groups that a first training step would learn from."""
     algorithm = config.algorithm
     chosen = algorithm.select(groups, Random(seed_of("select", config.train.seed, 0)))
     earned, _ = credited(algorithm, chosen, algorithm.start())
@@ -262,7 +262,7 @@ def _speakers(group: Group) -> set[str]:
 
 
 def _differing(group: Group) -> list[str]:
-    """The named rewards by which the members of a group differ."""
+    """Returns the names of the rewards by which the members of a group differ."""
     names = sorted({name for member in group.members for name in member.parts})
     return [name for name in names if not flat([member.parts.get(name, 0.0) for member in group.members])]
 
@@ -288,7 +288,7 @@ def _only_cut(group: Group) -> bool:
 
 
 def _entropy(config: Config, groups: Sequence[Group]) -> dict[str, float]:
-    """Nats a sampled token, by trained policy."""
+    """Returns the mean entropy of a sampled token in nats, by trained policy."""
     samples = {id(sample): sample for group in groups for member in group.members for sample in member.samples}
     drawn: dict[str, list[Sample]] = {}
     for sample in samples.values():
@@ -300,8 +300,8 @@ def _entropy(config: Config, groups: Sequence[Group]) -> dict[str, float]:
     }
 
 
-def _judged(signal: Signal, config: Config, rollout: Rollout, speakers: Mapping[str, Speaker]) -> Signal:
-    """The same with a verdict's kind and advice."""
+def _judged(signal: Signal, config: Config, speakers: Mapping[str, Speaker]) -> Signal:
+    """Returns the same signal with the kind of its verdict, and advice."""
     signal = replace(signal, kind=_kind(signal, config))
     if signal.kind in ("solved", "frozen"):
         return signal
@@ -318,6 +318,7 @@ def _judged(signal: Signal, config: Config, rollout: Rollout, speakers: Mapping[
 
 
 def _kind(signal: Signal, config: Config) -> Kind:
+    """Returns the kind of verdict that the counts of a signal call for."""
     if not config.team.trained:
         return "frozen"
     share = signal.live / max(1, signal.groups)
@@ -331,16 +332,15 @@ def _kind(signal: Signal, config: Config) -> Kind:
 
 
 def _causes(signal: Signal, config: Config) -> Iterator[str]:
-    """The reasons for a missing signal that the numbers show, each with what to do."""
-    for role, mine in signal.roles.items():
-        if mine.cut > MOST:
-            yield (
-                f"{_percent(mine.cut)} of the replies of role '{role}' are cut at their limit: raise "
-                "environment.max_tokens (or engine.max_tokens), or ask for shorter replies"
-            )
+    """Yields the reasons for a missing signal that the numbers show, each with what to do."""
     if signal.readable is not None and signal.readable < MOST:
         read = _percent(signal.readable)
         yield f"only {read} of replies can be read: say the form of a reply in one line, with an example"
+    if cut := [f"{role} {_percent(mine.cut)}" for role, mine in signal.roles.items() if mine.cut > MOST]:
+        yield (
+            f"many replies are cut at their limit ({', '.join(cut)}): raise environment.max_tokens (or "
+            "engine.max_tokens), or ask for shorter replies"
+        )
     if signal.groups and signal.alike > MOST * signal.groups:
         yield (
             f"in {signal.alike} groups all replies are the same: raise train.temperature, or draw more replies "
@@ -352,7 +352,7 @@ def _causes(signal: Signal, config: Config) -> Iterator[str]:
 
 
 def _temperature(signal: Signal, config: Config, speakers: Mapping[str, Speaker]) -> Iterator[str]:
-    """Advice about the temperature, once for policies of the same model."""
+    """Yields advice about the temperature, once for each setting."""
     sampling, known = config.sampling(), set[str]()
     for name, speaker in speakers.items():
         policy, now, nats = config.policies[name], sampling.of(name), signal.entropy.get(name, 0.0)
