@@ -59,6 +59,15 @@ def test_the_learning_rate_follows_kind_and_size(model, kind, lr):
     assert made.optimizer.lr == pytest.approx(lr, rel=0.05)
 
 
+def test_a_real_model_plays_each_role_by_an_adapter_of_its_own_unless_a_team_is_written():
+    made = config("policies.*.model=smollm2")
+    assert dict(made.team.roles) == {role: role for role in "abcd"}
+    assert made.chosen[0].startswith("team = ")
+    assert set(config("policies.*.model=smollm2", "policies.*.kind=full").team.roles.values()) == {"team"}
+    assert set(config("policies.*.model=starter").team.roles.values()) == {"team"}
+    assert set(config("policies.team.model=smollm2").team.roles.values()) == {"team"}
+
+
 def test_a_small_policy_beside_a_large_one_keeps_its_own_rate():
     made = config("policies.x.model=smollm2", "policies.y.model=starter", *TWO)
     assert (made.optimizer_of("x").lr, made.optimizer_of("y").lr) == (5e-4, OptimizerConfig().lr)
@@ -85,7 +94,7 @@ def test_sizes_are_read_from_headers_and_names(tmp_path):
 def test_a_folder_is_large_by_its_header(tmp_path):
     small, large = folder(tmp_path / "small", 40_000_000), folder(tmp_path / "large", 60_000_000)
     assert config(f"policies.*.model={small}").policies["team"].kind == "full"
-    assert config(f"policies.*.model={large}").policies["team"].kind == "lora"
+    assert config(f"policies.*.model={large}").policies["a"].kind == "lora"
 
 
 def test_flags_are_settings_and_an_error_names_the_flag():

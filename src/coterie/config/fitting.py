@@ -12,13 +12,13 @@ import json
 import os
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from coterie.config.settings import SHARED, UNTRAINED
-from coterie.config.toml import Source
+from coterie.config.toml import EVERY, Source
 from coterie.kernel.environment import STARTERS
 from coterie.models.files import ADAPTER_CONFIG
 from coterie.models.named import NAMED
@@ -102,12 +102,24 @@ def learners(data: Mapping[str, Any], starter: str) -> list[Learner]:
 
 def _trained(data: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The tables of the policies that are trained."""
-    policies = dict(data.get("policies") or {}) or {SHARED: {}}
+    policies = {name: table for name, table in (data.get("policies") or {}).items() if name != EVERY} or {SHARED: {}}
     return {
         name: table
         for name, table in policies.items()
         if isinstance(table, Mapping) and table.get("kind", "") not in UNTRAINED
     }
+
+
+def one_each(data: Mapping[str, Any], roles: Sequence[str], starter: str) -> Choice | None:
+    """Returns a team of an adapter a role, where a config names no team and its model is large; else None."""
+    policies = dict(data.get("policies") or {})
+    every = policies.pop(EVERY, None) or {}
+    if data.get("team") or policies or len(roles) < 2 or every.get("kind", "lora") != "lora":
+        return None
+    size = parameters(model := str(every.get("model", starter)))
+    if not model or (size is not None and size <= LARGE) or not all(re.fullmatch(r"[\w-]+", role) for role in roles):
+        return None
+    return Choice("team", {role: role for role in roles}, "an adapter a role over one base, so that roles can differ")
 
 
 def choices(source: Source, starter: str) -> list[Choice]:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from coterie.algorithms.base import Algorithm
-from coterie.config.fitting import as_tables, choices, warnings
+from coterie.config.fitting import as_tables, choices, one_each, warnings
 from coterie.config.settings import (
     SHARED,
     UNTRAINED,
@@ -219,10 +219,14 @@ def resolve(source: Source) -> Config:
     names: dict[str, str] = {}
     environment = _world(source, names)
     source = source.with_defaults(recommended(environment, source.data), f"{type(environment).__name__}.recommended")
+    apart = one_each(source.data, environment.roles, environment.starter)
+    if apart:
+        team = {"team": apart.value, "policies": {role: {} for role in environment.roles}}
+        source = source.with_defaults(team, "the defaults that fit the model")
     if EVERY in source.data.get("policies", {}):
         source = source.spread(_trained(source))
-    chosen = choices(source, environment.starter)
-    source = source.with_defaults(as_tables(chosen), "the defaults that fit the model")
+    fitting = choices(source, environment.starter)
+    source = source.with_defaults(as_tables(fitting), "the defaults that fit the model")
     algorithm = _named(source, "algorithm", Algorithm, names, "at_grpo")
     source = source.with_defaults({"loss": _recipe(source, algorithm)}, f"algorithm {names['algorithm']}")
     team = _team(source, environment)
@@ -258,7 +262,7 @@ def resolve(source: Source) -> Config:
         trackers=_trackers(source, names),
         eval=_settings(source, "eval", EvalConfig),
         names=names,
-        chosen=tuple(map(str, chosen)),
+        chosen=tuple(str(choice) for choice in (apart, *fitting) if choice),
     )
     _check_algorithm(config, source)
     for table, reasons in config.inert().items():
