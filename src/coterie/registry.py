@@ -35,6 +35,7 @@ ENVIRONMENTS = {
     "desks": "coterie.environments.desks:Desks",
     "tally": "coterie.environments.tally:Tally",
     "relay": "coterie.environments.relay:Relay",
+    "errand": "coterie.environments.errand:Errand",
     "gateway": "coterie.environments.gateway:Gateway",
     "prompts": "coterie.environments.prompts:Prompts",
     "textarena": "coterie.environments.foreign.textarena:TextArena",

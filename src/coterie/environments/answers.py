@@ -1,0 +1,49 @@
+"""Short questions to general models in plain language: the chat that asks, and the reading of the answer.
+
+A model that was never taught a task needs the form of the answer in one line and an example. Its answer is a sentence as
+often as a word. So a reply is read by what it names: an answer is the only one of its kind in the reply. Of a reply that
+was cut at its token limit the last word does not count, since more of it might have followed, and what it says is worth
+half. Otherwise nothing would teach a model to end its replies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from coterie.kernel.scene import Message, Reply
+
+HEARD = 80
+"""Characters of another role's words that a role sees."""
+DIGITS = 7
+"""Digits of a number that are read; more are never a right answer."""
+
+
+def chat(instruction: str, examples: Sequence[tuple[str, str]], question: str) -> list[Message]:
+    """Returns a system message, answered examples as earlier turns, and the question."""
+    turns = [
+        message
+        for asked, answer in examples
+        for message in (Message(role="user", content=asked), Message(role="assistant", content=answer))
+    ]
+    return [Message(role="system", content=instruction), *turns, Message(role="user", content=question)]
+
+
+def heard(reply: Reply) -> str:
+    """Returns another role's words as a prompt shows them: on one line, and bounded."""
+    return " ".join(reply.text[:HEARD].split())
+
+
+def whole_words(reply: Reply) -> str:
+    """Returns the text of a reply, without the word or number at which it was cut."""
+    return reply.text if reply.finish == "stop" else re.sub(r"\w+$", "", reply.text)
+
+
+def numbers_in(reply: Reply) -> list[int]:
+    """Returns the numbers that a reply says, in order."""
+    return [int(digits[:DIGITS]) for digits in re.findall(r"[0-9]+", whole_words(reply))]
+
+
+def worth(right: bool, *replies: Reply) -> float:
+    """Returns the reward of an answer: 1 if it is right, 0.5 if one of the replies that led to it was cut, else 0."""
+    return (1.0 if all(reply.finish == "stop" for reply in replies) else 0.5) * right

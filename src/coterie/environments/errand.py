@@ -1,0 +1,175 @@
+"""Errand: a clerk knows who wants what, a cashier knows what things cost, and together they say what a person pays.
+
+The clerk sees the wishes of some people and says what one of them wants. The cashier sees the prices and the clerk's
+words, and says what that person has to pay. Everything is asked in plain language, so a small general model can begin
+without a starter. With `solo` one agent, the cashier, answers alone.
+
+Rewards: the clerk gets 1 if it names the one thing that the person wants and no other. The team gets 1 if the cashier
+says the one right price and no other number. Half of it is paid if a reply was cut at its token limit (`answers.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from random import Random
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from coterie.environments.answers import chat, heard, numbers_in, whole_words, worth
+from coterie.kernel.environment import Environment, Split, Task, split_of
+from coterie.kernel.scene import Message, Prompt, Reply, Scene
+from coterie.seeds import seed_of
+
+CLERK, CASHIER = "clerk", "cashier"
+NAMES = (
+    "Ana", "Ben", "Carla", "David", "Emma", "Frank", "Grace", "Henry", "Ivan", "Julia",
+    "Kevin", "Laura", "Mike", "Nina", "Oscar", "Paula", "Robert", "Sara", "Tom", "Victor",
+)  # fmt: skip
+THINGS = (
+    "tea", "milk", "juice", "coffee", "bread", "cheese", "rice", "soup", "cake", "honey",
+    "fish", "corn", "apples", "grapes", "lemons", "pears", "butter", "eggs", "sugar", "salt",
+)  # fmt: skip
+PRICES = range(2, 100)
+"""Prices in dollars. All prices of a task differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order(Task):
+    """A question about one person. wishes: names and things. prices: things and dollars. name: who is asked about."""
+
+    wishes: tuple[tuple[str, str], ...] = ()
+    prices: tuple[tuple[str, int], ...] = ()
+    name: str = ""
+
+    @property
+    def thing(self) -> str:
+        """What the person wants."""
+        return dict(self.wishes)[self.name]
+
+    @property
+    def price(self) -> int:
+        """What it costs."""
+        return dict(self.prices)[self.thing]
+
+
+EXAMPLES = (
+    Order(
+        "example",
+        "train",
+        wishes=(("Rosa", "pasta"), ("Leo", "wine"), ("Nora", "beans")),
+        prices=(("beans", 34), ("wine", 7), ("pasta", 52)),
+        name="Leo",
+    ),
+    Order(
+        "example",
+        "train",
+        wishes=(("Max", "nuts"), ("Lucy", "water"), ("Peter", "oil")),
+        prices=(("nuts", 61), ("oil", 5), ("water", 28)),
+        name="Max",
+    ),
+)
+"""Answered in prompts, to show the form of an answer. No task has these names or things."""
+
+
+class Errand(Environment):
+    """A clerk says what a person wants, and a cashier, who knows the prices, says what that costs."""
+
+    team_reward_range: ClassVar = (0.0, 1.0)
+
+    people: int = Field(default=4, ge=2, le=len(NAMES))
+    """Number of people. Each wants another thing."""
+    view: Literal["split", "full"] = "split"
+    """split: the cashier sees the prices only. full: it also sees who wants what."""
+    solo: bool = False
+    """The cashier answers alone. With `view = "split"` it can only guess among the prices."""
+    dense: bool = True
+    """true: the clerk gets a reward of its own. false: the team's reward is the only one."""
+    examples: int = Field(default=1, ge=0, le=2)
+    """Number of answered examples, of other people and things, that stand before a question."""
+    max_tokens: int = Field(default=12, ge=4)
+    """Maximum tokens per reply."""
+
+    @property
+    def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Two, or the cashier alone."""
+        return (CASHIER,) if self.solo else (CLERK, CASHIER)
+
+    def inert(self) -> dict[str, str]:
+        """Without a clerk nobody has a reward of its own."""
+        return {"dense": "solo = true has no clerk"} if self.solo else {}
+
+    def task(self, split: Split, index: int) -> Order:
+        """Wishes, prices and a question; the wishes and the person belong to the split."""
+        rng = Random(seed_of("errand", self.people, split, index))
+        while True:
+            names, things = rng.sample(NAMES, self.people), rng.sample(THINGS, self.people)
+            name, wishes = rng.choice(names), tuple(zip(names, things, strict=True))
+            if split_of((name, sorted(wishes))) == split:
+                break
+        costs = zip(rng.sample(things, self.people), rng.sample(PRICES, self.people), strict=True)
+        return Order(f"{split}-{index}", split, wishes=wishes, prices=tuple(costs), name=name)
+
+    async def play(self, task: Order, scene: Scene) -> None:
+        """One question to each."""
+        replies: list[Reply] = []
+        if not self.solo:
+            wish = await scene.ask(CLERK, self.clerk_prompt(task), max_tokens=self.max_tokens)
+            right = things_in(wish) == {task.thing}
+            scene.metric("clerk_right", float(right))
+            if self.dense:
+                scene.reward(CLERK, worth(right, wish))
+            replies.append(wish)
+        seen = self.cashier_prompt(task, "".join(map(heard, replies)))
+        bill = await scene.ask(CASHIER, seen, max_tokens=self.max_tokens)
+        numbers = numbers_in(bill)
+        right = numbers == [task.price]
+        scene.metric("readable", float(len(numbers) == 1))
+        scene.team_reward(worth(right, *replies, bill))
+        if right and bill.finish == "stop":
+            return scene.succeed()
+        return scene.fail("cut" if right else "another price" if len(numbers) == 1 else "no single price")
+
+    def clerk_prompt(self, task: Order) -> list[Message]:
+        """The clerk's prompt: who wants what, and the question."""
+        shown = [(clerk_sees(example), example.thing.capitalize()) for example in EXAMPLES[: self.examples]]
+        return chat("Answer with one word.", shown, clerk_sees(task))
+
+    def cashier_prompt(self, task: Order, said: str) -> list[Message]:
+        """The cashier's prompt: what it knows, the clerk's words if there is a clerk, and the question."""
+        shown = [
+            (self.cashier_sees(example, example.thing.capitalize()), str(example.price))
+            for example in EXAMPLES[: self.examples]
+        ]
+        return chat("Answer with one number.", shown, self.cashier_sees(task, said))
+
+    def cashier_sees(self, task: Order, said: str) -> str:
+        """The cashier's question about an order."""
+        wishes = [wishes_of(task)] if self.view == "full" else []
+        words = [] if self.solo else [f"The clerk says: {said}"]
+        costs = " ".join(f"{thing.capitalize()}: {price} dollars." for thing, price in task.prices)
+        return "\n".join([*wishes, costs, *words, f"How many dollars does {task.name} have to pay?"])
+
+    def demonstrate(self, role: str, task: Order, prompt: Prompt, rng: Random) -> str:
+        """The thing, or the price; the cashier alone guesses one of the prices, if it does not see who wants what."""
+        if role == CLERK:
+            return task.thing
+        guesses = self.solo and self.view == "split"
+        return str(rng.choice(task.prices)[1] if guesses else task.price)
+
+
+def wishes_of(task: Order) -> str:
+    """Who wants what, in sentences."""
+    return " ".join(f"{name} wants {thing}." for name, thing in task.wishes)
+
+
+def clerk_sees(task: Order) -> str:
+    """The clerk's question about an order."""
+    return f"{wishes_of(task)}\nWhat does {task.name} want?"
+
+
+def things_in(reply: Reply) -> set[str]:
+    """The things that a reply names."""
+    words = set(re.findall(r"[a-z]+", whole_words(reply).lower()))
+    return {thing for thing in THINGS if thing in words or thing.removesuffix("s") in words}
