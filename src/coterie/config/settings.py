@@ -73,6 +73,9 @@ class PolicyConfig(Settings):
     system: System = "own"
     """own: a system message stays a separate message. fold: it is put at the start of the first user message, for
     templates without a system role."""
+    system_text: str | None = None
+    """Text of a system message before every prompt that has none. none: what the chat template puts there by itself;
+    SmolLM2's, for example, says that the model is a helpful assistant, in 20 tokens. "": an empty system message."""
     device: Device | None = None
     """Device of the weights. Same values as train.device, which is the default."""
     dtype: DType | None = None
@@ -96,7 +99,7 @@ class PolicyConfig(Settings):
         if self.kind != "past":
             reasons["past"] = f"kind = '{self.kind}' is nobody's past"
         else:
-            own = ("chat_template", "template", "thinking", "system", "device", "dtype")
+            own = ("chat_template", "template", "thinking", "system", "system_text", "device", "dtype")
             reasons |= dict.fromkeys(own, "it is as the policy whose past it is")
         if self.kind in UNTRAINED:
             reasons["optimizer"] = f"kind = '{self.kind}' is never trained"

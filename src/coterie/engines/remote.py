@@ -123,6 +123,7 @@ class RemotePolicy:
     system: System = "own"
     answers: Path | None = None
     counted: bool = False
+    system_text: str | None = None
     vocabulary: ClassVar[int] = 1 << 8 * DIGEST
     """A whole reply is one token, which is its digest."""
 
@@ -192,7 +193,9 @@ class Server:
         own |= {"seed": seed % 2**31} if request.temperature else {}
         own |= {"stop": list(request.stop)} if request.stop else {}
         taken = {name: value for name, value in own.items() if name not in self.config.omit}
-        messages = as_text(request.prompt, request.role, self.policy.thinking, self.policy.system)
+        messages = as_text(
+            request.prompt, request.role, self.policy.thinking, self.policy.system, self.policy.system_text
+        )
         return {"model": self.policy.model, "messages": messages, **taken, **self.config.extra}
 
     def known(self, request: Request, seed: int) -> Answer | None:
@@ -314,7 +317,7 @@ class RemoteEngine(Engine):
     def render(self, policy: str, role: str, prompt: LoggedPrompt) -> tuple[int, ...]:
         """A prompt's digest, as one token."""
         remote = self.policies[policy]
-        return (_token(json.dumps(as_text(prompt, role, remote.thinking, remote.system))),)
+        return (_token(json.dumps(as_text(prompt, role, remote.thinking, remote.system, remote.system_text))),)
 
     def context(self, policy: str) -> int:
         """The server knows, and refuses what is too long."""

@@ -24,8 +24,8 @@ class Policy:
     kind: full: all its weights are its own, and trained; lora: only an adapter is trained, on a base that it may share;
     frozen: nothing is trained; past: nothing is trained, and the weights are an earlier version of another policy.
     template: variables of its chat template.
-    thinking, system: how messages become a prompt, see Renderer. dtype: what its network computes in; trained weights
-    are float32.
+    thinking, system, system_text: how messages become a prompt, see Renderer. dtype: what its network computes in;
+    trained weights are float32.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Policy:
     kind: Kind = "full"
     template: Mapping[str, Any] = field(default_factory=dict[str, Any])
     thinking: Thinking = "keep"
+    system_text: str | None = None
     system: System = "own"
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     dtype: torch.dtype = torch.float32
@@ -62,5 +63,8 @@ class Policy:
         """The token ids of a prompt, ready for the role's reply."""
         if self._renderer is None:  # the learner's own copy, because the engine's thread uses the other one
             tokenizer = copy.deepcopy(self.model.tokenizer)
-            self._renderer = Renderer(tokenizer, self.name, self.template, thinking=self.thinking, system=self.system)
+            self._renderer = Renderer(
+                tokenizer, self.name, self.template,
+                thinking=self.thinking, system=self.system, system_text=self.system_text,
+            )  # fmt: skip
         return self._renderer(prompt, role)

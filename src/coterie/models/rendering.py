@@ -38,6 +38,7 @@ class Renderer:
         thinking: keep: a role's earlier replies stay as they were sampled. strip: without what they thought, which
             costs their ids: what is left is tokenized again.
         system: own: a system message is one. fold: it begins the first user's message.
+        system_text: a system message before every prompt that has none; None: what the chat template puts there.
 
     Raises:
         ConfigError: there is no chat template, or it has not one of these variables.
@@ -51,6 +52,7 @@ class Renderer:
         *,
         thinking: Thinking = "keep",
         system: System = "own",
+        system_text: str | None = None,
     ) -> None:
         if not tokenizer.chat_template:
             raise ConfigError(f"the tokenizer of policy '{policy}' has no chat template; use an instruct model")
@@ -63,6 +65,7 @@ class Renderer:
         self.policy = policy
         self.thinking: Thinking = thinking
         self.system: System = system
+        self.system_text = system_text
         self._template = dict(template or {})
         self._shapes: set[tuple[str, ...]] = set()
         self._encode = lru_cache(maxsize=REMEMBERED)(self._encoded)
@@ -82,7 +85,7 @@ class Renderer:
         return self._text(prompt, "") if isinstance(prompt, str) else self._of_messages(prompt, role)
 
     def _of_messages(self, prompt: LoggedPrompt, role: str) -> tuple[int, ...]:
-        messages = _messages(prompt, self.system)
+        messages = _messages(prompt, self.system, self.system_text)
         self._check_shape(tuple(message.role for message in messages))
         marked: list[tuple[int, ...]] = []
         contents = [self._marked(message, role, marked) for message in messages]
@@ -136,14 +139,19 @@ class Renderer:
             ) from error
 
 
-def as_text(prompt: LoggedPrompt, role: str, thinking: Thinking, system: System) -> list[dict[str, str]]:
+def as_text(
+    prompt: LoggedPrompt, role: str, thinking: Thinking, system: System, system_text: str | None = None
+) -> list[dict[str, str]]:
     """A prompt as messages of text, for servers that render them themselves; see Renderer."""
-    return [{"role": message.role, "content": _text(message, role, thinking)} for message in _messages(prompt, system)]
+    messages = _messages(prompt, system, system_text)
+    return [{"role": message.role, "content": _text(message, role, thinking)} for message in messages]
 
 
-def _messages(prompt: LoggedPrompt, system: System) -> Sequence[ChatMessage]:
+def _messages(prompt: LoggedPrompt, system: System, system_text: str | None) -> Sequence[ChatMessage]:
     """A prompt's messages; where it is so set, a system message that comes first begins the user's after it."""
     messages = (ChatMessage("user", prompt),) if isinstance(prompt, str) else prompt
+    if system_text is not None and (not messages or messages[0].role != "system"):
+        messages = (ChatMessage("system", system_text), *messages)
     if system == "own" or len(messages) < 2 or (messages[0].role, messages[1].role) != ("system", "user"):
         return messages
     first, second, *others = messages

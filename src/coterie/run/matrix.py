@@ -166,5 +166,5 @@ def _policy(name: str, run: Run | None, role: str, first: str) -> PolicyConfig:
     if sharp and not re.fullmatch(r"[0-9]+", step):
         raise ConfigError(f"{name}: after # stands the number of a step")
     model = str(Past(run.folder, int(step) if step else None, policy))
-    how = {key: getattr(theirs, key) for key in ("template", "thinking", "system")}
+    how = {key: getattr(theirs, key) for key in ("template", "thinking", "system", "system_text")}
     return PolicyConfig(kind="frozen", model=model, **how)

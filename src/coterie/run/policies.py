@@ -100,6 +100,7 @@ class Policies:
             template=policy.template,
             thinking=policy.thinking,
             system=policy.system,
+            system_text=policy.system_text,
             optimizer=self.config.optimizer_of(name) if name in self.config.policies else self.config.optimizer,
             dtype=self._dtype(policy),
         )

@@ -167,7 +167,9 @@ def _remote(name: str, policy: PolicyConfig, *, folder: Path | None, counted: bo
     """A policy that a server plays. Args: folder: the run's, which keeps answers. counted: those there were its own."""
     file = f"{re.sub(r'[^A-Za-z0-9_-]', '_', name)}.jsonl"
     answers = None if folder is None else folder / "answers" / file
-    return RemotePolicy(name, policy.model, policy.remote, policy.thinking, policy.system, answers, counted)
+    return RemotePolicy(
+        name, policy.model, policy.remote, policy.thinking, policy.system, answers, counted, policy.system_text
+    )
 
 
 def spending(run: Run) -> Iterator[str]:
