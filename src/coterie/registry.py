@@ -171,7 +171,7 @@ def find(kind: str, name: str, base: type[C]) -> type[C]:
 def about(kind: str, name: str) -> tuple[str, str]:
     """A name and what it is about: `gateway:my_agent.py:run` is `gateway` and `my_agent.py:run`; else nothing."""
     head, _, rest = name.partition(":")
-    return (head, rest) if rest and head in TABLES[kind] else (name, "")
+    return (head, rest) if head in TABLES[kind] else (name, "")
 
 
 def whole_name(name: str, folder: Path | None) -> str:

@@ -145,13 +145,19 @@ def test_what_is_no_reward_ends_the_run_in_a_line(tmp_path, name, says):
     [
         ({"rewards": ("nowhere.py:f",)}, "nowhere.py does not exist"),
         ({"rewards": (f"{FILE}:solutoin",)}, "no function solutoin; did you mean 'solution'"),
-        ({"rewards": ("solution",)}, "'solution' names no function; write a reward function as FILE.py:FUNCTION"),
+        (
+            {"rewards": ("solution",)},
+            "'solution' is no reward; write exact, number, contains, regex, json, judge, or a function of your own",
+        ),
         ({"reward_weights": (1.0,)}, "reward_weights: 1 for 0 of rewards"),
         ({"roles": ()}, "name at least one"),
         ({"roles": ("a", "a")}, "each speaks once"),
         ({"instructions": {"wirter": "x"}}, "instructions: no role 'wirter'; did you mean 'writer'"),
         ({"role_rewards": {"x": ()}}, "role_rewards: no role 'x'"),
-        ({"data": ""}, "data: name the rows, as in prompts:questions.jsonl"),
+        (
+            {"data": ""},
+            "data is missing; name the table, as in prompts:qa.csv: a .csv, .jsonl or .parquet file with a question",
+        ),
     ],
 )
 def test_settings_that_cannot_be_used_are_told_in_a_line(tmp_path, settings, says):
@@ -184,7 +190,7 @@ def test_without_a_reward_there_is_nothing_to_learn(tmp_path):
         ({"prompt": [{"role": "assistant", "content": "x"}]}, "its prompt does not end with a user's message"),
         ({"messages": []}, "its prompt does not end with a user's message"),
         ({"messages": ["x"]}, "AttributeError"),
-        ({"question": "x"}, "its columns are question; wanted are those of a set"),
+        ({"frage": "x"}, "no column is obviously the question; the columns are frage; write environment.columns = "),
     ],
 )
 def test_a_row_that_cannot_be_used_is_named(tmp_path, row, says):

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 from coterie.algorithms.base import GroupBaseline
-from coterie.kernel.environment import Task
+from coterie.errors import ConfigError
+from coterie.kernel.environment import Environment, Task
 from coterie.kernel.episode import Horizon
 from coterie.kernel.group import Collected
 from coterie.kernel.play import Play
+from coterie.kernel.team import Team
 from coterie.sampling.tree import Commit, Joint, tree
 
 
@@ -36,6 +38,14 @@ class ATGRPO(GroupBaseline):
     def reach(self) -> Horizon:
         """The horizon."""
         return self.horizon
+
+    def check(self, environment: Environment, team: Team) -> None:
+        """Raises ConfigError: a judge speaks before the reward, and the horizon ends before that."""
+        if self.horizon == "point" and environment.judges():
+            raise ConfigError(
+                "algorithm.horizon = 'point' ends before the judge has spoken, so nobody would be rewarded; set "
+                'algorithm.horizon = "turn"'
+            )
 
     async def collect(self, play: Play, task: Task) -> Collected:
         """The tree of one task."""

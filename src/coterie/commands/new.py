@@ -1,4 +1,4 @@
-"""The command `coterie new`: it writes a working environment and its test from templates."""
+"""The command `coterie new`: it writes a working environment and its test, or a team for a table of questions."""
 
 from __future__ import annotations
 
@@ -11,23 +11,40 @@ from typing import Annotated
 
 import typer
 
+from coterie.commands.new_team import new_team
 from coterie.errors import ConfigError
 from coterie.registry import ENVIRONMENTS
 from coterie.report.output import say
 
-KINDS = ("environment",)
+KINDS = ("environment", "team")
 TAKEN = {"none", "true", "false", "environment", "scene", "task", "coterie"}
 """Names that are refused: a class or file of this name would hide another one that the generated files use."""
 TEMPLATES = ("environment.py", "test_environment.py")
 
 
 def new(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="What to create: environment.")],
-    name: Annotated[str, typer.Argument(help="A module name; the file gets this name: my_env.")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="What to create: environment or team.")],
+    name: Annotated[
+        str, typer.Argument(help="environment: a module name, as my_env. team: a table of questions and answers.")
+    ],
+    out: Annotated[Path | None, typer.Option(help="File of the team. Default: team.toml.")] = None,
 ) -> None:
-    """Create a working environment and its test. Example: coterie new environment my_env"""
+    """Create an environment and its test, or a team for a table of questions. Example: coterie new team qa.csv"""
     if kind not in KINDS:
-        raise ConfigError(f"coterie new {kind}: unknown; there is {', '.join(KINDS)}")
+        raise ConfigError(f"coterie new {kind}: unknown; there are {', '.join(KINDS)}")
+    if kind == "team":
+        return new_team(name, out or Path("team.toml"))
+    if out is not None:
+        raise ConfigError(f"--out {out} is for `coterie new team`; an environment's file is called as it is")
+    return new_environment(name)
+
+
+def new_environment(name: str) -> None:
+    """Writes an environment and its test.
+
+    Raises:
+        ConfigError: the name cannot be one, or there is such a file.
+    """
     name = name.removesuffix(".py")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise ConfigError(f"'{name}' is no name for a module; take small letters, digits and _, such as my_env")

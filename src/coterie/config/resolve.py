@@ -319,6 +319,14 @@ def _check_algorithm(config: Config, source: Source) -> None:
             f"{source.place('environment.against')}environment.against = '{kind}' has no effect: no policy of the team "
             f"is of kind = '{kind}'; name one in [policies], or leave [team] out"
         )
+    for role in config.environment.judges():
+        if config.team.learns(role):
+            policy = config.team.roles[role]
+            raise ConfigError(
+                f"{source.place(f'team.{role}')}role '{role}' grades the others and is played by policy '{policy}', "
+                f'which is trained; write {role} = "{role}" under [team], and [policies.{role}] with kind = '
+                '"frozen" or "remote"'
+            )
     algorithm, where = config.algorithm, source.place("algorithm.name")
     if config.environment.rivals and algorithm.adds_up():
         own = "algorithm.own = true, or " if "own" in type(algorithm).model_fields else ""
@@ -364,7 +372,15 @@ def _world(source: Source, names: dict[str, str]) -> Environment:
             count_of(environment, split)
     except EnvError as error:
         raise ConfigError(f"{source.place('environment.name')}{error}") from error
+    except ConfigError as error:
+        raise ConfigError(f"{source.place(*_blamed(str(error)))}{error}") from error
     return environment
+
+
+def _blamed(told: str) -> tuple[str, str | None]:
+    """The setting that a message begins with, `environment.data: …`; else the table, where its keys are looked for."""
+    named = re.match(r"environment\.[\w.-]+", told)
+    return (named[0].rstrip("."), None) if named else ("environment", told)
 
 
 def _recipe(source: Source, algorithm: Algorithm) -> dict[str, Any]:
@@ -416,6 +432,9 @@ def _class(
         cls = find(kind, name, base)
         if argument:
             content = _with_argument(name, cls, argument, content)
+        setting = getattr(cls, "argument", "")
+        if isinstance(file := content.get(setting), str):
+            content[setting] = whole_file(file, source.folder)
     except ConfigError as error:
         raise ConfigError(f"{source.place(f'{path}.name')}{error}") from error
     names[path] = f"{name}:{cls.__name__}" if name.endswith(".py") else name

@@ -46,10 +46,13 @@ def judged(
         try:
             given = _called(function, prompt, completion, ids, columns, noted)
         except (Exception, SystemExit) as error:  # a user's function may raise anything
-            told = f"{name} raised {_told(error)}"
-            where = raised_at(error, module)
-            raise Unavailable("reward_error", f"{told} ({where})" if where else told) from error
-        rewards.append(_number(given, name))
+            where = raised_at(error, module) or _home(function)
+            raise Unavailable("reward_error", f"{name} raised {_told(error)}{where and f' ({where})'}") from error
+        try:
+            rewards.append(_number(given, name))
+        except Misused as error:
+            where = _home(function)
+            raise Misused(f"{error}{where and f' ({where})'}") from error
     return {"rewards": rewards, **noted}
 
 
@@ -71,6 +74,12 @@ def _called(
         trainer_state=None, log_extra=log_extra, log_metric=log_metric,
     )  # fmt: skip
     return asyncio.run(given) if inspect.iscoroutine(given) else given
+
+
+def _home(function: Any) -> str:
+    """Where a function begins, as `file.py:12`: for what it returned, or was called with; "" if that is not known."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
 
 def _told(error: BaseException) -> str:

@@ -146,6 +146,10 @@ class Environment(Settings):
         """Returns the roles that are never asked in a split, such as players whose moves are random there."""
         return ()
 
+    def judges(self) -> Sequence[str]:
+        """Returns the roles that grade what others wrote; no policy that is trained may play them."""
+        return ()
+
     @property
     def rivals(self) -> bool:
         """Whether the rewards of roles are opposed in training: what one role earns, another loses."""

@@ -131,7 +131,7 @@ def test_a_source_of_the_hub_is_written_as_its_page_names_it():
     [
         ("openai/openai_humaneval", "for a set of the hub write hub:openai/openai_humaneval"),
         ("humanevl", "did you mean 'humaneval'?"),
-        ("rows.csv", "is no .jsonl, .json, .parquet or .txt file"),
+        ("rows.xlsx", "is no .jsonl, .json, .csv, .tsv, .parquet or .txt file"),
         ("rows.jsonl ->", "write what is tested on"),
         ("a.jsonl -> b.jsonl -> c.jsonl", "has two arrows; write TRAIN -> TEST"),
         ("https://where.example/rows.jsonl", "is an address; download it first"),
@@ -406,7 +406,7 @@ def test_data_is_shown_as_another_environment_reads_it(tmp_path):
     code, _, err = call("data", rows, "--for", "tally")
     assert (code, "environment.data" in err) == (2, True)
     code, _, err = call("data", rows)
-    assert (code, "its columns are answer, question; wanted are" in err) == (2, True)
+    assert (code, "its columns are answer, question; a row needs" in err) == (2, True)
 
 
 @pytest.mark.slow

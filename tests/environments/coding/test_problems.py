@@ -338,7 +338,7 @@ def test_splits_are_by_content_and_cover_everything(tmp_path):
     [
         ([], "has no rows"),
         ([b"\n\n"], "has no rows"),
-        ([{"question": "x"}], "row 1: its columns are question; wanted are"),
+        ([{"question": "x"}], "row 1: its columns are question; a row needs"),
         ([OWN, {"tests": []}], "row 2: not a problem: it has no 'text'"),
         ([OWN | {"text": 3}], "row 1: not a problem: TypeError: text is int, not text"),
         ([OWN, OWN | {"tests": "many"}], "row 2: not a problem"),

@@ -76,8 +76,9 @@ class Maths(PlaysData, RunsPrograms):
     starter: ClassVar[str] = "starter-maths"
 
     data: str = ""
-    """Questions with answers: a .jsonl, .json or .parquet file, hub:owner/name@revision#config/split, TRAIN -> TEST of
-    two such sources, or a benchmark (gsm8k, math500, aime24, aime25, olympiad). Empty: problems are generated."""
+    """Questions with answers: a .jsonl, .json, .csv or .parquet file, hub:owner/name@revision#config/split, TRAIN ->
+    TEST of two such sources, or a benchmark (gsm8k, math500, aime24, aime25, olympiad). Empty: problems are
+    generated."""
     kinds: tuple[Literal["sum", "equation", "story"], ...] = Field(default=procedural.KINDS, min_length=1)
     """Kinds of generated problems. A kind that is listed twice is drawn twice as often."""
     reasoners: int = Field(default=1, ge=0, le=9)

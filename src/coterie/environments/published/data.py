@@ -116,13 +116,13 @@ def told_by(
     for columns, (_, build) in formats.items():
         if set(columns) <= row.keys():
             return build
-    wanted = "; ".join(f"{name}: {', '.join(columns)}" for columns, (name, _) in reversed(list(formats.items())))
+    wanted = "; or ".join(f"{', '.join(columns)} ({name})" for columns, (name, _) in reversed(list(formats.items())))
     if BLOCK in row and len(row) == 1:
         raise ConfigError(
-            f"{where}: a .txt file holds levels, as those of sokoban; wanted are rows with columns: {wanted}"
+            f"{where}: a .txt file holds levels, as those of sokoban; give rows that have the columns {wanted}"
         )
     its = ", ".join(sorted(row))[:LONGEST_REASON] or "none"
-    raise ConfigError(f"{where}: its columns are {its}; wanted are those of a set: {wanted}")
+    raise ConfigError(f"{where}: its columns are {its}; a row needs {wanted}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ class PlaysRows(Environment):
     """An environment whose tasks come from `data`; see `data.py`."""
 
     data: str = ""
-    """Data set: a .jsonl, .json or .parquet file, hub:owner/name@revision#config/split, or TRAIN -> TEST of two such
-    sources."""
+    """Data set: a .jsonl, .json, .csv or .parquet file, hub:owner/name@revision#config/split, or TRAIN -> TEST of two
+    such sources."""
 
     @field_validator("data")
     @classmethod
@@ -67,7 +67,7 @@ class PlaysData(PlaysRows):
     """An environment whose tasks are drawn, or come from `data`."""
 
     data: str = ""
-    """Data set: a .jsonl, .json or .parquet file, hub:owner/name@revision#config/split, TRAIN -> TEST of two such
+    """Data set: a .jsonl, .json, .csv or .parquet file, hub:owner/name@revision#config/split, TRAIN -> TEST of two such
     sources, or the name of a benchmark. Empty: tasks are generated."""
     brief: bool = True
     """true: short prompts, for a small model that was trained on the generated tasks. false: prompts with instructions.

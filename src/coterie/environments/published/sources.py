@@ -1,6 +1,7 @@
 """Where rows come from: a file, or a data set of the Hugging Face hub.
 
     problems.jsonl                                  a row a line; or .json, one array; or .parquet
+    questions.csv                                   a table whose first line names the columns; or .tsv
     levels.txt                                      blocks of lines, parted by blank ones or by `;` and a name
     hub:google-research-datasets/mbpp               all its splits
     hub:codeparrot/apps@refs/pr/5#all/train         owner/name, @revision, #config/split; all but the name may be left
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from coterie.environments.published.tables import table
 from coterie.errors import ConfigError
 from coterie.models import hub
 
@@ -38,7 +40,7 @@ SCRIPTS = {
 """Sets that are scripts, which `datasets` runs no more, and where their rows lie instead."""
 BLOCK = "level"
 """The column that a block of a .txt file is."""
-FILES = (".jsonl", ".json", ".parquet", ".txt")
+FILES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
 ROWS_AT_ONCE = 64
 """Of a parquet file."""
 MANY = {"lighteval/code_generation_lite": "#v6/test: one window of 175 problems; #release_v6/test: all 1,055, 4.3 GB"}
@@ -66,7 +68,9 @@ class Source:
         else:
             if Path(self.text).exists() and not Path(self.text).is_file():  # reading a pipe would wait forever
                 raise ConfigError(f"environment.data: {self.text} cannot be read: it is no ordinary file")
-            read = {".parquet": _parquet, ".txt": _blocks}.get(Path(self.text).suffix, _lines)
+            read = {".parquet": _parquet, ".txt": _blocks, ".csv": table, ".tsv": table}.get(
+                Path(self.text).suffix, _lines
+            )
             yield from (("", number, row) for number, row in read(self.text))
 
     def place(self, split: str, number: int) -> str:

@@ -72,8 +72,8 @@ class Writing(PlaysData):
     starter: ClassVar[str] = "starter-writing"
 
     data: str = ""
-    """Texts: a .jsonl, .json or .parquet file, hub:owner/name@revision#config/split, TRAIN -> TEST of two such sources,
-    or a data set by name (tldr, arxiv). Empty: the embedded corpus."""
+    """Texts: a .jsonl, .json, .csv or .parquet file, hub:owner/name@revision#config/split, TRAIN -> TEST of two such
+    sources, or a data set by name (tldr, arxiv). Empty: the embedded corpus."""
     form: Literal["summary", "introduction"] = "summary"
     """summary: the roles write a headline and a body. introduction: they write the two halves of an introduction."""
     measure: Literal["ours", "published"] = "ours"

@@ -22,7 +22,7 @@ class ProgrammingTask(PlaysData, RunsPrograms):
     """Whether problems must ask for a function; else whole programs are problems too."""
 
     data: str = ""
-    """Problems: a .jsonl, .json or .parquet file, hub:owner/name@revision#config/split, TRAIN -> TEST of two such
+    """Problems: a .jsonl, .json, .csv or .parquet file, hub:owner/name@revision#config/split, TRAIN -> TEST of two such
     sources, or the name of a benchmark (see `coterie data`). Empty: embedded problems."""
     check_solutions: bool = True
     """Run each row's own solution on its tests before use, and skip rows whose solution fails."""

@@ -1,0 +1,172 @@
+"""The command `coterie new team FILE`: it looks at a table of questions and answers and writes a team for it.
+
+Columns, reward, form of the answer and length of replies are guessed from the first rows. The file that is written is
+an ordinary config, with a comment on every line that is likely to be edited.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import islice
+from pathlib import Path
+from string import Template
+
+from coterie.environments.named_rewards import SPARE, as_json, choices, numbers, words
+from coterie.environments.prompt_rows import Prompted, PromptTask
+from coterie.environments.published.data import load
+from coterie.environments.published.sources import Row, source_of
+from coterie.errors import ConfigError
+from coterie.kernel.safe import command
+from coterie.report.output import say
+
+LOOKED = 100
+"""Rows that are looked at."""
+SHORT = 5
+"""Words of an answer that can be given word for word."""
+MOST_OPTIONS = 6
+"""Different answers that a prompt lists."""
+MOST_TOKENS = 512
+CONTAINS = f"""\
+A reply earns 1 if it has all words of the answer, and at most twice as many and {SPARE} more. Long answers are seldom
+given word for word. If no reply earns anything, write ["judge"] instead: a model that is not trained then says whether
+a reply is right. It needs judge = "judge" under [team], [policies.judge] with kind = "frozen" (or "remote", a server)
+and a model that can tell, and horizon = "turn" under [algorithm]."""
+TASKS = 8
+"""Tasks a step, if there are as many for training."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What suits a table's answers: a reward, why, what a prompt says of the answer's form, and tokens of a reply."""
+
+    reward: str
+    reason: str
+    form: str
+    max_tokens: int
+
+
+def new_team(data: str, out: Path) -> None:
+    """Writes a team for a table.
+
+    Raises:
+        ConfigError: the table cannot be read, has no question and answer, or the file is there already.
+    """
+    if out.suffix != ".toml":
+        raise ConfigError(f"--out {out}: a team is a TOML file; write {out.with_suffix('.toml')}")
+    if out.exists():
+        raise ConfigError(f"{out} exists; choose another name with --out, or remove it")
+    source = source_of(data)
+    rows = [row for _, _, row in islice(source.rows(), LOOKED)]
+    if not rows:
+        raise ConfigError(f"environment.data: {data} has no rows; write a line that names the columns, and rows below")
+    reader = Prompted(needs=("answer",), rewards=("regex",))  # of the answer nothing is demanded yet
+    chosen = reader.chosen(rows[0], source.place("", 1))
+    read = reader.format_of(rows[0], source.place("", 1))
+    tasks = [task for row in rows if (task := _read(read, row)) and task.answer.strip()]
+    if not tasks:
+        raise ConfigError(
+            f"environment.data: {data}: none of the first {len(rows)} rows has a question "
+            f"in '{chosen['question']}' and an answer in '{chosen['answer']}'; rename the columns that are right"
+        )
+    fit = fitting([task.answer for task in tasks])
+    splits = load(data, Prompted(tuple(sorted(chosen.items())), ("answer",), (fit.reward,))).splits
+    if empty := [split for split, its in splits.items() if not its]:
+        raise ConfigError(
+            f"environment.data: {data}: {sum(map(len, splits.values()))} rows are too few: none belongs to "
+            f"{' and '.join(empty)}, which a row's content decides; give some dozens of rows"
+        )
+    text = Template(files("coterie.templates").joinpath("team.toml").read_text(encoding="utf-8")).substitute(
+        file=Path(data).name,
+        out=out,
+        data=_string(os.path.relpath(data, out.parent) if Path(data).is_file() else data),
+        question=_string(chosen["question"]),
+        answer=_string(chosen["answer"]),
+        reward=fit.reward,
+        reason=fit.reason.replace("\n", "\n# "),
+        form=_in_text(fit.form),
+        looked=len(rows),
+        longest=max(len(task.answer) for task in tasks),
+        max_tokens=fit.max_tokens,
+        tasks=min(TASKS, len(splits["train"])),
+    )
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{out} cannot be written: {error.strerror}") from error
+    sizes = ", ".join(f"{len(its)} for {split}" for split, its in splits.items())
+    say(f"wrote {out}: question '{chosen['question']}', answer '{chosen['answer']}', reward {fit.reward}")
+    say(f"{sizes} of {data}")
+    say(f"read and edit it, then:  {command('check', out)}")
+    say(f"                         {command('train', out, '--model', 'smollm2')}")
+
+
+def fitting(answers: Sequence[str]) -> Chosen:
+    """The reward that suits answers, and what goes with it."""
+    longest = max(map(len, answers))
+    if all(len(numbers(answer)) == 1 and len(words(answer)) <= SHORT for answer in answers):
+        return Chosen(
+            "number",
+            "All answers are numbers: a reply earns 1 if it holds that number and no other.",
+            "Answer with one number.",
+            _tokens(longest, 16),
+        )
+    if all(map(_is_data, answers)):
+        return Chosen(
+            "json",
+            "All answers are JSON: a reply earns 1 if it is the same data, or with json_keys the same at these keys.",
+            "Answer with JSON alone.",
+            _tokens(2 * longest, 32),
+        )
+    most = max(len(words(answer)) for answer in answers)
+    if most <= SHORT:
+        options = choices(answers, MOST_OPTIONS)
+        return Chosen(
+            "exact",
+            "All answers are short: a reply earns 1 if it is the answer; case, punctuation and articles do not matter.",
+            f"Answer with one of these: {', '.join(' '.join(option.split()) for option in options)}."
+            if options
+            else "Answer with one word."
+            if most == 1
+            else f"Answer with at most {most} words.",
+            _tokens(longest, 16),
+        )
+    return Chosen(
+        "contains",
+        CONTAINS,
+        f"Answer in at most {2 * most + SPARE} words.",
+        _tokens(2 * longest, 32),
+    )
+
+
+def _read(read: Callable[[Row], PromptTask], row: Row) -> PromptTask | None:
+    """A row as a task; None if it is none."""
+    try:
+        return read(row)
+    except (ValueError, KeyError, TypeError, AttributeError):  # of a stranger's row
+        return None
+
+
+def _is_data(answer: str) -> bool:
+    """Whether a text is a JSON object or array."""
+    try:
+        return isinstance(as_json(answer), dict | list)
+    except ValueError:
+        return False
+
+
+def _tokens(characters: int, least: int) -> int:
+    """Tokens that a text of so many characters may need, at three characters a token, in steps of 8."""
+    return min(MOST_TOKENS, max(least, -(-(characters // 3 + 8) // 8) * 8))
+
+
+def _string(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _in_text(form: str) -> str:
+    """A line of a prompt's text within three quotes, whose braces are signs."""
+    return form.replace("\\", "\\\\").replace('"', '\\"').replace("{", "{{").replace("}", "}}")
