@@ -185,7 +185,7 @@ def check_pattern(pattern: str) -> None:
 
 
 def _unknown(setting: str, name: str, known: list[str]) -> ConfigError:
-    there = ", ".join(f"{{{choice}}}" for choice in known)[:LONGEST_REASON]
+    there = ", ".join(f"{{{choice}}}" for choice in dict.fromkeys(known))[:LONGEST_REASON]
     return ConfigError(
         f"environment.{setting}: {{{name}}} names nothing{nearest(name, known)}; there are {there}; a brace itself is "
         "written twice"
