@@ -1,12 +1,18 @@
-"""`coterie new environment`: what it writes works, is tested, and is what the tutorial shows."""
+"""`coterie new`: the environment that it writes works and is tested; the team that it writes suits its table."""
 
+import csv
+import json
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from coterie import check
+from coterie import check, load_config
+from coterie.commands.new_team import fitting
+from coterie.environments.prompts import Prompts
 from coterie.kernel.environment import Environment
 from coterie.registry import find
 from tests.test_cli import call
@@ -35,7 +41,7 @@ def test_it_overwrites_nothing_and_says_what_is_wrong(tmp_path, monkeypatch):
         (("environment", "mine"), "test_mine.py exists"),
         (("environment", "My-World"), "no name for a module"),
         (("environment", "sokoban"), "already"),
-        (("algorithm", "x"), "unknown; there is environment"),
+        (("algorithm", "x"), "unknown; there are environment, team"),
         (("environment", "../x"), "no name for a module"),
         *((("environment", name), "a name of Python's") for name in ("json", "class", "none", "task", "random")),
     ):
@@ -43,3 +49,122 @@ def test_it_overwrites_nothing_and_says_what_is_wrong(tmp_path, monkeypatch):
         assert code == 2
         assert said in err
     assert [path.name for path in tmp_path.iterdir()] == ["test_mine.py"]
+
+
+def table(path, rows, header=("Question", "Answer")):
+    with Path(path).open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+
+
+SUMS = [(f"What is {n} + {n}?", 2 * n) for n in range(90)]
+
+
+def test_a_team_for_a_table_resolves_and_says_what_comes_next(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table("qa.csv", SUMS)
+    code, out, err = call("new", "team", "qa.csv")
+    assert code == 0, err
+    assert out.splitlines()[0] == "wrote team.toml: question 'Question', answer 'Answer', reward number"
+    assert "coterie check team.toml\n" in out
+    assert "coterie train team.toml --model smollm2\n" in out
+    config = load_config("team.toml")
+    environment = config.environment
+    assert isinstance(environment, Prompts)
+    assert (environment.rewards, environment.max_tokens, environment.accept) == (("number",), 16, "checker")
+    assert set(config.team.trained) == {"solver", "checker"}
+    assert environment.prompts["solver"].endswith("\nAnswer with one number.\n")
+    assert config.environment.count("train") + environment.count("validation") + environment.count("test") == 90
+    code, _, err = call("new", "team", "qa.csv")
+    assert (code, err) == (2, "coterie: team.toml exists; choose another name with --out, or remove it\n")
+
+
+@pytest.mark.slow
+def test_a_team_for_a_table_keeps_the_contract(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table("qa.csv", SUMS)
+    assert call("new", "team", "qa.csv")[0] == 0
+    code, out, _ = call("check", "team.toml", "--tasks", "1")
+    assert code == 0, out
+
+
+def test_a_team_finds_its_table_beside_it_whatever_the_columns_are_called(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a b").mkdir()
+    Path("a b/rows.jsonl").write_text(
+        "".join(json.dumps({"Query": q, 'la"bel': a, "label": a}) + "\n" for q, a in SUMS)
+    )
+    assert call("new", "team", "a b/rows.jsonl", "--out", "a b/my.toml")[0] == 0
+    written = tomllib.loads(Path("a b/my.toml").read_text())["environment"]
+    assert (written["data"], written["columns"]) == ("rows.jsonl", {"question": "Query", "answer": "label"})
+    assert load_config("a b/my.toml").environment.count("train")
+
+
+@pytest.mark.parametrize(
+    ("answers", "reward", "form", "tokens"),
+    [
+        (["7", "-3.5", "1,200 mugs"], "number", "Answer with one number.", 16),
+        (['{"a": 1}', "[2]"], "json", "Answer with JSON alone.", 32),
+        (["yes", "No", "Yes"], "exact", "Answer with one of these: yes, No.", 16),
+        ([f"word{n}" for n in range(9)], "exact", "Answer with one word.", 16),
+        ([f"word{n} of five at most" for n in range(9)], "exact", "Answer with at most 5 words.", 16),
+        (["a long answer that nobody would give word for word"], "contains", "Answer in at most 22 words.", 48),
+        (["3", "four"], "exact", "Answer with one of these: 3, four.", 16),
+        (["x" * 9000], "exact", "Answer with one word.", 512),
+    ],
+)
+def test_what_suits_answers_is_chosen_by_their_kind(answers, reward, form, tokens):
+    # the long answer has 9 words besides its article: 2 x 9 + 4 = 22; 2 x 50 characters / 3 + 8 = 41, in eights 48
+    chosen = fitting(answers)
+    assert (chosen.reward, chosen.form, chosen.max_tokens) == (reward, form, tokens)
+
+
+def test_braces_and_quotes_of_answers_stay_signs_in_the_team(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table("qa.csv", [(f"Question {n}?", ('{x} "y"', "\\\\n")[n % 2]) for n in range(90)])
+    code, _, err = call("new", "team", "qa.csv")
+    assert code == 0, err
+    text = load_config("team.toml").environment.prompts["solver"]
+    assert (
+        'Answer with one of these: {{x}} "y", \\\\n.' in text or 'Answer with one of these: \\\\n, {{x}} "y".' in text
+    )
+
+
+def test_a_long_answer_comes_with_advice_on_a_judge(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table("qa.csv", [(f"Question {n}?", f"an answer of more than five words, number {n}") for n in range(90)])
+    assert call("new", "team", "qa.csv")[0] == 0
+    assert re.search(r"^# .*write \[\"judge\"\] instead", Path("team.toml").read_text(), re.MULTILINE)
+    assert load_config("team.toml").environment.rewards == ("contains",)
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "says"),
+    [
+        (None, (), "qa.csv cannot be read: No such file"),
+        ("", (), "qa.csv has no rows"),
+        (
+            "Frage,Antwort\n1,2\n",
+            (),
+            "no column is obviously the question or the answer; the columns are Frage, Antwort",
+        ),
+        (
+            "question,answer\n1,\n",
+            (),
+            "none of the first 1 rows has a question in 'question' and an answer in 'answer'",
+        ),
+        ("question,answer\n1,2\n", (), "1 rows are too few: none belongs to"),
+        ("question,answer\n1,2\n", ("--out", "team.yaml"), "a team is a TOML file; write team.toml"),
+        ("question,answer\n1,2\n", ("--out", "no/team.toml"), "cannot be written"),
+    ],
+)
+def test_a_table_that_makes_no_team_is_told_in_a_line_and_nothing_is_written(
+    tmp_path, monkeypatch, content, words, says
+):
+    monkeypatch.chdir(tmp_path)
+    if content is not None:
+        rows = "".join(f"{n},{n}\n" for n in range(90)) if "no/" in str(words) else ""
+        Path("qa.csv").write_text(content + rows)
+    code, _, err = call("new", "team", "qa.csv", *words)
+    assert (code, says in err, err.count("\n")) == (2, True, 1), err
+    assert not list(tmp_path.glob("*.toml"))
+    assert call("new", "environment", "mine", "--out", "x.toml")[0] == 2

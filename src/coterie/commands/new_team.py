@@ -29,6 +29,8 @@ SHORT = 5
 """Words of an answer that can be given word for word."""
 MOST_OPTIONS = 6
 """Different answers that a prompt lists."""
+LONGEST_OPTIONS = 120
+"""Characters of them."""
 MOST_TOKENS = 512
 CONTAINS = f"""\
 A reply earns 1 if it has all words of the answer, and at most twice as many and {SPARE} more. Long answers are seldom
@@ -73,7 +75,8 @@ def new_team(data: str, out: Path) -> None:
             f"in '{chosen['question']}' and an answer in '{chosen['answer']}'; rename the columns that are right"
         )
     fit = fitting([task.answer for task in tasks])
-    splits = load(data, Prompted(tuple(sorted(chosen.items())), ("answer",), (fit.reward,))).splits
+    whole = str(Path(data).resolve()) if Path(data).is_file() else data
+    splits = load(whole, Prompted(tuple(sorted(chosen.items())), ("answer",), (fit.reward,))).splits
     if empty := [split for split, its in splits.items() if not its]:
         raise ConfigError(
             f"environment.data: {data}: {sum(map(len, splits.values()))} rows are too few: none belongs to "
@@ -107,13 +110,6 @@ def new_team(data: str, out: Path) -> None:
 def fitting(answers: Sequence[str]) -> Chosen:
     """The reward that suits answers, and what goes with it."""
     longest = max(map(len, answers))
-    if all(len(numbers(answer)) == 1 and len(words(answer)) <= SHORT for answer in answers):
-        return Chosen(
-            "number",
-            "All answers are numbers: a reply earns 1 if it holds that number and no other.",
-            "Answer with one number.",
-            _tokens(longest, 16),
-        )
     if all(map(_is_data, answers)):
         return Chosen(
             "json",
@@ -121,14 +117,21 @@ def fitting(answers: Sequence[str]) -> Chosen:
             "Answer with JSON alone.",
             _tokens(2 * longest, 32),
         )
+    if all(len(numbers(answer)) == 1 and len(words(answer)) <= SHORT for answer in answers):
+        return Chosen(
+            "number",
+            "All answers are numbers: a reply earns 1 if it holds that number and no other.",
+            "Answer with one number.",
+            _tokens(longest, 16),
+        )
     most = max(len(words(answer)) for answer in answers)
     if most <= SHORT:
-        options = choices(answers, MOST_OPTIONS)
+        options = [" ".join(option.split()) for option in choices(answers, MOST_OPTIONS)]
         return Chosen(
             "exact",
             "All answers are short: a reply earns 1 if it is the answer; case, punctuation and articles do not matter.",
-            f"Answer with one of these: {', '.join(' '.join(option.split()) for option in options)}."
-            if options
+            f"Answer with one of these: {', '.join(options)}."
+            if 0 < sum(map(len, options)) <= LONGEST_OPTIONS
             else "Answer with one word."
             if most == 1
             else f"Answer with at most {most} words.",

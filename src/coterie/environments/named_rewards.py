@@ -167,8 +167,7 @@ def words(text: str) -> list[str]:
 
     The sign and the decimal point of a number stay, since -3 is not 3. Hyphens and slashes separate words.
     """
-    pieces = (word[at : at + PIECE] for word in text.split() for at in range(0, len(word), PIECE))
-    folded = " ".join(unicodedata.normalize("NFKC", piece).casefold() for piece in pieces).replace(MINUS, "-")
+    folded = " ".join(map(_folded, text.split())).replace(MINUS, "-")
     kept = [DROPPED.sub("", word[0]) for word in WORD.finditer(folded)]
     return [word for word in kept if word not in ARTICLES] or kept
 
@@ -218,6 +217,12 @@ def choices(answers: Iterable[str], most: int) -> tuple[str, ...]:
         if len(different) > most:
             return ()
     return tuple(different.values())
+
+
+def _folded(word: str) -> str:
+    """A word in one form, piece by piece."""
+    pieces = (word[at : at + PIECE] for at in range(0, len(word), PIECE))
+    return "".join(unicodedata.normalize("NFKC", piece).casefold() for piece in pieces)
 
 
 def _unfenced(reply: str) -> str:
