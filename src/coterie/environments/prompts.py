@@ -97,8 +97,8 @@ class Prompts(PlaysRows):
     answerer: str = ""
     """The role whose last reply is the team's answer. Empty: the last role that does not check."""
     checker_reward: float = Field(default=1.0, ge=0)
-    """Local reward of the role in `accept` for accepting a right answer, and its loss for accepting a wrong one.
-    Rejecting earns 0."""
+    """Local reward of the role in `accept` for accepting a right answer, and its loss for accepting a wrong one or for
+    a reply that begins neither with ACCEPT or yes nor with REJECT or no. Rejecting earns 0."""
     tools: Mapping[str, str] = {}
     """MCP servers by role, each as a command or a URL. The role may call their tools before it answers."""
     max_calls: int = Field(default=8, ge=1)
@@ -312,7 +312,7 @@ class Prompts(PlaysRows):
             metrics += [("rounds", rounds), ("accepted", verdict is True)]
             metrics.append((f"readable/{self.accept}", verdict is not None))
             if self.checker_reward and task.columns:
-                scene.reward(self.accept, self._earned(verdict is True, value), "verdict")
+                scene.reward(self.accept, self._earned(verdict, value), "verdict")
             if verdict:
                 break
         if not task.columns:
@@ -321,11 +321,15 @@ class Prompts(PlaysRows):
             scene.metric(name, number)
         return scene.succeed() if value >= self.solved_at else scene.fail("rewarded too little")
 
-    def _earned(self, accepted: bool, value: float) -> float:
-        """What a checker earns: by accepting alone, once an episode, so that neither verdict pays by itself."""
-        if not accepted:
+    def _earned(self, verdict: bool | None, value: float) -> float:
+        """What a checker earns: by accepting alone, once an episode, so that no verdict pays by itself.
+
+        A reply that is no verdict loses as much as a wrong one: it rejects too, and a checker that is mostly shown
+        wrong answers would otherwise stop to write verdicts.
+        """
+        if verdict is False:
             return 0.0
-        return self.checker_reward if value >= self.solved_at else -self.checker_reward
+        return self.checker_reward if verdict and value >= self.solved_at else -self.checker_reward
 
     async def _graded(self, scene: Scene, task: PromptTask, reply: Reply, metrics: list[tuple[str, float]]) -> float:
         """The team's reward for an answer: the weighted sum of `rewards`."""
