@@ -287,7 +287,8 @@ def turn_end(tokenizer: Any) -> int | None:
     except Exception:  # a template may refuse; then the tokenizer's own end is known
         return None
     after = tokenizer(text.rpartition(reply)[2], add_special_tokens=False)["input_ids"]
-    return after[0] if after and after[0] in tokenizer.all_special_ids else None
+    token = tokenizer.added_tokens_decoder.get(after[0]) if after else None
+    return after[0] if token is not None and token.special else None
 
 
 def context_of(config: Any) -> int:
