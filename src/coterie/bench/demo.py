@@ -1,63 +1,89 @@
-"""The benchmark of `make demo`: it trains the shipped starter for minutes and measures before and after."""
+"""The benchmark of `make demo`: a team of two adapters over one real model learns, and shows what it says."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 from coterie.bench import Say
+from coterie.bench.english import perplexity
 from coterie.config.resolve import load_config
-from coterie.config.settings import Config
-from coterie.kernel.safe import command
+from coterie.kernel.episode import Answered, Asked, Log, text_of
+from coterie.kernel.safe import command, one_line
 from coterie.report.display import Display
 from coterie.report.terminal import SafeConsole
+from coterie.run.ablation import Ablation
+from coterie.run.dry import resident
 from coterie.run.evaluate import Evaluation
-from coterie.run.folder import Run
 from coterie.run.loaded import headline, load
 from coterie.run.train import train
 
-CONFIG = "configs/plan_path.toml"
-"""What `coterie train plan_path` does, written out."""
+CONFIG = "configs/demo.toml"
+NEEDS = "It takes up to 3 GB of memory, 1 GB of disk, and about ten minutes on two cores with AVX-512."
+MUTED = 64
+"""Test tasks on which each role is muted."""
+LONGEST = 300
+"""Characters of a prompt or reply that are shown."""
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Trains the demo's team and measures it on the same 1,000 test tasks before and after."""
+    """Trains the team; measures it on the same test tasks before and after, and with each role muted."""
+    config = load_config(CONFIG)
+    for line in (NEEDS, *config.remarks):
+        say(line)
     began = time.perf_counter()
-    run = train(load_config(CONFIG), trackers=[Display(console=SafeConsole(stderr=True, highlight=False))])
+    run = train(config, trackers=[Display(console=SafeConsole(stderr=True, highlight=False))])
     minutes = (time.perf_counter() - began) / 60
     figures = headline(run)
+    for line in in_words(figures.start, figures.end):
+        say(line)
     say(str(figures))
+    with closing(load(run.folder, 0)) as team:
+        before = {name: perplexity(policy) for name, policy in team.models.policies.items()}
+    with closing(load(run.folder)) as team:
+        after = {name: perplexity(policy) for name, policy in team.models.policies.items()}
+        roles = list(team.config.team.roles)
+        _, changes = team.compare([Ablation("mute", (role,)) for role in roles], tasks=MUTED)
+    for change in changes:
+        say(f"{change.ablation}: {100 * change.change:+.0f} points of {MUTED} test tasks")
+    english = "; ".join(f"{name} {before[name]:.1f} to {after[name]:.1f}" for name in after)
+    say(f"perplexity of plain English, which was not trained: {english}")
     say(f"watch it play: {command('play', run.folder)}")
-    start = {"start_success": figures.start.success, "start_turns": round(figures.start.turns, 3)}
-    return _figures(run, start, figures.end, minutes)
-
-
-def before_and_after(config: Config, out: Path, start: Mapping[str, float] | None = None) -> dict[str, Any]:
-    """A run's success and turns at its start and at its best checkpoint, and the minutes between.
-
-    start: start_success and start_turns, if known; None: they are measured.
-    """
-    began = time.perf_counter()
-    run = train(config, out)
-    minutes = (time.perf_counter() - began) / 60
-    if start is None:
-        before = load(run.folder, 0).evaluate()
-        start = {"start_success": before.success, "start_turns": round(before.turns, 3)}
-    return _figures(run, start, load(run.folder).evaluate(), minutes)
-
-
-def _figures(run: Run, start: Mapping[str, float], end: Evaluation, minutes: float) -> dict[str, Any]:
     return {
         "run": str(run.folder),
-        "tasks": end.tasks,
-        **start,
-        "success": end.success,
-        "success_low": round(end.success_low, 4),
-        "success_high": round(end.success_high, 4),
-        "turns": round(end.turns, 3),
-        "tokens": round(end.tokens, 1),
-        **({"by_kind": {kind: round(share, 4) for kind, share in end.by_kind.items()}} if end.by_kind else {}),
+        "tasks": figures.end.tasks,
+        "start_success": figures.start.success,
+        "success": figures.end.success,
+        "success_low": round(figures.end.success_low, 4),
+        "success_high": round(figures.end.success_high, 4),
+        "best_step": figures.step,
+        **{change.ablation: round(change.change, 4) for change in changes},
+        **{f"perplexity {name}": [round(before[name], 2), round(after[name], 2)] for name in after},
         "training_minutes": round(minutes, 2),
+        "peak_gib": round(resident() / 2**30, 2),
     }
+
+
+def in_words(start: Evaluation, end: Evaluation) -> Iterator[str]:
+    """Yields what the team says on one task before and after training: the first that only the trained team solves."""
+    pairs = list(zip(start.logs, end.logs, strict=True))
+    both = [(before, after) for before, after in pairs if before is not None and after is not None]
+    chosen = next((pair for pair in both if pair[1].solved and not pair[0].solved), both[0] if both else None)
+    if chosen is None:
+        return
+    for when, log in zip(("before training", "after training"), chosen, strict=True):
+        yield f"{when}: {'solved' if log.solved else 'not solved'}"
+        yield from (f"  {line}" for line in _spoken(log))
+
+
+def _spoken(log: Log) -> Iterator[str]:
+    """Each question to a role, of which the last message is shown, and the reply."""
+    asked = [event for event in log.events if isinstance(event, Asked)]
+    answered = [event for event in log.events if isinstance(event, Answered)]
+    for question, answer in zip(asked, answered, strict=True):
+        for speaker, prompt in question.prompts.items():
+            last = prompt if isinstance(prompt, str) else text_of((prompt[-1],)).partition("] ")[2]
+            yield f"{speaker} is asked: {one_line(last)[-LONGEST:]}"
+            yield f"{speaker} says: {one_line(answer.replies[speaker].text)[:LONGEST]}"

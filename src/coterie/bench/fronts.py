@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from coterie.bench import Say
-from coterie.bench.demo import CONFIG
+from coterie.bench.demo_small import CONFIG
 from coterie.config.resolve import load_config
 from coterie.config.settings import Config
 from coterie.engines.scripted import ScriptedEngine

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.bench import Say
-from coterie.bench.demo import CONFIG
+from coterie.bench.demo_small import CONFIG
 from coterie.bench.rows import FIVE, Row, Table
 
 PAGE = Path("docs/results/lora.md")

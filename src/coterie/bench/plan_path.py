@@ -11,7 +11,7 @@ from typing import Any
 
 from coterie.bench import Say
 from coterie.bench.contest import Contest, Entrant
-from coterie.bench.demo import CONFIG
+from coterie.bench.demo_small import CONFIG
 from coterie.bench.rows import FIVE, Row, Table
 
 PAGE = Path("docs/results/plan_path.md")

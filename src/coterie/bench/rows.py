@@ -24,7 +24,7 @@ from threading import Event
 from typing import Any
 
 from coterie.bench import Say
-from coterie.bench.demo import before_and_after
+from coterie.bench.demo_small import before_and_after
 from coterie.bench.figures import keep, lines_of
 from coterie.bench.intervals import over_seeds
 from coterie.config.resolve import load_config

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.bench import Say
-from coterie.bench.demo import CONFIG
+from coterie.bench.demo_small import CONFIG
 from coterie.config.resolve import load_config
 from coterie.errors import RolloutError
 from coterie.run.train import train

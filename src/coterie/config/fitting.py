@@ -175,7 +175,7 @@ def _run(each: Learner) -> Iterator[Choice]:
     yield Choice("train.checkpoint_every", 10, "few steps")
     yield Choice("train.episodes_every", 5, "few steps")
     yield Choice("eval.tasks", 200, slow)
-    yield Choice("optimizer.tokens_per_microbatch", 1024, "activations of 2,048 tokens would take 2 GB more")
+    yield Choice("optimizer.tokens_per_microbatch", 512, "activations of 2,048 tokens would take gigabytes")
     yield Choice("engine.max_tokens", 64, "a processor samples about a hundred tokens a second")
 
 

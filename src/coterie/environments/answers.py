@@ -2,8 +2,8 @@
 
 A model that was never taught a task needs the form of the answer in one line and an example. Its answer is a sentence
 as often as a word. So a reply is read by what it names: an answer is the only one of its kind in the reply. Of a reply
-that was cut at its token limit the last word does not count, since more of it might have followed, and what it says is worth
-half. Otherwise nothing would teach a model to end its replies.
+that was cut at its token limit the last word does not count, since more of it might have followed, and what it says
+is worth half. Otherwise nothing would teach a model to end its replies.
 """
 
 from __future__ import annotations

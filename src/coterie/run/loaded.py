@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -331,9 +331,11 @@ def headline(run: Run, progress: Callable[[str, int, int], None] = lambda *_: No
     Args:
         progress: is told which checkpoint plays, and how many tasks of how many it has played.
     """
-    end, start = load(run.folder), load(run.folder, 0)
-    before = start.evaluate(progress=partial(progress, "start"))
-    return Headline(run.folder, before, end.evaluate(progress=partial(progress, "best checkpoint")), end.progress.step)
+    with closing(load(run.folder, 0)) as start:  # one after the other: each has its models
+        before = start.evaluate(progress=partial(progress, "start"))
+    with closing(load(run.folder)) as end:
+        after = end.evaluate(progress=partial(progress, "best checkpoint"))
+        return Headline(run.folder, before, after, end.progress.step)
 
 
 def _speaker(policy: Policy) -> Speaker:

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import json, sys
 from pathlib import Path
-from coterie.bench.demo import CONFIG, before_and_after
+from coterie.bench.demo_small import CONFIG, before_and_after
 from coterie.config.resolve import load_config
 print(json.dumps(before_and_after(load_config(CONFIG), Path(sys.argv[1]))))
 """
