@@ -36,6 +36,7 @@ ENVIRONMENTS = {
     "tally": "coterie.environments.tally:Tally",
     "relay": "coterie.environments.relay:Relay",
     "errand": "coterie.environments.errand:Errand",
+    "documents": "coterie.environments.documents.documents:Documents",
     "gateway": "coterie.environments.gateway:Gateway",
     "prompts": "coterie.environments.prompts:Prompts",
     "textarena": "coterie.environments.foreign.textarena:TextArena",

@@ -1,9 +1,9 @@
 """Short questions to general models in plain language: the chat that asks, and the reading of the answer.
 
-A model that was never taught a task needs the form of the answer in one line and an example. Its answer is a sentence
-as often as a word. So a reply is read by what it names: an answer is the only one of its kind in the reply. Of a reply
-that was cut at its token limit the last word does not count, since more of it might have followed, and what it says
-is worth half. Otherwise nothing would teach a model to end its replies.
+A model that was never taught a task needs the form of the answer in one line and an example, and its answer is a
+sentence as often as a word. So a reply is read by what it names, and an answer is the only one of its kind in it. If
+a reply was cut at its token limit, its last word does not count, since more of it might have followed, and what it
+says is worth half. Otherwise nothing would teach a model to end its replies.
 """
 
 from __future__ import annotations

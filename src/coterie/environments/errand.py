@@ -88,7 +88,7 @@ class Errand(Environment):
     """true: the clerk gets a reward of its own. false: the team's reward is the only one."""
     examples: int = Field(default=1, ge=0, le=2)
     """Number of answered examples, of other people and things, that stand before a question."""
-    max_tokens: int = Field(default=12, ge=4)
+    max_tokens: int = Field(default=8, ge=4)
     """Maximum tokens per reply."""
 
     @property

@@ -1,0 +1,244 @@
+"""Documents: two roles see different pages about real countries, and a question needs a fact of each page.
+
+The geographer's page has capitals, highest points and years of independence, the statistician's page has numbers. A
+question is "What is the median age of the country with the capital Nairobi?". The geographer is asked which country
+that is. The statistician sees the question and the geographer's words, and says the number. With `solo` it answers
+alone.
+
+The facts are those of the World Factbook (ORIGIN.md). A country belongs to one split, with all its facts and also as
+one of the others on a page.
+
+Rewards: the geographer gets 1 if it names the right country and no other. The team gets 1 if the statistician says the
+right number and no other. Half of it is paid if a reply was cut at its token limit (`answers.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from coterie.environments.answers import chat, heard, numbers_in, whole_words, worth
+from coterie.kernel.environment import Environment, Split, Task, split_of
+from coterie.kernel.scene import Message, Prompt, Reply, Scene
+from coterie.seeds import seed_of
+
+GEOGRAPHER, STATISTICIAN = "geographer", "statistician"
+CLUES = {
+    "capital": "with the capital",
+    "highest point": "with the highest point",
+    "independent since": "independent since",
+}
+"""Kinds of facts on the geographer's page, and how a question tells a country by one."""
+NUMBERS = (
+    "median age", "life expectancy", "number of airports", "percentage of forest", "urban percentage",
+    "percentage of Internet users",
+)  # fmt: skip
+"""Kinds of facts on the statistician's page."""
+COUNTRIES: Mapping[str, Mapping[str, str | int]] = json.loads(
+    Path(__file__).with_name("countries.json").read_text(encoding="utf-8")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Task):
+    """Asks for a number of a country that is told by a clue.
+
+    Attributes:
+        country: the country that is meant.
+        clue: the kind of fact by which the question tells it.
+        number: the kind of fact that is asked for.
+        clues: the geographer's page; of each country, its name and facts by kind.
+        numbers: the statistician's page.
+    """
+
+    country: str = ""
+    clue: str = ""
+    number: str = ""
+    clues: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
+    numbers: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
+
+    @property
+    def right(self) -> int:
+        """The right number."""
+        return int(dict(dict(self.numbers)[self.country])[self.number])
+
+    @property
+    def told(self) -> str:
+        """The country as the question tells it."""
+        return f"the country {CLUES[self.clue]} {dict(dict(self.clues)[self.country])[self.clue]}"
+
+
+class Documents(Environment):
+    """A geographer says which country a question means, and a statistician says the number."""
+
+    team_reward_range: ClassVar = (0.0, 1.0)
+
+    countries: int = Field(default=4, ge=2, le=8)
+    """Number of countries on a page. Both pages have the same ones, in different orders."""
+    facts: int = Field(default=2, ge=1, le=3)
+    """Number of facts about each country on a page."""
+    view: Literal["split", "full"] = "split"
+    """split: the statistician sees its own page only. full: it also sees the geographer's page."""
+    solo: bool = False
+    """The statistician answers alone. With `view = "split"` it can only guess, or know the country by itself."""
+    dense: bool = True
+    """true: the geographer gets a reward of its own. false: the team's reward is the only one."""
+    example: bool = True
+    """true: an answered example about other countries stands before each question."""
+    max_tokens: int = Field(default=12, ge=4)
+    """Maximum tokens per reply."""
+
+    @property
+    def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Two, or the statistician alone."""
+        return (STATISTICIAN,) if self.solo else (GEOGRAPHER, STATISTICIAN)
+
+    def inert(self) -> dict[str, str]:
+        """Without a geographer nobody has a reward of its own."""
+        return {"dense": "solo = true has no geographer"} if self.solo else {}
+
+    def task(self, split: Split, index: int) -> Question:
+        """A question about countries of the split: each of its questions once, then again with other pages."""
+        questions = questions_of(split)
+        country, clue, number = questions[index % len(questions)]
+        rng = Random(seed_of("documents", self.countries, self.facts, split, index))
+        page = others(country, clue, number, self.countries - 1, split, rng)
+        clues = [clue, *rng.sample([kind for kind in CLUES if kind != clue], self.facts - 1)]
+        numbers = [number, *rng.sample([kind for kind in NUMBERS if kind != number], self.facts - 1)]
+        return Question(
+            f"{split}-{index}",
+            split,
+            kind=clue,
+            country=country,
+            clue=clue,
+            number=number,
+            clues=facts_of(page, [kind for kind in CLUES if kind in clues], rng),
+            numbers=facts_of(page, [kind for kind in NUMBERS if kind in numbers], rng),
+        )
+
+    async def play(self, task: Question, scene: Scene) -> None:
+        """The geographer's message, and the statistician's answer."""
+        replies: list[Reply] = []
+        if not self.solo:
+            message = await scene.ask(GEOGRAPHER, self.geographer_prompt(task), max_tokens=self.max_tokens)
+            right = countries_in(message) == {task.country}
+            scene.metric("geographer_right", float(right))
+            if self.dense:
+                scene.reward(GEOGRAPHER, worth(right, message))
+            replies.append(message)
+        seen = self.statistician_prompt(task, "".join(map(heard, replies)))
+        answer = await scene.ask(STATISTICIAN, seen, max_tokens=self.max_tokens)
+        numbers = numbers_in(answer)
+        right = numbers == [task.right]
+        scene.metric("readable", float(len(numbers) == 1))
+        scene.team_reward(worth(right, *replies, answer))
+        if right and answer.finish == "stop":
+            return scene.succeed()
+        return scene.fail("cut" if right else "another number" if len(numbers) == 1 else "no single number")
+
+    def geographer_prompt(self, task: Question) -> list[Message]:
+        """The geographer's page and the question."""
+        shown = [(geographer_sees(EXAMPLE), EXAMPLE.country)] if self.example else []
+        return chat("Answer with the name of a country.", shown, geographer_sees(task))
+
+    def statistician_prompt(self, task: Question, message: str) -> list[Message]:
+        """The statistician's page, the geographer's message if there is a geographer, and the question."""
+        shown = [(self.statistician_sees(EXAMPLE, EXAMPLE.country), str(EXAMPLE.right))] if self.example else []
+        return chat("Answer with one number.", shown, self.statistician_sees(task, message))
+
+    def statistician_sees(self, task: Question, message: str) -> str:
+        """The statistician's page and question."""
+        pages = [page_of(task.clues)] if self.view == "full" else []
+        words = [] if self.solo else [f"The geographer says: {message}"]
+        question = f"What is the {task.number} of {task.told}?"
+        return "\n".join([*pages, page_of(task.numbers), question, *words])
+
+    def demonstrate(self, role: str, task: Question, prompt: Prompt, rng: Random) -> str:
+        """The country, or the number; the statistician alone guesses, if it sees no clues."""
+        if role == GEOGRAPHER:
+            return task.country
+        guessed = rng.choice(task.numbers)[0] if self.solo and self.view == "split" else task.country
+        return dict(dict(task.numbers)[guessed])[task.number]
+
+
+@cache
+def questions_of(split: Split) -> tuple[tuple[str, str, str], ...]:
+    """Returns all questions of a split in a fixed order, each as a country, a clue and a number."""
+    questions = [
+        (country, clue, number)
+        for country, facts in COUNTRIES.items()
+        if split_of(country) == split
+        for clue in CLUES
+        for number in NUMBERS
+        if clue in facts and number in facts
+    ]
+    Random(seed_of("questions", split)).shuffle(questions)
+    return tuple(questions)
+
+
+def others(country: str, clue: str, number: str, count: int, split: Split, rng: Random) -> list[str]:
+    """Returns a country and `count` others of its split, in any order, that differ in the clue and in the number."""
+    page = [country]
+    for other in rng.sample([*COUNTRIES], len(COUNTRIES)):
+        facts = COUNTRIES[other]
+        known = split_of(other) == split and clue in facts and number in facts
+        if known and all(facts[kind] != COUNTRIES[shown][kind] for kind in (clue, number) for shown in page):
+            page.append(other)
+        if len(page) > count:
+            break
+    return page
+
+
+def facts_of(
+    countries: Sequence[str], kinds: Sequence[str], rng: Random
+) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
+    """Returns a page: the countries in any order, each with the facts that it has of these kinds."""
+    return tuple(
+        (country, tuple((kind, str(COUNTRIES[country][kind])) for kind in kinds if kind in COUNTRIES[country]))
+        for country in rng.sample(countries, len(countries))
+    )
+
+
+def page_of(page: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> str:
+    """Returns a page as text, a line for each country."""
+    return "\n".join(f"{country}: {', '.join(f'{kind} {fact}' for kind, fact in facts)}." for country, facts in page)
+
+
+def geographer_sees(task: Question) -> str:
+    """Returns the geographer's page and question."""
+    return f"{page_of(task.clues)}\nWhich is {task.told}?"
+
+
+def countries_in(reply: Reply) -> set[str]:
+    """Returns the countries that a reply names; South Sudan is not also Sudan."""
+    return {NAMES[name.lower()] for name in NAMED.findall(whole_words(reply))}
+
+
+NAMES = {name.lower(): name for name in COUNTRIES}
+NAMED = re.compile(
+    rf"(?<!\w)(?:{'|'.join(sorted(map(re.escape, COUNTRIES), key=len, reverse=True))})(?!\w)", re.IGNORECASE
+)
+EXAMPLE = Question(
+    "example",
+    "train",
+    country="Atlantis",
+    clue="capital",
+    number="median age",
+    clues=(
+        ("Lilliput", (("capital", "Mildendo"), ("highest point", "Mount Belfaborac"))),
+        ("Atlantis", (("capital", "Poseidonis"), ("highest point", "Mount Atlas"))),
+    ),
+    numbers=(
+        ("Atlantis", (("median age", "31"), ("life expectancy", "74"))),
+        ("Lilliput", (("median age", "26"), ("life expectancy", "69"))),
+    ),
+)
+"""Answered in prompts, to show the form of an answer."""
