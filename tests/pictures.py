@@ -12,8 +12,8 @@ from html import escape
 from pathlib import Path
 from random import Random
 
-from coterie import load_config
 from coterie.algorithms.base import Algorithm
+from coterie.config.resolve import load_environment
 from coterie.engines.scripted import ScriptedEngine
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import Environment
@@ -46,6 +46,8 @@ DRAWN = (
     "desks",
     "tally",
     "relay",
+    "errand",
+    "documents",
 )
 """Environments whose demonstrations play an episode."""
 SAYS, LINES, PARTS = 46, 7, 5
@@ -144,7 +146,7 @@ def demonstrated(environment: Environment) -> list[Part]:
 
 def environment_picture(name: str) -> str:
     """What each role of an environment sees and says in one episode, and what that earns."""
-    parts, canvas, y = demonstrated(load_config(name).environment), Canvas(), 30
+    parts, canvas, y = demonstrated(load_environment(name)), Canvas(), 30
     said = [part for part in parts if part.kind == "said"]
     colors = {
         role: COLORS[at % len(COLORS)] for at, role in enumerate(dict.fromkeys(role_of(part.who) for part in said))

@@ -92,13 +92,14 @@ def test_what_an_episode_pays(message, answer, geographer, team, ending):
 def test_each_role_sees_its_own_page():
     cursor = Cursor(Documents(example=False), QUESTION, 0)
     assert text_of(run(cursor.advance()).asked.prompts["geographer"]) == (
-        "[system] Answer with the name of a country.\n[user] Chad: capital N'Djamena.\nKenya: capital Nairobi.\n"
-        "Which is the country with the capital Nairobi?"
+        "[system] Answer with one name.\n[user] N'Djamena is the capital of Chad.\nNairobi is the capital of Kenya.\n"
+        "Nairobi is the capital of which country?"
     )
     cursor.answer({"geographer": Reply("geographer", "Kenya\nis it")})
     assert text_of(run(cursor.advance()).asked.prompts["statistician"]) == (
-        "[system] Answer with one number.\n[user] Kenya: median age 19.\nChad: median age 17.\n"
-        "What is the median age of the country with the capital Nairobi?\nThe geographer says: Kenya is it"
+        "[system] Answer with one number.\n[user] The median age of Kenya is 19.\nThe median age of Chad is 17.\n"
+        "Nairobi is the capital of a country. The geographer says which: Kenya is it\n"
+        "What is the median age of that country?"
     )
 
 
@@ -111,8 +112,8 @@ def test_view_and_solo_are_the_controls(view, sees, solo):
         run(cursor.advance())
         cursor.answer({"geographer": Reply("geographer", "hm")})
     question = text_of(run(cursor.advance()).asked.prompts["statistician"]).rpartition("[user]")[2]
-    assert ("Kenya: capital Nairobi" in question) == sees
-    assert ("The geographer says: hm" in question) == (not solo)
+    assert ("Nairobi is the capital of Kenya." in question) == sees
+    assert ("The geographer says which: hm" in question) == (not solo)
     assert world.task("test", 3) == Documents().task("test", 3)  # who sees what changes no task
 
 
@@ -170,7 +171,7 @@ def test_the_example_is_of_no_country():
 
 
 def test_facts_are_read_from_a_profile_of_the_factbook(tmp_path):
-    facts = {"capital": "Banjul", "highest point": "K2", "independent since": 1965, "median age": 20,
+    facts = {"capital": "Banjul", "highest point": "K2", "year of independence": 1965, "median age": 20,
              "number of airports": 1714}  # fmt: skip
     assert facts_of(PROFILE) == ("Gambia", facts)
     city = {**PROFILE, "Government": {**PROFILE["Government"], "Capital": {"name": {"text": "Gambia City"}}}}

@@ -1,7 +1,7 @@
 """Documents: two roles see different pages about real countries, and a question needs a fact of each page.
 
 The geographer's page has capitals, highest points and years of independence, the statistician's page has numbers. A
-question is "What is the median age of the country with the capital Nairobi?". The geographer is asked which country
+question is "Nairobi is the capital of a country. What is its median age?". The geographer is asked which country
 that is. The statistician sees the question and the geographer's words, and says the number. With `solo` it answers
 alone.
 
@@ -31,12 +31,8 @@ from coterie.kernel.scene import Message, Prompt, Reply, Scene
 from coterie.seeds import seed_of
 
 GEOGRAPHER, STATISTICIAN = "geographer", "statistician"
-CLUES = {
-    "capital": "with the capital",
-    "highest point": "with the highest point",
-    "independent since": "independent since",
-}
-"""Kinds of facts on the geographer's page, and how a question tells a country by one."""
+CLUES = ("capital", "highest point", "year of independence")
+"""Kinds of facts on the geographer's page."""
 NUMBERS = (
     "median age", "life expectancy", "number of airports", "percentage of forest", "urban percentage",
     "percentage of Internet users",
@@ -72,8 +68,8 @@ class Question(Task):
 
     @property
     def told(self) -> str:
-        """The country as the question tells it."""
-        return f"the country {CLUES[self.clue]} {dict(dict(self.clues)[self.country])[self.clue]}"
+        """What the question tells of the country, such as `Nairobi is the capital`."""
+        return f"{dict(dict(self.clues)[self.country])[self.clue]} is the {self.clue}"
 
 
 class Documents(Environment):
@@ -83,7 +79,7 @@ class Documents(Environment):
 
     countries: int = Field(default=4, ge=2, le=8)
     """Number of countries on a page. Both pages have the same ones, in different orders."""
-    facts: int = Field(default=2, ge=1, le=3)
+    facts: int = Field(default=1, ge=1, le=3)
     """Number of facts about each country on a page."""
     view: Literal["split", "full"] = "split"
     """split: the statistician sees its own page only. full: it also sees the geographer's page."""
@@ -147,7 +143,7 @@ class Documents(Environment):
     def geographer_prompt(self, task: Question) -> list[Message]:
         """The geographer's page and the question."""
         shown = [(geographer_sees(EXAMPLE), EXAMPLE.country)] if self.example else []
-        return chat("Answer with the name of a country.", shown, geographer_sees(task))
+        return chat("Answer with one name.", shown, geographer_sees(task))
 
     def statistician_prompt(self, task: Question, message: str) -> list[Message]:
         """The statistician's page, the geographer's message if there is a geographer, and the question."""
@@ -156,10 +152,10 @@ class Documents(Environment):
 
     def statistician_sees(self, task: Question, message: str) -> str:
         """The statistician's page and question."""
-        pages = [page_of(task.clues)] if self.view == "full" else []
-        words = [] if self.solo else [f"The geographer says: {message}"]
-        question = f"What is the {task.number} of {task.told}?"
-        return "\n".join([*pages, page_of(task.numbers), question, *words])
+        pages = [clues_page(task)] if self.view == "full" else []
+        words = "" if self.solo else f" The geographer says which: {message}"
+        question = f"{task.told} of a country.{words}\nWhat is the {task.number} of that country?"
+        return "\n".join([*pages, numbers_page(task), question])
 
     def demonstrate(self, role: str, task: Question, prompt: Prompt, rng: Random) -> str:
         """The country, or the number; the statistician alone guesses, if it sees no clues."""
@@ -207,14 +203,23 @@ def facts_of(
     )
 
 
-def page_of(page: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> str:
-    """Returns a page as text, a line for each country."""
-    return "\n".join(f"{country}: {', '.join(f'{kind} {fact}' for kind, fact in facts)}." for country, facts in page)
+def clues_page(task: Question) -> str:
+    """Returns the geographer's page, a line for each country and a sentence for each fact."""
+    return "\n".join(
+        " ".join(f"{fact} is the {kind} of {country}." for kind, fact in facts) for country, facts in task.clues
+    )
+
+
+def numbers_page(task: Question) -> str:
+    """Returns the statistician's page."""
+    return "\n".join(
+        " ".join(f"The {kind} of {country} is {fact}." for kind, fact in facts) for country, facts in task.numbers
+    )
 
 
 def geographer_sees(task: Question) -> str:
     """Returns the geographer's page and question."""
-    return f"{page_of(task.clues)}\nWhich is {task.told}?"
+    return f"{clues_page(task)}\n{task.told} of which country?"
 
 
 def countries_in(reply: Reply) -> set[str]:
@@ -229,16 +234,18 @@ NAMED = re.compile(
 EXAMPLE = Question(
     "example",
     "train",
-    country="Atlantis",
+    country="Ruritania",
     clue="capital",
     number="median age",
     clues=(
-        ("Lilliput", (("capital", "Mildendo"), ("highest point", "Mount Belfaborac"))),
-        ("Atlantis", (("capital", "Poseidonis"), ("highest point", "Mount Atlas"))),
+        ("Lilliput", (("capital", "Mildendo"),)),
+        ("Ruritania", (("capital", "Strelsau"),)),
+        ("Utopia", (("capital", "Amaurote"),)),
     ),
     numbers=(
-        ("Atlantis", (("median age", "31"), ("life expectancy", "74"))),
-        ("Lilliput", (("median age", "26"), ("life expectancy", "69"))),
+        ("Ruritania", (("median age", "31"),)),
+        ("Utopia", (("median age", "43"),)),
+        ("Lilliput", (("median age", "26"),)),
     ),
 )
 """Answered in prompts, to show the form of an answer."""

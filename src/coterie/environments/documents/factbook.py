@@ -23,7 +23,7 @@ WORDS = {
     "capital": "Government/Capital/name",
     "highest point": "Geography/Elevation extremes/highest point",
 }
-YEARS = {"independent since": "Government/Independence"}
+YEARS = {"year of independence": "Government/Independence"}
 NUMBERS = {
     "median age": "People and Society/Median age/total",
     "life expectancy": "People and Society/Life expectancy at birth/total population",
