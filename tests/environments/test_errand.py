@@ -152,6 +152,8 @@ def test_who_knows_no_wish_can_only_guess():
     assert 0.18 < sum(right) / 400 < 0.32
     places = [[thing for thing, _ in task.prices].index(task.thing) for task in tasks]
     assert all(70 < places.count(place) < 130 for place in range(4))  # nor does the place tell
+    same = [[thing for _, thing in task.wishes] == [thing for thing, _ in task.prices] for task in tasks]
+    assert 4 < sum(same) < 40  # one order in 24
 
 
 @pytest.mark.parametrize("settings", [{}, {"solo": True, "view": "full"}])
