@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from coterie.environments.games.plan_path import PlanPath
 from coterie.kernel.environment import Environment, Split, Task
 from coterie.kernel.scene import Reply, Scene
-from tests.toys import Number, Toy
+from tests.toys import Number, Sequential, Toy
 
 
 class Teaching(PlanPath):
@@ -95,7 +95,7 @@ class LateReward(Toy):
             await scene.ask("a", "x")
 
 
-class Leaking(Toy):
+class Leaking(Sequential):
     def task(self, split: Split, index: int) -> Number:
         return Number(f"{split}-{index}", split, number=index)
 

@@ -403,17 +403,18 @@ def test_a_bug_of_play_is_shown_from_play_on(run, tmp_path):
     world = tmp_path / "buggy.py"
     world.write_text(
         "from tests.toys import Agree\n\n\nclass Buggy(Agree):\n    async def play(self, task, scene):\n"
-        "        await scene.ask('a', 'pick', max_tokens=1)\n        return {}['nothing']\n"
+        "        await scene.ask('a', 'pick', max_tokens=1)\n"
+        "        return {}['nothing'] if task.id > 'validation-4' else None\n"
     )
     model = f"policies.team.model={run.parent / 'model'}"
-    command = ["train", f"{world}:Buggy", "--out", str(tmp_path / "run"), "--set", model, "--set", "train.eval_tasks=1"]
+    command = ["train", f"{world}:Buggy", "--out", str(tmp_path / "run"), "--set", model, "--set", "train.eval_tasks=6"]
     done = subprocess.run(
         [sys.executable, "-m", "coterie.cli", *command], capture_output=True, text=True, cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False,
     )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr.count('  File "') == 1, done.stderr
-    assert f"coterie: play of task validation-0 raised KeyError: 'nothing' ({world}:7)" in done.stderr
+    assert f"coterie: play of task validation-5 raised KeyError: 'nothing' ({world}:7)" in done.stderr
     assert f"coterie play {tmp_path / 'run'} --bug" in done.stderr
 
 

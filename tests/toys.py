@@ -82,6 +82,9 @@ class Looping(Toy):
             if reply.text == "0":
                 break
 
+    def absent(self, split: Split) -> tuple[str, ...]:
+        return ("b",)
+
 
 class Carrying(Toy):
     """Its state passes from turn to turn, and is changed in place; chance is drawn before, in and after the turns."""

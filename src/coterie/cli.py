@@ -215,8 +215,11 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Measure a team on held-out tasks, without branching. Example: coterie eval RUN --mute proposer"""
+    from coterie.checks.rehearsal import LIMIT_S
+    from coterie.checks.splits import wrong_tasks
     from coterie.errors import ConfigError
     from coterie.kernel.mistakes import check_split
+    from coterie.kernel.watchdog import Watch
     from coterie.run.folder import Run
 
     untrained = names_config(target)
@@ -253,6 +256,9 @@ def evaluate(
     loaded, console = team_of(run, step), terminal(stderr=True)
     for remark in loaded.use(data) if data is not None else ():
         console.print(remark, markup=False, highlight=False)
+    world = loaded.config.environment
+    if wrong := wrong_tasks(world, Watch(loaded.config.engine.play_timeout_s), limit_s=LIMIT_S):
+        console.print(f"warning: {wrong}", markup=False, highlight=False, soft_wrap=True)
     if memory is not None:
         loaded.remember(memory)  # pyright: ignore[reportArgumentType]
     with kept_for_json(as_json), console.status("playing") as status:

@@ -1,19 +1,23 @@
 """`coterie check` finds what is broken, and only that."""
 
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from coterie import check, sandbox
+from coterie import check, load_config, sandbox, train
+from coterie.checks import rehearsal
 from coterie.checks.rehearsal import rehearse
 from coterie.environments.games.plan_path import PlanPath
 from coterie.errors import ConfigError, EnvError
+from coterie.kernel.environment import Task
 from coterie.kernel.scene import Scene
 from coterie.sandbox import Box
 from coterie.sandbox.backends import missing
 from tests import broken_envs
+from tests.outside import double
 from tests.toys import Carrying, Looping, Number, Sequential, Simultaneous, Tools, Toy
 from tests.troubled import Crashing
 
@@ -127,7 +131,7 @@ def test_a_class_in_place_of_what_it_makes_is_one_line():
         check(Sequential)  # pyright: ignore[reportArgumentType]
 
 
-def test_what_breaks_several_claims_is_told_once():
+def test_an_error_of_play_is_told_once_and_what_rests_on_playing_is_not_tried():
     class Broken(Toy):
         async def play(self, task, scene):
             await scene.ask("a", "pick")
@@ -135,7 +139,10 @@ def test_what_breaks_several_claims_is_told_once():
 
     lines = str(check(Broken(), tasks=1)).splitlines()
     assert sum("KeyError" in line for line in lines) == 1
-    assert "FAIL a replay says the same, event for event: the same" in lines
+    assert sum(line.startswith("FAIL ") for line in lines) == 1
+    assert "-    a replay says the same, event for event: not tried, since play raised" in lines
+    assert lines[-1] == "-    a second process plays the same: not tried, since play raised"
+    assert "the same: the same" not in "\n".join(lines)
 
 
 class Boxed(Toy):
@@ -189,5 +196,111 @@ def test_an_environment_that_asks_nobody_and_splits_that_meet_late_are_caught():
                 super().task(split, index), number={"train": 0, "validation": 75, "test": 500}[split] + index
             )
 
-    assert "FAIL some role is asked: no role was asked anything in 3 episodes" in str(check(Mute(), tasks=1))
+    told = str(check(Mute(), tasks=1))
+    assert "FAIL some role is asked: no role was asked anything in 3 episodes" in told
     assert "is also a train task" in str(check(Late(), tasks=1))
+
+
+class OnlyA(Toy):
+    """b is a role that nobody asks."""
+
+    async def play(self, task, scene):
+        reply = await scene.ask("a", "pick")
+        scene.reward("a", float(len(reply.text)))
+        scene.succeed()
+
+
+class Rarely(OnlyA):
+    """b is asked when a has said nothing."""
+
+    async def play(self, task, scene):
+        if not (await scene.ask("a", "pick one")).text:
+            await scene.ask("b", "what would a say?")
+        scene.succeed()
+
+
+class Absent(OnlyA):
+    def absent(self, split):
+        return ("b",)
+
+
+def test_a_role_that_nobody_asks_fails_the_check_and_one_that_is_asked_now_and_then_does_not():
+    told = str(check(OnlyA(), tasks=2))
+    assert "FAIL every role is asked: role 'b' was asked nothing in 18 episodes, and would learn nothing" in told
+    assert "have play ask it, or leave it out of roles" in told
+    for environment in (Rarely(), Absent()):
+        assert "ok   every role is asked" in str(check(environment, tasks=2))
+
+
+def test_a_rehearsal_names_a_role_that_nobody_asks():
+    (remark,) = rehearse(OnlyA(), play_timeout_s=5.0)
+    assert remark.startswith("warning: role 'b' was asked nothing in 19 episodes")
+    assert rehearse(Rarely(), play_timeout_s=5.0) == ()
+    assert rehearse(Absent(), play_timeout_s=5.0) == ()
+
+
+class Outside(OnlyA):
+    """What follows a call is not played in a rehearsal."""
+
+    async def play(self, task, scene):
+        await scene.ask("a", "pick")
+        await scene.call(double, 2)
+        await scene.ask("b", "and you?")
+
+
+def test_a_rehearsal_says_nothing_of_roles_that_may_be_asked_after_a_call():
+    assert rehearse(Outside(), play_timeout_s=5.0) == ()
+
+
+@pytest.mark.parametrize("name", [name for name in BROKEN if name not in ("Hour", "SetOrder", "OwnThread")])
+def test_a_rehearsal_finds_in_one_line_what_a_check_finds(name):
+    """But for what needs a second process, or counts threads."""
+    with pytest.raises(EnvError, match=BROKEN[name][1]) as told:
+        rehearse(getattr(broken_envs, name)(), play_timeout_s=5.0, horizon="turn")
+    assert "\n" not in str(told.value)
+
+
+def test_what_a_rehearsal_finds_names_the_line_and_the_reply():
+    says = (
+        r"ValueError: invalid literal .* \(.*broken_envs.py:\d+\) after 'a' replied ''; mend it there: whatever roles"
+    )
+    with pytest.raises(EnvError, match=says):
+        rehearse(broken_envs.Crashing(), play_timeout_s=5.0)
+
+
+def test_a_rehearsal_of_slow_tasks_is_short(monkeypatch):
+    class Slow(Toy):
+        def task(self, split, index):
+            time.sleep(0.01)
+            return super().task(split, index)
+
+        async def play(self, task, scene):
+            scene.rng.sample(range(10**5), 10**4)
+            await scene.ask("a", "pick")
+            await scene.ask("b", "pick")
+
+    monkeypatch.setattr(rehearsal, "LIMIT_S", 0.05)
+    began = time.monotonic()
+    assert rehearse(Slow(), play_timeout_s=5.0) == ()
+    assert time.monotonic() - began < 1
+
+
+def test_tasks_that_hold_nothing_but_an_id_are_not_compared():
+    class Drawn(Toy):
+        """What there is to solve is drawn in play."""
+
+        def task(self, split, index):
+            return Task(f"{split}-{index}", split)
+
+        async def play(self, task, scene):
+            for role in self.roles:
+                await scene.ask(role, str(scene.rng.random()))
+
+    assert rehearse(Drawn(), play_timeout_s=5.0) == ()
+
+
+def test_training_refuses_splits_that_overlap_before_anything_is_made(tmp_path):
+    config = load_config("tests/broken_envs.py:Leaking", ["policies.team.model=nowhere", "train.device=cpu"])
+    with pytest.raises(EnvError, match=r"task\('validation', 0\) is also a train task: .*; make each split of other"):
+        train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

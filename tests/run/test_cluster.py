@@ -207,7 +207,7 @@ def test_what_goes_wrong_elsewhere_is_told_here(model, tmp_path):  # noqa: F811
     ray.init(address="local", num_cpus=8, include_dashboard=False, object_store_memory=200 << 20)
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("coterie.run.train.rehearse", lambda *args, **kwargs: None)
+            patch.setattr("coterie.run.train.rehearse", lambda *args, **kwargs: ())
             patch.setattr("coterie.run.cluster.runtime.TRIES", 2)
             with pytest.raises(RolloutError, match="step 1: workers have ended 2 times while they played tasks"):
                 train(config(model, world=f"{tmp_path}/buggy.py:Ends"), tmp_path / "ends")

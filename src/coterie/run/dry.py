@@ -57,8 +57,8 @@ def resolved(config: Config, old: Run | None = None) -> Config:
     if old:
         old.check_goes_on(config)
     pick_device(config.train.device)
-    rehearse(config.environment, play_timeout_s=config.engine.play_timeout_s)
-    return config
+    remarks = rehearse(config.environment, play_timeout_s=config.engine.play_timeout_s, horizon=config.algorithm.reach)
+    return replace(config, remarks=(*config.remarks, *remarks))
 
 
 def dry_run(config: Config, tasks: int = TASKS) -> DryRun:

@@ -256,7 +256,10 @@ def light_collection() -> Iterator[None]:
 @contextmanager
 def _begin(folder: Path, config: Config) -> Iterator[tuple[Run, TeamModels, Progress]]:
     check_free(folder)
-    rehearse(config.environment, play_timeout_s=config.engine.play_timeout_s)
+    for remark in rehearse(
+        config.environment, play_timeout_s=config.engine.play_timeout_s, horizon=config.algorithm.reach
+    ):
+        tell(remark)
     config = precise(pinned(config))
     check_fits(config)
     with closing(TeamModels(config, training=True, folder=folder)) as models:
