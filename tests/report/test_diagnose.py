@@ -33,21 +33,41 @@ def test_a_healthy_run_has_no_warning():
     assert kinds(steps()) == []
 
 
-def test_a_role_without_a_live_group_for_twenty_steps_is_dead_and_one_earlier_is_not():
+def test_a_role_without_a_live_group_for_twenty_steps_or_for_all_of_five_is_dead_and_one_earlier_is_not():
     assert kinds(steps(role__a__live_groups=0)) == [("dead", "a")]
-    assert kinds(steps(19, role__a__live_groups=0)) == []
+    assert kinds(steps(5, role__a__live_groups=0)) == [("dead", "a")]
+    assert kinds(steps(4, role__a__live_groups=0)) == []
     assert kinds([*steps(5), *steps(19, role__a__live_groups=0)]) == []
 
 
-def test_a_role_that_is_never_asked_is_dead():
+def test_a_role_that_is_never_asked_is_told_at_the_first_step():
     lines = [{key: value for key, value in line.items() if not key.startswith("role/b/")} for line in steps()]
-    assert kinds(lines) == [("dead", "b")]
+    assert kinds(lines[:1]) == kinds(lines) == [("unasked", "b")]
+    assert kinds([*lines[:5], *steps(1)]) == []
+
+
+def test_a_run_without_a_live_group_is_told_at_the_first_step_what_to_do():
+    dead = {"groups/live": 0, "role/a/live_groups": 0, "role/b/live_groups": 0}
+    lines = [{**line, **dead} for line in steps()]
+    (concern,) = concerns(lines[:1], ROLES)
+    assert str(concern).startswith(
+        "0 of 20 groups had different returns so far, so nothing is learned: the tasks are too hard"
+    )
+    (concern,) = concerns(lines, ROLES)
+    assert concern.text.startswith("0 of 400 groups")
+    assert kinds([*lines[:3], *steps(1)]) == []
+    same = {"role/a/same_share": 0.9, "role/b/same_share": 0.9}
+    assert "raise train.temperature" in concerns([{**lines[0], **same}], ROLES)[0].advice
+    assert "use harder ones" in concerns([{**lines[0], "rollout/success": 1.0}], ROLES)[0].advice
+    assert kinds([{**lines[0], "rollout/no_reward": 1.0}]) == [("no_reward", "")]
 
 
 def test_a_dominant_role_has_nearly_all_of_the_gradient_or_of_the_advantage():
     assert kinds(steps(role__a__gradient_share=0.95)) == [("dominant", "a")]
     assert kinds(steps(role__b__advantage_share=0.95)) == [("dominant", "b")]
     assert kinds(steps(role__a__gradient_share=0.85)) == []
+    assert kinds(steps(10, role__a__gradient_share=0.95)) == [("dominant", "a")]
+    assert kinds(steps(9, role__a__gradient_share=0.95)) == []
 
 
 def test_beside_a_dead_role_dominance_says_nothing_new():
@@ -62,6 +82,8 @@ def test_memory_that_never_learns_is_named():
 def test_mostly_dead_groups_are_counted_over_the_window():
     assert kinds(steps(groups__live=1)) == [("mostly_dead", "")]
     assert kinds([*steps(10, groups__live=1), *steps(10)]) == []
+    assert kinds(steps(5, groups__live=1)) == [("mostly_dead", "")]
+    assert kinds(steps(4, groups__live=1)) == []
 
 
 @pytest.mark.parametrize(("low", "lazy"), [(-0.019, True), (-0.021, False), (-0.4, False), (0.001, True)])
@@ -83,7 +105,7 @@ def test_history_names_the_step_at_which_each_arose_once():
     lines = [{**line, "step": number + 1} for number, line in enumerate(lines)]
     arose = [(step, one.kind) for step, one in history(lines, ROLES)]
     assert [kind for _, kind in arose] == ["mostly_dead", "mostly_dead"]
-    assert arose[0][0] == 20
+    assert arose[0][0] == 5
 
 
 @pytest.fixture(scope="module")
@@ -148,9 +170,31 @@ def test_each_threshold_of_a_policy_from_both_sides():
 def test_cut_and_overlong_replies_from_both_sides():
     assert kinds(steps(5, role__a__truncated_share=0.51)) == [("cut", "a")]
     assert kinds(steps(5, role__a__truncated_share=0.49)) == []
-    assert kinds(steps(4, role__a__truncated_share=1.0)) == []
+    assert kinds(steps(4, role__a__truncated_share=0.79)) == []
+    assert kinds(steps(1, role__a__truncated_share=0.81)) == [("cut", "a")]
+    (concern,) = concerns(steps(1, role__a__truncated_share=0.93, role__a__cut_tokens=8.0), ROLES)
+    assert "93% are cut at the limit of 8 tokens: raise the limit (environment.max_tokens" in str(concern)
+    assert kinds(steps(5, role__a__truncated_share=1.0, role__a__cut_tokens=1.0)) == [], "a choice of one token"
     assert kinds([*steps(2), *steps(3, rollout__overlong__a=1)]) == [("overlong", "a")]
     assert kinds([*steps(3), *steps(2, rollout__overlong__a=1)]) == []
+
+
+def test_replies_that_are_all_equal_are_told():
+    assert kinds(steps(1, role__a__same_share=0.96)) == [("alike", "a")]
+    assert kinds(steps(1, role__a__same_share=0.94)) == []
+    assert kinds(steps(5, role__a__same_share=0.81)) == [("alike", "a")]
+    assert kinds(steps(5, role__a__same_share=0.79)) == []
+
+
+def test_a_validation_that_stays_below_its_start_has_diverged():
+    assert kinds(validated(0.5, 0.44, 0.44)) == [("diverged", "")]
+    assert kinds(validated(0.5, 0.44)) == []
+    assert kinds(validated(0.5, 0.44, 0.46)) == []
+    assert kinds(validated(0.5, 0.8, 0.44, 0.44)) == [("diverged", "")]
+    (concern,) = concerns(validated(0.5, 0.44, 0.44), ROLES)
+    assert str(concern).startswith(
+        "validation has diverged: 0.440, from 0.500 at step 0, and it stays below: the learning rate"
+    )
 
 
 def validated(*successes: float) -> list[dict[str, float]]:

@@ -99,7 +99,7 @@ def test_what_is_wrong_now_is_said_and_what_it_cost():
     assert answers["warnings"].text.startswith("Play gave no reward in any episode.")
     assert answers["cost"].text == "1 of 20 steps, 1,234,567 sampled tokens, 3 min: rollout 50%, update 25%, eval 25%."
     short = {one.place: one for one in story([], ("a",), 20)}["warnings"]
-    assert (short.mark, "look back on 20 steps, and there are 0" in short.text) == ("open", True)
+    assert (short.mark, "look back on 10 steps, and there are 0" in short.text) == ("open", True)
     fine = [{"step": float(at), "groups/total": 4.0, "groups/live": 3.0} for at in range(1, 21)]
     assert {one.place: one for one in story(fine, (), 20)}["warnings"].mark == "good"
 

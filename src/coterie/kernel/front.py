@@ -39,6 +39,8 @@ class Budget:
     engine_calls: int = 0
     engine_s: float = 0.0
     truncated: Counter[str] = field(default_factory=Counter[str])
+    cut_tokens: Counter[str] = field(default_factory=Counter[str])
+    """Tokens of the truncated replies."""
     replies: Counter[str] = field(default_factory=Counter[str])
     overlong: Counter[str] = field(default_factory=Counter[str])
     """Questions that were not asked, by role: the prompt had outgrown the model's context."""
@@ -186,7 +188,9 @@ class Front:
         self.budget.prompt_tokens += prompt
         self.budget.sampled_tokens += sampled
         self.budget.replies[request.role] += len(samples)
-        self.budget.truncated[request.role] += sum(sample.finish == "length" for sample in samples)
+        cut = [len(sample.completion_ids) for sample in samples if sample.finish == "length"]
+        self.budget.truncated[request.role] += len(cut)
+        self.budget.cut_tokens[request.role] += sum(cut)
 
 
 class Waves(Front):

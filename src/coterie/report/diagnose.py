@@ -5,14 +5,14 @@ They are computed only from metrics.jsonl, so a display, a report and a resumed 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Literal
 
 Line = Mapping[str, float]
-WINDOW = 20
-"""Steps that a warning looks back on."""
+WINDOW, ENOUGH = 20, 10
+"""Steps that a warning looks back on at most, and those that one about the balance of roles needs."""
 FEW_LIVE = 0.1
 """Share of live groups below which groups are mostly dead."""
 DOMINANT = 0.9
@@ -20,7 +20,7 @@ DOMINANT = 0.9
 LAZY_POINTS = 0.02
 """A role is lazy when muting it surely costs less success than this."""
 SOON = 5
-"""Steps that a warning of something sudden looks back on."""
+"""Steps that a warning of something sudden looks back on, and those after which a role or most groups may be dead."""
 CEILING = 0.9
 """Success above which nothing more need be learned: little entropy and a flat curve are as they should be."""
 COLLAPSED = 0.02
@@ -34,10 +34,14 @@ LOOK_BACK = 100
 MISMATCH = 0.1
 CORRECTED = 0.1
 """Nats by which the learner's and the engine's log-probabilities may differ, in the mean."""
-CUT = 0.5
-"""Share of cut replies above which a role does not end what it says."""
+CUT, CUT_AT_ONCE = 0.5, 0.8
+"""Shares of cut replies above which a role does not end what it says: in SOON steps in a row, and from the first on."""
+ALIKE, ALIKE_AT_ONCE = 0.8, 0.95
+"""Shares of groups of equal replies above which a role says always the same, likewise."""
 FLAT = 4
 """Validations without a rise that make a flat curve."""
+DIVERGED = 2
+"""Validations in a row surely below the start's that make a divergence."""
 OVERLONG = 3
 """Steps of the last few in which a prompt outgrew the context."""
 
@@ -48,7 +52,8 @@ class Concern:
 
     kind: Literal[
         "dead", "lazy", "dominant", "captured", "mostly_dead", "no_memory", "collapsed", "exploded", "stuck", "spike",
-        "mismatch", "corrected", "cut", "overlong", "flat", "fallen", "no_reward", "no_outcome", "unasked",
+        "mismatch", "corrected", "cut", "overlong", "flat", "fallen", "diverged", "no_reward", "no_outcome", "unasked",
+        "no_signal", "alike",
     ]  # fmt: skip
     role: str
     text: str
@@ -58,31 +63,44 @@ class Concern:
         return f"{self.text}: {self.advice}"
 
 
-def concerns(lines: Sequence[Line], roles: Sequence[str], policies: Iterable[str] | None = None) -> list[Concern]:
+def concerns(
+    lines: Sequence[Line],
+    roles: Sequence[str],
+    policies: Iterable[str] | None = None,
+    asked: Collection[str] | None = None,
+) -> list[Concern]:
     """What is wrong at the last of a run's lines, by role in the order given.
 
     Args:
         lines: of metrics.jsonl, from the first.
         roles: the team's.
         policies: that have been trained so far, where that is known.
+        asked: the roles that have been asked anything so far, where that is known.
     """
     trained = [line for line in lines if "groups/total" in line]
     success = [line["validation/success"] for line in lines if "validation/success" in line]
     at_ceiling = bool(success) and success[-1] >= CEILING
     named = _named(trained) if policies is None else policies
+    heard = _asked(trained) if asked is None else asked
+    unheard = [role for role in roles if heard and role not in heard]
     raised = [*_silent_play(trained, solved=any(success)), *_policies(trained, named, at_ceiling), *_validation(lines)]
+    raised += [_unasked(role) for role in unheard]
+    silent = any(concern.kind in ("unasked", "no_reward") and not concern.role for concern in raised)
+    hopeless = [] if silent else _no_signal(trained, at_ceiling=at_ceiling)
+    raised += hopeless
     for role in roles:
-        raised += [] if at_ceiling else _cut(role, trained[-SOON:])
+        raised += [] if at_ceiling else [*_cut(role, trained[-SOON:]), *_alike(role, trained[-SOON:])]
         raised += _overlong(role, trained[-SOON:])
     steps = trained[-WINDOW:]
-    dead = [concern for role in roles for concern in _dead(role, steps)]
+    dead = [] if hopeless else [concern for role in roles if role not in unheard for concern in _dead(role, steps)]
     raised += dead
-    alive = [role for role in roles if role not in {concern.role for concern in dead}]
-    if len(steps) == WINDOW:
+    alive = [role for role in roles if role not in {concern.role for concern in dead} | {*unheard}]
+    if len(steps) >= ENOUGH:
         for role in alive:
             others = [other for other in alive if other != role]
             raised += _captured(role, steps, others) or _dominant(role, steps, others)
-        if alive:
+    if len(steps) >= SOON:
+        if alive and not hopeless:
             raised += _mostly_dead(steps)
         raised += _no_memory(steps)
     for role in alive:
@@ -101,6 +119,8 @@ class Watch:
         self._lines: list[Line] = []
         self._known: set[tuple[str, str]] = set()
         self._policies: set[str] = set()
+        self._asked: set[str] = set()
+        self._live = False
         self._begun = 0
         self._outcome = False
 
@@ -108,21 +128,24 @@ class Watch:
         """The concerns that this line raises and the one before did not."""
         self._lines.append(line)
         self._policies |= _named([line])
+        self._asked |= _asked([line])
         if len(self._lines) > LOOK_BACK and not self._telling(self._lines[-LOOK_BACK - 1]):
             del self._lines[-LOOK_BACK - 1]
-        now = concerns(self._lines, self._roles, self._policies)
+        now = concerns(self._lines, self._roles, self._policies, self._asked)
         new = [concern for concern in now if (concern.kind, concern.role) not in self._known]
         self._known = {(concern.kind, concern.role) for concern in now}
         return new
 
     def _telling(self, line: Line) -> bool:
-        """Whether a line that is long ago still counts: of the first steps, a validation, a probe, an outcome."""
+        """Whether a line that is long ago still counts: a first step, validation or probe, the first outcome or group."""
         trained = "groups/total" in line
         self._begun += trained
         first = trained and self._begun <= SOON
         outcome = not self._outcome and line.get("rollout/no_outcome", 1) < 1
+        live = not self._live and line.get("groups/live", 0) > 0
         self._outcome |= outcome
-        return first or outcome or any(key.startswith(("validation/", "mute/")) for key in line)
+        self._live |= live
+        return first or outcome or live or any(key.startswith(("validation/", "mute/")) for key in line)
 
 
 def history(lines: Sequence[Line], roles: Sequence[str]) -> list[tuple[int, Concern]]:
@@ -132,15 +155,41 @@ def history(lines: Sequence[Line], roles: Sequence[str]) -> list[tuple[int, Conc
 
 
 def _dead(role: str, steps: Sequence[Line]) -> list[Concern]:
-    if len(steps) < WINDOW or any(line.get(f"role/{role}/live_groups", 0) for line in steps):
+    if len(steps) < SOON or any(line.get(f"role/{role}/live_groups", 0) for line in steps):
         return []
     return [
         Concern(
-            "dead", role, f"role '{role}' is dead: for {WINDOW} steps no group of its replies differed in return",
+            "dead", role, f"role '{role}' is dead: for {len(steps)} steps no group of its replies differed in return",
             "unless success is at its ceiling, check that its replies are compared and can change its reward (coterie "
             "play RUN --step STEP --tree), then raise num_generations or the temperature",
         )
     ]  # fmt: skip
+
+
+def _unasked(role: str) -> Concern:
+    return Concern(
+        "unasked", role, f"role '{role}' was asked nothing so far, and learns nothing",
+        "have play ask it, or leave it out of roles",
+    )  # fmt: skip
+
+
+def _no_signal(steps: Sequence[Line], *, at_ceiling: bool) -> list[Concern]:
+    """No group has lived since the run began. at_ceiling: the latest validation is."""
+    total = sum(line["groups/total"] for line in steps)
+    if not total or any(line["groups/live"] for line in steps):
+        return []
+    same = [value for key, value in steps[-1].items() if key.startswith("role/") and key.endswith("/same_share")]
+    advice = (
+        "the tasks are too hard for it, or the reward does not tell its replies apart: read some (coterie play RUN "
+        "--step 1 --tree), then use easier tasks, pay for what is partly right, draw more replies a group "
+        "(algorithm.num_generations), or use a better model"
+    )
+    if at_ceiling or all(line.get("rollout/success") == 1 for line in steps):
+        advice = "the tasks are solved already: use harder ones"
+    elif same and min(same) > ALIKE:
+        advice = "its replies do not differ: raise train.temperature, or begin with a model that is less certain"
+    text = f"0 of {total:.0f} groups had different returns so far, so nothing is learned"
+    return [Concern("no_signal", "", text, advice)]
 
 
 def _dominant(role: str, steps: Sequence[Line], others: Sequence[str]) -> list[Concern]:
@@ -193,6 +242,10 @@ def _silent_play(steps: Sequence[Line], *, solved: bool) -> Iterator[Concern]:
             "success stays 0 and no checkpoint is better than another: end play with scene.succeed() or "
             "scene.fail(reason); where it calls succeed alone, nobody has solved a task yet",
         )  # fmt: skip
+
+
+def _asked(lines: Sequence[Line]) -> set[str]:
+    return {key.split("/")[1] for line in lines for key in line if key.startswith("role/")}
 
 
 def _named(lines: Sequence[Line]) -> set[str]:
@@ -267,7 +320,18 @@ def _validation(lines: Sequence[Line]) -> Iterator[Concern]:
     validated = [line for line in lines if "validation/success_low" in line]
     if not validated:
         return
-    last, best = validated[-1], max(validated, key=lambda line: line["validation/success"])
+    start, last = validated[0], validated[-1]
+    best = max(validated, key=lambda line: line["validation/success"])
+    after = validated[1:][-DIVERGED:]
+    if len(after) == DIVERGED and all(line["validation/success"] < start["validation/success_low"] for line in after):
+        yield Concern(
+            "diverged", "",
+            f"validation has diverged: {last['validation/success']:.3f}, from {start['validation/success']:.3f} at "
+            f"step {start['step']:.0f}, and it stays below",
+            "the learning rate is the first suspect: start again with a third of optimizer.lr; then look at whether "
+            "the reward pays for what is solved",
+        )  # fmt: skip
+        return
     if last["validation/success_high"] < best["validation/success_low"]:
         yield Concern(
             "fallen", "",
@@ -291,15 +355,35 @@ def _validation(lines: Sequence[Line]) -> Iterator[Concern]:
         )  # fmt: skip
 
 
+def _often(shares: Sequence[float], often: float, at_once: float) -> bool:
+    """Returns True if the shares of the latest steps are all high, or of fewer than SOON steps all very high."""
+    return bool(shares) and min(shares) > (often if len(shares) >= SOON else at_once)
+
+
 def _cut(role: str, steps: Sequence[Line]) -> list[Concern]:
-    shares = _series(steps, f"role/{role}/truncated_share")
-    if len(shares) < SOON or min(shares) <= CUT:
+    shares, lengths = (_series(steps, f"role/{role}/{name}") for name in ("truncated_share", "cut_tokens"))
+    if not _often(shares, CUT, CUT_AT_ONCE) or (lengths and lengths[-1] <= 1):  # one token is a choice, and has no end
+        return []
+    limit = f" of {lengths[-1]:.0f} tokens" if lengths else ""
+    return [
+        Concern(
+            "cut", role, f"role '{role}' does not end its replies: {fmean(shares):.0%} are cut at the limit{limit}",
+            "raise the limit (environment.max_tokens, engine.max_tokens, or max_tokens of scene.ask), ask for shorter "
+            "replies, or reward those that end; if entropy rose with it, lower optimizer.lr",
+        )
+    ]  # fmt: skip
+
+
+def _alike(role: str, steps: Sequence[Line]) -> list[Concern]:
+    shares = _series(steps, f"role/{role}/same_share")
+    if not _often(shares, ALIKE, ALIKE_AT_ONCE):
         return []
     return [
         Concern(
-            "cut", role, f"role '{role}' does not end its replies: {fmean(shares):.0%} are cut at the token limit",
-            "raise the limit (environment.max_tokens or engine.max_tokens), or ask for shorter replies; if entropy "
-            "rose with it, lower optimizer.lr",
+            "alike", role,
+            f"role '{role}' says always the same: in {fmean(shares):.0%} of its groups all replies are equal",
+            "replies that do not differ teach nothing: raise train.temperature, or begin with a model that is less "
+            "certain",
         )
     ]  # fmt: skip
 

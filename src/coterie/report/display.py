@@ -31,6 +31,8 @@ from coterie.run.trackers import in_notebook
 
 BAR = 24
 """Characters of the progress bar."""
+EVERY_S = 30.0
+"""Seconds between two lines where there is no terminal; validations, warnings, the first step and the last come too."""
 
 
 class Display(Tracker):
@@ -43,6 +45,7 @@ class Display(Tracker):
         self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
         self._cell = Cell() if console is None and in_notebook() else None
         self._began = time.monotonic()
+        self._printed = -math.inf
         self._lines: list[Line] = []
         self._roles: Mapping[str, str] = {}
         self._train: Mapping[str, Any] = {}
@@ -75,14 +78,20 @@ class Display(Tracker):
             self._told = True
             self._say(f"writing to {self._folder}")
         self._lines.append(line)
-        for concern in self._watch.see(line):
+        new = self._watch.see(line)
+        for concern in new:
             self._say(f"warning at step {int(line['step'])}: {concern}", mark="warning")
         if self._cell:
             self._cell.show(self._table(line))
         elif self._live:
             self._live.update(self._table(line), refresh=True)
-        else:
+        elif new or self._telling(line) or time.monotonic() - self._printed >= EVERY_S:
+            self._printed = time.monotonic()
             self._console.print(self._plain(line), soft_wrap=True)
+
+    def _telling(self, line: Line) -> bool:
+        """Returns True for the first step, the last, and one that was validated."""
+        return line["step"] in (1, self._steps()) or "validation/success" in line
 
     def _say(self, text: str, mark: str = "") -> None:
         if self._cell:
@@ -95,7 +104,10 @@ class Display(Tracker):
 
     def _plain(self, line: Line) -> str:
         parts = [f"step {int(line['step'])}/{self._steps()}", f"validation {self._validation()}"]
-        parts += [f"{role} {line[f'reward/{role}']:+.2f}" for role in self._roles if f"reward/{role}" in line]
+        rewards = [f"{role} {line[f'reward/{role}']:+.2f}" for role in self._roles if f"reward/{role}" in line]
+        parts += [f"reward {', '.join(rewards)}"] if rewards else []
+        if "groups/total" in line:
+            parts.append(f"{int(line['groups/live'])} of {int(line['groups/total'])} groups live")
         if "time/tokens_per_s" in line:
             parts += [f"{line['time/tokens_per_s']:.0f} tokens/s", f"{self._left()} left"]
         return "  ".join(parts)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from coterie.report.diagnose import CEILING, LAZY_POINTS, WINDOW, concerns
+from coterie.report.diagnose import CEILING, ENOUGH, LAZY_POINTS, concerns
 
 Line = Mapping[str, float]
 Mark = Literal["good", "bad", "open", "told"]
@@ -117,8 +117,8 @@ def _roles(lines: Sequence[Line], roles: Sequence[str]) -> Iterator[Answer]:
 def _wrong(lines: Sequence[Line], roles: Sequence[str]) -> Answer:
     question, now = "Is anything wrong?", concerns(lines, roles)
     made = sum("groups/total" in line for line in lines)
-    if not now and made < WINDOW:
-        text = f"No warning holds; those about groups and roles look back on {WINDOW} steps, and there are {made}."
+    if not now and made < ENOUGH:
+        text = f"No warning holds; those about the balance of roles look back on {ENOUGH} steps, and there are {made}."
         return Answer(question, text, "open", "warnings")
     if not now:
         return Answer(question, "No warning holds at the last step.", "good", "warnings")

@@ -44,6 +44,8 @@ def rollout_metrics(played: Sequence[Played], budget: Budget) -> dict[str, float
     line |= {f"metric/{name}": fmean(values) for name, values in sorted(noted.items())}
     for role in sorted(budget.replies):
         line[f"role/{role}/truncated_share"] = budget.truncated[role] / budget.replies[role]
+        if tokens := budget.cut_tokens[role]:
+            line[f"role/{role}/cut_tokens"] = tokens / budget.truncated[role]
     for what, counts in (("overlong", budget.overlong), ("dropped", budget.dropped), ("retried", budget.retried)):
         line |= {f"rollout/{what}/{stage}": count for stage, count in sorted(counts.items())}
     return line | _calls(budget)
@@ -81,6 +83,7 @@ def _role(role: str, groups: list[tuple[Group, bool]]) -> dict[str, float]:
         f"role/{role}/return": fmean(value for group, _ in groups for value in group.values),
         f"role/{role}/live_groups": live,
         f"role/{role}/zero_variance_share": 1 - live / len(groups),
+        f"role/{role}/same_share": fmean(len(group.members) > 1 and group.alike for group, _ in groups),
     }
 
 
