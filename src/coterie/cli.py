@@ -111,7 +111,9 @@ def train(
     say(f"done: {run.folder}")
     for line in spending(run):
         say(line)
-    if budget := run.config.train.max_sampled_tokens:
+    if ended := _ended_early(run):
+        say(ended)
+    elif budget := run.config.train.max_sampled_tokens:
         say(_spent(run, budget))
     elif finished:
         made = run.config.train.steps
@@ -119,6 +121,15 @@ def train(
     if test:
         say(_tested(run))
     say(f"measure it on held-out tasks: {command('eval', run.folder)}")
+
+
+def _ended_early(run: Run) -> str:
+    """Why a run has ended before its last step, and how it goes on; "" if it has not."""
+    train = run.config.train
+    with run.checkpoints.reading() as (_, progress):
+        reason = progress.early(train) if progress.step < train.steps else ""
+    more = f"for more: {run.resume_command} --set train.steps={2 * train.steps}"
+    return f"ended after step {progress.step} of {train.steps}: {reason}; {more}" if reason else ""
 
 
 def _spent(run: Run, budget: int) -> str:

@@ -159,7 +159,7 @@ def test_the_best_checkpoint_is_chosen_by_validation(whole):
         pass
     successes = {line["step"]: line["validation/success"] for line in untimed(whole) if "validation/success" in line}
     assert progress.best_success == max(successes.values())
-    assert progress.best_step == min(step for step, success in successes.items() if success == progress.best_success)
+    assert progress.best_step == max(step for step, success in successes.items() if success == progress.best_success)
 
 
 @pytest.mark.slow

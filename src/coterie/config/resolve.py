@@ -241,11 +241,7 @@ def resolve(source: Source) -> Config:
     engine, content = _class(source, "engine", "engine", Engine, names, "transformers")
     runtime = _runtime(source, policies)
     train = _settings(source, "train", TrainConfig)
-    if runtime.max_staleness and train.max_sampled_tokens:
-        raise ConfigError(
-            f"{source.place('train.max_sampled_tokens')}with runtime.max_staleness = {runtime.max_staleness}, rollouts "
-            "are played before it is known whether the budget allows them; leave out one of the two"
-        )
+    _check_ahead(runtime, train, source)
     if runtime.max_staleness:
         source = source.with_defaults({"loss": {"correction": "token_truncate"}}, "runtime.max_staleness")
     config = Config(
@@ -338,6 +334,20 @@ def _check_algorithm(config: Config, source: Source) -> None:
         algorithm.check(config.environment, config.team)
     except ConfigError as error:
         raise ConfigError(f"{where}{error}") from error
+
+
+def _check_ahead(runtime: RuntimeConfig, train: TrainConfig, source: Source) -> None:
+    """Raises ConfigError: rollouts are played ahead of what may end the run."""
+    ends = {
+        "max_sampled_tokens": "the budget allows them", "stop_when_solved": "the run ends",
+        "stop_dead_steps": "the run ends",
+    }  # fmt: skip
+    for key, until in ends.items():
+        if runtime.max_staleness and getattr(train, key) is not None:
+            raise ConfigError(
+                f"{source.place(f'train.{key}')}with runtime.max_staleness = {runtime.max_staleness}, rollouts are "
+                f"played before it is known whether {until}; leave out one of the two"
+            )
 
 
 def _check_learner(config: Config, source: Source) -> None:

@@ -118,6 +118,11 @@ class TrainConfig(Settings):
     max_sampled_tokens: int | None = Field(default=None, ge=1)
     """Budget of sampled tokens, for comparisons at equal cost. Training ends after the step that reaches it, or after
     train.steps. The schedule of the learning rate follows whichever of the two is further. Default: no budget."""
+    stop_when_solved: float | None = Field(default=None, gt=0, le=1)
+    """Training ends when two validations in a row have at least this success, 0 to 1. Default: it makes all steps."""
+    stop_dead_steps: int | None = Field(default=None, ge=1)
+    """Training ends after so many steps in a row in which no group had different returns, since nothing is learned from
+    them. Default: it makes all steps."""
     tasks_per_step: int = Field(default=16, ge=1)
     """Number of tasks per rollout."""
     temperature: float = Field(default=1.0, ge=COLDEST)

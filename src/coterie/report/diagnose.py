@@ -137,7 +137,7 @@ class Watch:
         return new
 
     def _telling(self, line: Line) -> bool:
-        """Whether a line that is long ago still counts: a first step, validation or probe, the first outcome or group."""
+        """Whether a line that is long ago still counts: a validation, a probe, a first step, outcome or live group."""
         trained = "groups/total" in line
         self._begun += trained
         first = trained and self._begun <= SOON
@@ -321,7 +321,7 @@ def _validation(lines: Sequence[Line]) -> Iterator[Concern]:
     if not validated:
         return
     start, last = validated[0], validated[-1]
-    best = max(validated, key=lambda line: line["validation/success"])
+    best = max(reversed(validated), key=lambda line: line["validation/success"])
     after = validated[1:][-DIVERGED:]
     if len(after) == DIVERGED and all(line["validation/success"] < start["validation/success_low"] for line in after):
         yield Concern(
@@ -407,7 +407,8 @@ def _mostly_dead(steps: Sequence[Line]) -> list[Concern]:
     return [
         Concern(
             "mostly_dead", "", f"{1 - live:.0%} of groups had equal returns over {len(steps)} steps",
-            "most of the rollout teaches nothing: stop if success is near its ceiling, else use tasks the team solves "
+            "most of the rollout teaches nothing: stop if success is near its ceiling (train.stop_when_solved, "
+            "train.stop_dead_steps), else use tasks the team solves "
             "sometimes, more replies a group, or a higher temperature",
         )
     ]  # fmt: skip

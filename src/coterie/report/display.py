@@ -125,7 +125,7 @@ class Display(Tracker):
         validated = [line for line in self._lines if "validation/success" in line]
         if not validated:
             return "not yet"
-        last, best = validated[-1], max(validated, key=lambda line: line["validation/success"])
+        last, best = validated[-1], max(reversed(validated), key=lambda line: line["validation/success"])
         low, high = last["validation/success_low"], last["validation/success_high"]
         text = f"{last['validation/success']:.3f} \\[{low:.3f}, {high:.3f}]"
         if last["step"] < self._lines[-1]["step"]:

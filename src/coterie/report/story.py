@@ -71,7 +71,7 @@ def _learned(lines: Sequence[Line]) -> Answer:
     if not validated:
         return Answer(question, "It has not been validated yet.", "open", "curves")
     first, last = validated[0], validated[-1]
-    best = max(validated, key=lambda line: line["validation/success"])
+    best = max(reversed(validated), key=lambda line: line["validation/success"])
     start = f"{first['validation/success']:.1%} of validation tasks"
     if len(validated) == 1:
         return Answer(question, f"It solved {start} at the start; nothing later is known yet.", "open", "curves")

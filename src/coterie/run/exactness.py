@@ -52,7 +52,8 @@ def exactness(config: Config) -> dict[str, str]:
     name (what `importlib.import_module` loads is not seen), and those that settings name.
     """
     tables = config.tables()
-    tables["train"] = {key: value for key, value in tables["train"].items() if key not in ("steps", "ranks")}
+    free = ("steps", "stop_when_solved", "stop_dead_steps", "ranks")
+    tables["train"] = {key: value for key, value in tables["train"].items() if key not in free}
     left_out = {"model": True, "remote": set(LIMITS)}  # model folders are compared by their content
     tables["policies"] = {name: policy.model_dump(exclude=left_out) for name, policy in config.policies.items()}
     del tables["trackers"], tables["runtime"]  # where a run's parts are stands beside ranks and devices

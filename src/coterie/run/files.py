@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import itertools
 import os
 import re
 import shutil
@@ -18,6 +19,8 @@ from coterie.errors import CheckpointError
 from coterie.kernel.safe import command, one_line
 
 MANIFEST = "manifest.json"
+FAILED = "failed.txt"
+"""Where a run that ended in its first step by an error of its own says so."""
 STEP = re.compile(r"step-(\d{5,})")
 """How a checkpoint's folder and a rollout's file begin; other names there are somebody else's."""
 
@@ -83,12 +86,12 @@ def resuming(folder: Path) -> str:
 
 
 def check_free(folder: Path) -> None:
-    """Raises CheckpointError: a run is to be made where something is."""
+    """Raises CheckpointError: a run is to be made where something is that did not fail in its first step."""
     try:
         there = folder.exists()
     except OSError as error:
         raise CheckpointError(f"{one_line(str(folder)):.80} cannot be a folder's name: {error.strerror}") from error
-    if there:
+    if there and not (folder / FAILED).exists():
         go_on = ""
         if (folder / "config.toml").exists():
             begun = any(folder.glob("checkpoints/step-*"))
@@ -99,6 +102,17 @@ def check_free(folder: Path) -> None:
     if not (above.is_dir() and os.access(above, os.W_OK)):
         reason = os.strerror(errno.EACCES if above.is_dir() else errno.ENOTDIR)
         raise CheckpointError(f"{folder} could not be written: {reason}; choose another folder with --out")
+
+
+def set_aside(folder: Path) -> Path | None:
+    """Renames the folder of a run that failed in its first step, and returns its new name; None if there is none."""
+    if not (folder / FAILED).exists():
+        return None
+    names = (folder.with_name(f"{folder.name}-failed-{number}") for number in itertools.count(1))
+    aside = next(name for name in names if not name.exists())
+    with whole(folder, "choose another folder with --out"):
+        folder.rename(aside)
+    return aside
 
 
 def steps_in(folder: Path, ending: str = "") -> dict[int, Path]:

@@ -32,7 +32,7 @@ from coterie.kernel.mistakes import task_of
 from coterie.kernel.safe import command, one_line
 from coterie.run.checkpoints import Checkpoints
 from coterie.run.exactness import MENDS, circumstances
-from coterie.run.files import check_free, identity, resuming, steps_in, unread, whole, write_whole
+from coterie.run.files import FAILED, check_free, identity, resuming, steps_in, unread, whole, write_whole
 from coterie.run.records import METRICS, PLAYED, About, Played
 
 LARGEST_ROLLOUT = 2 << 30
@@ -40,7 +40,9 @@ LARGEST_ROLLOUT = 2 << 30
 BUGS: TypeAdapter[tuple[Split, int, Log]] = TypeAdapter(tuple[Split, int, Log])
 
 
-MAY_CHANGE = re.compile(rf"train\.(steps|ranks)|runtime\..*|trackers\..*|policies\.[^.]+\.remote\.({'|'.join(LIMITS)})")
+MAY_CHANGE = re.compile(
+    rf"train\.(steps|stop_when_solved|stop_dead_steps|ranks)|runtime\..*|trackers\..*|policies\.[^.]+\.remote\.({'|'.join(LIMITS)})"
+)
 """Settings that change nothing of what a run has computed so far, by their whole name."""
 
 
@@ -142,6 +144,20 @@ class Run:
             about.setdefault("steps_changed", []).append({"step": step, "from": before, "to": config.train.steps})
             self._write("about.json", json.dumps(about, indent=1))
         self._write("config.toml", _whole_config(config, self.folder))
+
+    def steps_changed_at(self, step: int) -> bool:
+        """Whether the run was given another number of steps when it had made these."""
+        return any(change["step"] == step for change in self.about().get("steps_changed", ()))
+
+    @property
+    def failed_file(self) -> Path:
+        """The file that says that the run ended in its first step, by an error of its own."""
+        return self.folder / FAILED
+
+    def note_failure(self, error: Exception) -> None:
+        """Notes the error that ended the run in its first step, so that its folder does not block the next try."""
+        with contextlib.suppress(OSError):
+            self.failed_file.write_text(f"{one_line(f'{type(error).__name__}: {error}')}\n")
 
     def about(self) -> dict[str, Any]:
         """What about.json says.
@@ -261,8 +277,8 @@ class Run:
             if was != now and not MAY_CHANGE.fullmatch(key):
                 raise CheckpointError(
                     f"{self.folder} was run with {key} = {was!r}, not {now!r}; a run continues with its own config. "
-                    "Only train.steps, train.ranks, [runtime], trackers and servers' limits may change: leave the "
-                    "setting out, or start a new run"
+                    "Only train.steps, train.stop_when_solved, train.stop_dead_steps, train.ranks, [runtime], trackers "
+                    "and servers' limits may change: leave the setting out, or start a new run"
                 )
         made = max(self.checkpoints.steps(), default=0)
         if config.train.steps < made:

@@ -32,7 +32,7 @@ from coterie.run.ablation import Ablation, Change
 from coterie.run.credit import credited
 from coterie.run.evaluate import evaluate_team
 from coterie.run.exactness import exactness
-from coterie.run.files import check_free
+from coterie.run.files import check_free, set_aside
 from coterie.run.folder import Run, new_folder
 from coterie.run.interrupts import Interrupts, Stop, tell
 from coterie.run.metrics import (
@@ -75,8 +75,9 @@ def train(
         config: a loaded config, or any source that `load_config` accepts; None: the config of the run to resume.
         out: the new run folder, which must not exist yet; None: a new folder under runs/.
         resume: the folder of a run to continue, instead of out; its config must equal `config`, except for settings
-            that do not affect the steps made so far: `train.steps`, `train.ranks`, `[runtime]`, trackers, and the
-            limits of servers.
+            that do not affect the steps made so far: `train.steps`, `train.stop_when_solved`, `train.stop_dead_steps`,
+            `train.ranks`, `[runtime]`, trackers, and the limits of servers. A run that has ended early goes on if
+            `train.steps` is raised.
         anyway: resume even if the result cannot be exact, and record this in the run.
         trackers: trackers that get the metrics, in addition to metrics.jsonl and the trackers of the config; None:
             the display in a notebook, and no further trackers elsewhere.
@@ -206,6 +207,7 @@ def _learn(run: Run, models: TeamModels, progress: Progress, interrupts: Interru
         line |= selection_metrics(all_groups, groups) | update_metrics(experience, learned)
         line |= {f"budget/{name}": count for name, count in progress.budget.items()}
         progress.credit = state
+        progress.dead_steps = 0 if line["groups/live"] else progress.dead_steps + 1
         progress.step, progress.pending = (
             step + 1,
             line | _times(began, sampled, updated, rollout.budget, ahead=config.runtime.max_staleness > 0),
@@ -224,6 +226,7 @@ def _conclude(run: Run, models: TeamModels, progress: Progress, interrupts: Inte
     last = progress.over(settings)
     if last or step % settings.eval_every == 0:
         line |= _validate(run, models, progress)
+        last = progress.over(settings)  # a validation may end the run
     if step and settings.mute_every and step % (settings.eval_every * settings.mute_every) == 0:
         line |= _mute(run, models, progress)
     if "time/step" in line:
@@ -262,12 +265,14 @@ def _begin(folder: Path, config: Config) -> Iterator[tuple[Run, TeamModels, Prog
         tell(remark)
     config = precise(pinned(config))
     check_fits(config)
+    if aside := set_aside(folder):
+        tell(f"{folder} held a run that failed in its first step; it is kept as {aside}")
     with closing(TeamModels(config, training=True, folder=folder)) as models:
         config = models.config
         made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
         run, progress = Run.create(folder, config, exactness(config) | models.exactness()), Progress()
         try:
-            with run.locked(), models:
+            with run.locked(), models, _failure_noted(run, progress):
                 models.past.add(0, models.save)
                 yield run, models, progress
         except (ConfigError, EnvError, EngineError):  # a mistake that shows in the first rollout leaves nothing behind
@@ -285,6 +290,7 @@ def _continue(folder: Path, config: Config, anyway: bool) -> Iterator[tuple[Run,
     config = precise(pinned(config, run.config), run.config)
     run.check_goes_on(config)
     with run.locked(), ExitStack() as closed, ExitStack() as reading:
+        run.failed_file.unlink(missing_ok=True)
         run.checkpoints.recover()
         run.check_begun()
         checkpoint, progress = (
@@ -295,11 +301,26 @@ def _continue(folder: Path, config: Config, anyway: bool) -> Iterator[tuple[Run,
         run.check_exact(exactness(config) | models.exactness(), progress.step, lines=lines, anyway=anyway)
         if config.tables() != run.config.tables():
             run.change(config, progress.step)
+        if progress.early(config.train) and run.steps_changed_at(progress.step):  # it is to go on all the same
+            progress.dead_steps, progress.successes = 0, []
         run.rewind(progress.step, lines=lines)
         reading.close()
-        with models:
+        with models, _failure_noted(run, progress):
             models.sync(progress.step)
             yield run, models, progress
+
+
+@contextmanager
+def _failure_noted(run: Run, progress: Progress) -> Iterator[None]:
+    """If an error of its own ends a run in its first step, the folder says so, and does not block the next try."""
+    try:
+        yield
+    except LearnerLost:  # it goes on
+        raise
+    except Exception as error:
+        if progress.step == 0:
+            run.note_failure(error)
+        raise
 
 
 def _rollout(run: Run, models: TeamModels, progress: Progress, step: int) -> Rollout:
@@ -360,8 +381,9 @@ def _validate(run: Run, models: TeamModels, progress: Progress) -> dict[str, flo
             config.environment, config.team, models.engine, tasks=tasks, sampling=config.sampling(1.0),
             recall=_recall(config, progress), max_dropped_share=config.train.max_dropped_share,
         )  # fmt: skip
-    if evaluation.success > progress.best_success:
+    if evaluation.success >= progress.best_success:  # a tie goes to the latest: the start is not best by chance
         progress.best_step, progress.best_success = progress.step, evaluation.success
+    progress.validated(evaluation.success)
     return {**evaluation_metrics(evaluation), "time/eval": time.perf_counter() - began}
 
 
