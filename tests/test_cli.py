@@ -297,8 +297,12 @@ def test_list_and_check_for_machines():
 @pytest.mark.slow
 def test_a_dry_run_prints_the_config_and_the_memory_and_writes_nothing(run):
     before = set((run.parent).iterdir())
-    code, out, _ = call("train", str(run / "config.toml"), "--dry-run")
+    code, out, err = call("train", str(run / "config.toml"), "--dry-run")
     assert code == 0
+    assert err.splitlines() == [
+        "predicting memory and time …", "loading the models …", "sampling 2 tasks …",
+        "updating, 1 of 2 …", "updating, 2 of 2 …",
+    ]  # fmt: skip
     assert "[train]" in out
     assert "million parameters" in out
     assert set(run.parent.iterdir()) == before
@@ -321,6 +325,9 @@ MISTAKES = [
     (["train", "--resume", "EXISTS"], "not a run folder"),
     (["train", "plan_path", "--resume", "RUN", "--out", "x"], "leave --out away"),
     (["train", "plan_path", "--bogus"], "no such option: --bogus"),
+    (["train", "--hlep"], "see coterie train --help\n"),
+    (["check"], "missing argument 'ENV|CONFIG'; see coterie check --help\n"),
+    (["trian"], "see coterie --help\n"),
     (["eval", "nowhere"], "not a run folder"),
     (["eval", "plan_pth"], "plan_pth is not a run folder, and no environment; did you mean 'plan_path'?"),
     (["eval", "RUN", "--set", "train.seed=1"], "--set is for a config, before training"),

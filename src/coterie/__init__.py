@@ -7,6 +7,7 @@ that importing an environment or printing help does not import torch.
 from __future__ import annotations
 
 import importlib
+import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from coterie.seeds import seed_of
 
 __version__ = "0.1.0"
+
+warnings.filterwarnings("ignore", message="IProgress not found")  # tqdm's, in a notebook: progress is shown without it
 
 _HOMES = {
     "Ablation": "coterie.run.ablation",

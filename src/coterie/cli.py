@@ -88,7 +88,7 @@ def train(
     if dry_run:
         from coterie.report.planned import try_out
 
-        for text in try_out(resolved, old):
+        for text in try_out(resolved, old, lambda doing: say(f"{doing} …", err=True)):
             say(text)
         return
     from coterie.report.display import Display

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from coterie import load_config
+from coterie.checks.rehearsal import rehearse
+from coterie.errors import CoterieError
 from coterie.models.load import save_model
 from coterie.registry import summary
 from coterie.run.folder import Run
@@ -130,9 +133,17 @@ def test_check_refuses_rewards_that_statistics_cannot_take(value, tmp_path):
     assert f"the reward 'big' of the team is {float(value)}" in out
 
 
-def test_a_bug_of_another_kind_keeps_its_traceback_and_can_be_played_again(home, tmp_path, monkeypatch):
-    (tmp_path / "my_env.py").write_text(HEAD + ASK + "        1 / 0\n")
+def test_a_bug_that_no_rehearsal_meets_keeps_its_traceback_and_can_be_played_again(home, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_env.py").write_text(HEAD + ASK + "        1 / 0\n")
+    code, _, err = call("train", "my_env.py", "--out", "a run", *SMALL(home))
+    assert code == 2
+    assert err == (
+        f"coterie: play of task train-0 raised ZeroDivisionError: division by zero ({tmp_path}/my_env.py:12) after 'solver' "
+        "replied ''; mend it there: whatever roles reply is scored, and raises nothing\n"
+    )
+    assert not (tmp_path / "a run").exists()
+    (tmp_path / "my_env.py").write_text(HEAD + ASK + "        1 / (task.id < 'validation-3')\n")
     with pytest.raises(Exception, match="ZeroDivisionError") as caught:
         call("train", "my_env.py", "--out", "a run", *SMALL(home))
     assert caught.value.__notes__ == [
@@ -252,3 +263,18 @@ def test_a_model_of_a_hub_that_is_not_reached_is_one_line_at_once():
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1, done.stderr
     assert "policies.team.model = 'no/thing'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "method", ["ready(self)", "wanted(self)", "isolation(self)", "absent(self, split)", "remarks(self)"]
+)
+def test_whatever_method_of_a_persons_raises_the_file_and_the_line_are_named(tmp_path, method):
+    world = tmp_path / "mine.py"
+    world.write_text(
+        f"from tests.toys import Agree\n\n\nclass Mine(Agree):\n    def {method}:\n        return {{}}['oops']\n"
+    )
+    name = method.partition("(")[0]
+    with pytest.raises(CoterieError, match=rf"{name}\(.*\) raised KeyError: 'oops' \({world}:6\); mend it there"):
+        rehearse(
+            load_config(f"{world}:Mine", ["policies.team.model=x", "train.device=cpu"]).environment, play_timeout_s=5
+        )

@@ -35,7 +35,7 @@ from coterie.kernel.cursor import Cursor, PlayBug, perform_inline
 from coterie.kernel.environment import SPLITS, Environment, Split, Task
 from coterie.kernel.episode import LOGS, Asked, Horizon, LoggedPrompt, check_seen, text_of
 from coterie.kernel.loops import aside, drive
-from coterie.kernel.mistakes import check_written, task_of
+from coterie.kernel.mistakes import check_written, make_ready, place_in_code, task_of
 from coterie.kernel.scene import JSON, Reply, role_of
 from coterie.kernel.watchdog import Stuck, Watch
 from coterie.registry import USER_MODULE, find
@@ -121,12 +121,16 @@ def check(
     if not isinstance(environment, Environment):
         raise ConfigError(f"{environment!r:.80} is no environment; a file's: check(load_config('FILE.py').environment)")
     watch = Patience(play_timeout_s, call_timeout_s)
-    findings = [_claim("roles, task and play are written as they must be", lambda: _written(environment))]
-    findings.append(_claim("this machine can play it", lambda: _ready(environment)))
+    findings = [_claim(environment, "roles, task and play are written as they must be", lambda: _written(environment))]
+    findings.append(_claim(environment, "this machine can play it", lambda: _ready(environment)))
     if not findings[-1].ok:
         return Report(tuple(findings))
     findings.append(
-        _claim("task(split, index) is pure, and its splits are disjoint", lambda: wrong_tasks(environment, watch))
+        _claim(
+            environment,
+            "task(split, index) is pure, and its splits are disjoint",
+            lambda: wrong_tasks(environment, watch),
+        )
     )
     if findings[-1].ok:
         findings += aside(lambda: _watched(environment, tasks, horizon, decentralised, watch, progress))
@@ -178,7 +182,7 @@ def _played(
     ]
     for number, (claim, test) in enumerate(claims):
         progress(claim)
-        finding = _claim(claim, test)
+        finding = _claim(environment, claim, test)
         yield finding
         if finding.stuck:
             return
@@ -201,7 +205,7 @@ def digests(environment: Environment, tasks: int, watch: Patience) -> list[str]:
     return differences
 
 
-def _claim(claim: str, test: Callable[[], str]) -> Finding:
+def _claim(environment: Environment, claim: str, test: Callable[[], str]) -> Finding:
     try:
         wrong = test()
     except Stuck as error:
@@ -211,7 +215,7 @@ def _claim(claim: str, test: Callable[[], str]) -> Finding:
     except PlayBug as bug:
         wrong = str(bug)
     except Exception as error:  # the environment's own code may raise anything
-        wrong = f"{type(error).__name__}: {error}"
+        wrong = f"{type(error).__name__}: {error} ({place_in_code(error, environment)})"
     return Finding(claim, not wrong, wrong)
 
 
@@ -226,7 +230,7 @@ def _written(environment: Environment) -> str:
 
 
 def _ready(environment: Environment) -> str:
-    environment.ready()
+    make_ready(environment)
     return ""
 
 

@@ -19,7 +19,7 @@ from coterie.kernel.cursor import Cursor, PlayBug
 from coterie.kernel.environment import Environment, Split, Task
 from coterie.kernel.episode import Asked, Horizon, Rewarded, check_seen
 from coterie.kernel.loops import drive
-from coterie.kernel.mistakes import task_of
+from coterie.kernel.mistakes import make_ready, task_of
 from coterie.kernel.scene import JSON, role_of
 from coterie.kernel.watchdog import Watch
 
@@ -48,7 +48,7 @@ def rehearse(environment: Environment, *, play_timeout_s: float, horizon: Horizo
         EnvError: one line about a mistake.
         ConfigError: this machine cannot play it.
     """
-    environment.ready()
+    make_ready(environment)
     watch = Watch(play_timeout_s)
     if wrong := wrong_tasks(environment, watch, limit_s=LIMIT_S):
         raise EnvError(f"{wrong}; coterie check shows more")

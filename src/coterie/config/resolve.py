@@ -36,7 +36,16 @@ from coterie.engines.remote import RemoteConfig
 from coterie.errors import ConfigError, EnvError, nearest
 from coterie.kernel.engine import Engine
 from coterie.kernel.environment import SPLITS, STARTERS, Environment, Settings, Split
-from coterie.kernel.mistakes import check_written, count_of, raised_at, said, task_of
+from coterie.kernel.mistakes import (
+    check_answers,
+    check_written,
+    count_of,
+    place_in_code,
+    raised_at,
+    remarks_of,
+    said,
+    task_of,
+)
 from coterie.kernel.team import Team
 from coterie.kernel.tracker import Tracker
 from coterie.kernel.watchdog import Watch
@@ -67,7 +76,8 @@ def recommended(environment: Environment, written: Mapping[str, Any]) -> dict[st
         tables = {name: dict(table) for name, table in environment.recommended().items()}
     except Exception as error:  # a user's method may do anything
         raise ConfigError(
-            f"{type(environment).__name__}.recommended: {said(error)}; return tables of settings"
+            f"{type(environment).__name__}.recommended: {said(error)} ({place_in_code(error, environment)}); return "
+            "tables of settings"
         ) from error
     if unknown := tables.keys() - RECOMMENDED:
         raise ConfigError(
@@ -151,7 +161,7 @@ def _sized(config: Config, source: Source) -> Config:
             sizes[key] = count
         elif count == 0:
             none = f"{type(config.environment).__name__}.count('{split}') is 0"
-            said = "; ".join(config.environment.remarks()) or none
+            said = "; ".join(remarks_of(config.environment)) or none
             said = f"give more rows, or TRAIN -> TEST; {said}" if getattr(config.environment, "data", "") else said
             none = f"there are no {split} tasks, and a run needs some: {said}"
             raise ConfigError(f"{source.place('environment', none)}{none}")
@@ -173,7 +183,7 @@ def _sized(config: Config, source: Source) -> Config:
             "start: no role is probed"
         )
     train = config.train.model_copy(update=sizes)
-    return replace(config, train=train, remarks=(*config.environment.remarks(), *remarks))
+    return replace(config, train=train, remarks=(*remarks_of(config.environment), *remarks))
 
 
 def _out_of_its_world(config: Config) -> Iterator[str]:
@@ -378,6 +388,7 @@ def _world(source: Source, names: dict[str, str]) -> Environment:
     environment = _named(source, "environment", Environment, names, None)
     try:
         check_written(environment)
+        check_answers(environment)
         for split in SPLITS:
             count_of(environment, split)
     except EnvError as error:

@@ -54,6 +54,29 @@ def check_written(environment: Environment) -> None:
             raise EnvError(f"{where}: write {wanted}, with these arguments ({error})") from error
 
 
+def check_answers(environment: Environment) -> None:
+    """Raises EnvError: a method that a person may add to an environment, and that needs no task, raises."""
+    with blaming(environment, "environment.wanted()"):
+        environment.wanted()
+    with blaming(environment, "environment.isolation()"):
+        environment.isolation()
+    for split in SPLITS:
+        with blaming(environment, f"environment.absent({split!r})"):
+            environment.absent(split)
+
+
+def make_ready(environment: Environment) -> None:
+    """Raises ConfigError: this machine cannot play it. Raises EnvError: its method `ready` raised anything else."""
+    with blaming(environment, "environment.ready()"):
+        environment.ready()
+
+
+def remarks_of(environment: Environment) -> tuple[str, ...]:
+    """What the environment remarks before a run. Raises: EnvError: its method `remarks` raised."""
+    with blaming(environment, "environment.remarks()"):
+        return environment.remarks()
+
+
 def _check_roles(environment: Environment, where: str) -> None:
     with blaming(environment, f"the roles of {where}"):
         roles = getattr(environment, "roles", None)  # a user may have forgotten to declare them

@@ -74,6 +74,12 @@ def show_bug(kind: type[BaseException], error: BaseException, trace: TracebackTy
     sys.stderr.write("\n" + "".join(f"{one_line(line)}\n" for line in said))
 
 
+def _verb(error: BaseException) -> str:
+    """The command that a person wrote wrongly, as far as it was understood."""
+    context = getattr(error, "ctx", None)
+    return f"coterie {context.info_name}" if context is not None and context.parent is not None else "coterie"
+
+
 def prepare_streams() -> None:
     """A terminal that lacks a character is shown its code: no text can stop a command."""
     for stream in (sys.stdout, sys.stderr):
@@ -112,7 +118,7 @@ def serve(app: typer.Typer) -> NoReturn:
         message = one_line(error.format_message()).rstrip(".")
         if message.endswith("(-)"):  # the shell has taken the head of the arrow for a redirection
             message += "; quote what holds an arrow, as in 'A -> B', and look after B: the shell has emptied that file"
-        say(f"coterie: {message[:1].lower()}{message[1:]}; see coterie --help", err=True)
+        say(f"coterie: {message[:1].lower()}{message[1:]}; see {_verb(error)} --help", err=True)
         sys.exit(2)
     except (BrokenPipeError, Unheard):  # the reader has left, as in `| head`
         from coterie.report.terminal import drop

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from coterie.config.settings import Config
 from coterie.models.memory import GIB
@@ -12,11 +12,12 @@ from coterie.run.measured import KINDS, Share
 from coterie.run.plan import Plan, check_planned, plan
 
 
-def try_out(config: Config, old: Run | None = None) -> Iterator[str]:
+def try_out(config: Config, old: Run | None = None, progress: Callable[[str], None] = lambda _: None) -> Iterator[str]:
     """The config as the run would save it, as TOML. As comments follow its memory, its time, and one tiny step.
 
     Args:
         old: the run that would go on.
+        progress: called with what is done next, before it is done.
 
     Raises:
         CoterieError: what would stop the run at its beginning.
@@ -24,13 +25,14 @@ def try_out(config: Config, old: Run | None = None) -> Iterator[str]:
     config = resolved(config, old)
     chosen = [f"chosen: {choice}" for choice in config.chosen]
     yield _comment("\n".join([*config.remarks, *chosen])) + config.toml()
+    progress("predicting memory and time")
     plans = plan(config)
     yield _comment("\n\n".join(map(planned_text, plans)))
     check_planned(config, plans)
     if any(policy.kind == "remote" for policy in config.policies.values()):
         yield _comment("no step was tried: a server plays a policy, and it may charge for requests")
     else:
-        yield _comment(dry_text(dry_run(config)))
+        yield _comment(dry_text(dry_run(config, progress=progress)))
 
 
 def _comment(text: str) -> str:

@@ -6,6 +6,7 @@ import re
 import resource
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from coterie.run.weights import TeamModels
 
 TASKS = 2
 """Tasks of the tiny step."""
+UPDATES = 2
+"""Updates of the tiny step: the optimizer's averages are made in the first."""
 STILL = 1e-12
 """A learning rate by which nothing moves, so that the second update is of what was sampled too."""
 
@@ -61,11 +64,15 @@ def resolved(config: Config, old: Run | None = None) -> Config:
     return replace(config, remarks=(*config.remarks, *remarks))
 
 
-def dry_run(config: Config, tasks: int = TASKS) -> DryRun:
+def dry_run(config: Config, tasks: int = TASKS, progress: Callable[[str], None] = lambda _: None) -> DryRun:
     """One rollout of a few tasks, and two updates as if every reply had taught something.
 
     The second update is there because the optimizer's averages are only made in the first. What would change the world
     is not done: an episode ends before it.
+
+    Args:
+        tasks: of the tiny step, at most those of a step.
+        progress: called with what is done next, before it is done.
 
     Raises:
         CoterieError: what would stop the run at its beginning.
@@ -74,22 +81,25 @@ def dry_run(config: Config, tasks: int = TASKS) -> DryRun:
     tasks = min(tasks, settings.tasks_per_step)
     train = settings.model_copy(update={"tasks_per_step": tasks, "eval_tasks": tasks})
     config = replace(config, train=train, eval=config.eval.model_copy(update={"tasks": tasks}))
+    progress("loading the models")
     models = TeamModels(with_optimizer("lr", STILL)(config), training=True)
     with models:
         engine = Noted(models.engine, tasks)
         sampling = config.sampling()
         play = Play(config.environment, config.team, engine, seed=settings.seed, sampling=sampling, trial=True)
+        progress(f"sampling {tasks} {'task' if tasks == 1 else 'tasks'}")
         began = time.perf_counter()
         drive(_collected(config, play, tasks))
         sampled = time.perf_counter()
         experience = {name: graded(engine.asked.samples.get(name, [])) for name in config.team.trained}
-        for step in range(2):
+        for step in range(UPDATES):
+            progress(f"updating, {step + 1} of {UPDATES}")
             models.learner.update(experience, step)
         updated = time.perf_counter()
         models.sync(1)
     plans = tuple(plan(models.config, asked=engine.asked, process=process))
     measured = tuple(_peak(one) for one in plans)
-    return DryRun(tasks, plans, measured, sampled - began, (updated - sampled) / 2)
+    return DryRun(tasks, plans, measured, sampled - began, (updated - sampled) / UPDATES)
 
 
 async def _collected(config: Config, play: Play, tasks: int) -> None:
