@@ -10,15 +10,18 @@ import pytest
 from coterie import check, load_config, sandbox, train
 from coterie.checks import rehearsal
 from coterie.checks.rehearsal import rehearse
+from coterie.engines.scripted import ScriptedEngine
 from coterie.environments.games.plan_path import PlanPath
 from coterie.errors import ConfigError, EnvError
 from coterie.kernel.environment import Task
 from coterie.kernel.scene import Scene
+from coterie.report.evaluation import evaluation_text
+from coterie.run.evaluate import evaluate_team
 from coterie.sandbox import Box
 from coterie.sandbox.backends import missing
 from tests import broken_envs
 from tests.outside import double
-from tests.toys import Carrying, Looping, Number, Sequential, Simultaneous, Tools, Toy
+from tests.toys import TEAM, Carrying, Looping, Number, Sequential, Simultaneous, Tools, Toy, counting
 from tests.troubled import Crashing
 
 BROKEN = {
@@ -304,3 +307,29 @@ def test_training_refuses_splits_that_overlap_before_anything_is_made(tmp_path):
     with pytest.raises(EnvError, match=r"task\('validation', 0\) is also a train task: .*; make each split of other"):
         train(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+class Again(Toy):
+    """Every other test task is the one before."""
+
+    def task(self, split, index):
+        task = super().task(split, index)
+        return replace(task, number=super().task(split, index // 2).number) if split == "test" else task
+
+    async def play(self, task, scene):
+        for role in self.roles:
+            await scene.ask(role, f"{task.number}")
+
+
+def test_test_tasks_that_repeat_are_counted_and_fail_nothing():
+    report = check(Again(), tasks=1)
+    assert "ok   test tasks that differ: 500 of the first 1,000" in str(report)
+    assert report.ok, report
+    assert "ok   test tasks that differ: all of the first 1,000" in str(check(OnlyA(), tasks=1))
+
+
+def test_an_evaluation_says_how_many_of_its_tasks_differ():
+    found = evaluate_team(Again(), TEAM, ScriptedEngine(counting()), split="test", tasks=7)
+    assert found.distinct == 4
+    assert "7 tasks (4 different), greedy" in evaluation_text(found, (), {}, 1)
+    assert "7 tasks, greedy" in evaluation_text(replace(found, distinct=7), (), {}, 1)

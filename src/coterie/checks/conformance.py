@@ -28,7 +28,7 @@ from random import Random
 
 from coterie.checks.playing import Hand, Threads, begun, hands, play_through
 from coterie.checks.rehearsal import REWARD_RANGE, never_asked, out_of_range, replayed, roles_asked
-from coterie.checks.splits import wrong_tasks
+from coterie.checks.splits import how_many_differ, wrong_tasks
 from coterie.errors import ConfigError, EnvError
 from coterie.kernel import calls
 from coterie.kernel.cursor import Cursor, PlayBug, perform_inline
@@ -45,6 +45,10 @@ CALL_TIMEOUT_S = 10.0
 """What one `scene.call` may take in a check."""
 PLAY_TIMEOUT_S = 10.0
 """Seconds that an environment's own code may take from an answer to its next question."""
+
+
+REPEATS, REPEATS_S = 1000, 2.0
+"""Test tasks that are looked at for repeats, and the seconds for that."""
 
 
 class Patience(Watch):
@@ -133,6 +137,8 @@ def check(
         )
     )
     if findings[-1].ok:
+        differ = how_many_differ(environment, watch, tasks=REPEATS, limit_s=REPEATS_S)
+        findings.append(Finding("test tasks that differ", ok=True, detail=differ))
         findings += aside(lambda: _watched(environment, tasks, horizon, decentralised, watch, progress))
     return Report(tuple(findings))
 

@@ -40,7 +40,7 @@ def wrong_tasks(environment: Environment, watch: Watch, *, limit_s: float = floa
             return f"{place} says its split is {task.split!r}; give it its own, {split!r}"
         if ids.setdefault(task.id, place) != place:
             return f"{place} has the id '{task.id}' of another task; give each an id of its own"
-        content = _content(task)
+        content = content_of(task)
         first = contents.setdefault(content, (split, index)) if content else (split, index)
         if first[0] != split:
             (earlier, _), (later, at) = sorted(((split, index), first), key=lambda found: SPLITS.index(found[0]))
@@ -63,8 +63,25 @@ def _places(environment: Environment) -> Iterator[tuple[Split, int]]:
                 yield split, index
 
 
-def _content(task: Task) -> str:
+def content_of(task: Task) -> str:
     """All that a task holds beside its id and split; "" where that is nothing."""
     fields = [field for field in dataclasses.fields(task) if field.name not in ("id", "split")]
     values = [getattr(task, field.name) for field in fields]
     return "" if all(value == "" for value in values) else repr(values)
+
+
+def how_many_differ(environment: Environment, watch: Watch, *, tasks: int, limit_s: float) -> str:
+    """Says how many of the first test tasks are different.
+
+    Args:
+        tasks: looked at, at most.
+        limit_s: seconds after which no further task is looked at.
+    """
+    count, began = environment.count("test"), time.monotonic()
+    seen: list[Task] = []
+    for index in range(tasks if count is None else min(tasks, count)):
+        if time.monotonic() - began > limit_s:
+            break
+        seen.append(watch.task(partial(task_of, environment), "test", index))
+    different = len({content_of(task) or task.id for task in seen})
+    return f"{'all' if different == len(seen) else f'{different:,}'} of the first {len(seen):,}"

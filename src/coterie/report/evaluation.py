@@ -38,10 +38,11 @@ def evaluation_text(evaluation: Evaluation, changes: Sequence[Change], passed: M
     how = f"{evaluation.sampled} sampled episodes a task" if evaluation.sampled else "greedy"
     how = how if votes == 1 else f"the majority of {votes} sampled replies at every question"
     turns = f"{evaluation.turns:.2f} turns a task (the unsolved at the limit), " if evaluation.turns else ""
+    repeats = f" ({evaluation.distinct} different)" if evaluation.distinct < evaluation.tasks else ""
     lines = [
         f"{evaluation.split}: {evaluation.success:.3f} solved, "
         f"95 % interval {evaluation.success_low:.3f} to {evaluation.success_high:.3f}",
-        f"{evaluation.tasks} tasks, {how}, {turns}{evaluation.tokens:.0f} sampled tokens an episode",
+        f"{evaluation.tasks} tasks{repeats}, {how}, {turns}{evaluation.tokens:.0f} sampled tokens an episode",
     ]
     if evaluation.by_kind:
         lines.append("  by kind: " + ", ".join(f"{kind} {share:.3f}" for kind, share in evaluation.by_kind.items()))

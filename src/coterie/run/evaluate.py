@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from coterie.checks.splits import content_of
 from coterie.errors import ConfigError, RolloutError, Unavailable
 from coterie.kernel.engine import Engine
 from coterie.kernel.environment import Environment, Split, Task
@@ -28,7 +29,8 @@ class Evaluation:
     "team". outcomes: how often each ending came. dropped: episodes lost to faults; they count as
     not solved. tokens: sampled in an episode, by all roles. solved: each episode, task by task. noted:
     the environment's metrics, the last of each episode, 0 where it noted none. kinds: each task's. logs: each
-    episode's, task by task; None: it was dropped. They are not compared.
+    episode's, task by task; None: it was dropped. They are not compared. distinct: how many of the tasks differ in more
+    than their id: an interval over tasks of which many are equal is too narrow.
     """
 
     split: Split
@@ -47,6 +49,7 @@ class Evaluation:
     noted: dict[str, tuple[float, ...]]
     kinds: tuple[str, ...] = ()
     logs: tuple[Log | None, ...] = field(default=(), repr=False, compare=False)
+    distinct: int = 0
 
     @property
     def by_kind(self) -> dict[str, float]:
@@ -155,12 +158,14 @@ def evaluate_team(
     chunk = max(1, environment.side_by_side // episodes)
 
     kinds: list[str] = []
+    contents: set[str] = set()
 
     async def parts() -> list[Log | None]:
         logs: list[Log | None] = []
         for start in range(0, tasks, chunk):
             drawn = [play.task(split, index) for index in range(start, min(tasks, start + chunk))]
             kinds.extend(task.kind for task in drawn)
+            contents.update(content_of(task) or task.id for task in drawn)
             logs += await _play_all(play, drawn, episodes)
             if progress:
                 progress(len(kinds), tasks)
@@ -173,7 +178,7 @@ def evaluate_team(
             f"{lost} of {len(logs)} {split} episodes were lost to faults ({dict(play.budget.dropped)}), more than "
             f"train.max_dropped_share = {max_dropped_share:g}{play.budget.often()}"
         )
-    return _summary(split, tuple(kinds), sampled, logs, play)
+    return replace(_summary(split, tuple(kinds), sampled, logs, play), distinct=len(contents))
 
 
 async def _play_all(play: Play, tasks: Sequence[Task], episodes: int) -> list[Log | None]:
