@@ -47,6 +47,8 @@ PLAY_TIMEOUT_S = 10.0
 """Seconds that an environment's own code may take from an answer to its next question."""
 
 
+ALL_ASKED = "every role is asked"
+"""A claim that is only a warning where nothing is demonstrated: good replies may be what a role is asked after."""
 REPEATS, REPEATS_S = 1000, 2.0
 """Test tasks that are looked at for repeats, and the seconds for that."""
 
@@ -67,6 +69,7 @@ class Finding:
     """One claim, whether it holds, and where not what was seen.
 
     stuck: some code of the environment never came back. tried: False where an earlier error left nothing to test.
+    warning: nothing is proved wrong, but the detail deserves a look.
     """
 
     claim: str
@@ -74,9 +77,10 @@ class Finding:
     detail: str = ""
     stuck: bool = False
     tried: bool = True
+    warning: bool = False
 
     def __str__(self) -> str:
-        mark = "ok   " if self.ok else "FAIL " if self.tried else "-    "
+        mark = "warn " if self.warning else "ok   " if self.ok else "FAIL " if self.tried else "-    "
         return f"{mark}{self.claim}{': ' + self.detail if self.detail else ''}"
 
 
@@ -183,12 +187,15 @@ def _played(
         claims.append(("no role is shown what another said", each(_apart, markers)))
     claims += [
         ("some role is asked", lambda: _asks(environment, chosen, watch)),
-        ("every role is asked", lambda: _asks_all(environment, chosen, watch)),
+        (ALL_ASKED, lambda: _asks_all(environment, chosen, watch)),
         ("a second process plays the same", lambda: _second_process(environment, tasks, watch)),
     ]
     for number, (claim, test) in enumerate(claims):
         progress(claim)
         finding = _claim(environment, claim, test)
+        if claim == ALL_ASKED and not finding.ok and type(environment).demonstrate is Environment.demonstrate:
+            detail = f"{finding.detail}; if it is asked after good replies only, write demonstrate()"
+            finding = Finding(claim, ok=True, detail=detail, warning=True)
         yield finding
         if finding.stuck:
             return
