@@ -331,7 +331,6 @@ def _validation(lines: Sequence[Line]) -> Iterator[Concern]:
             "the learning rate is the first suspect: start again with a third of optimizer.lr; then look at whether "
             "the reward pays for what is solved",
         )  # fmt: skip
-        return
     if last["validation/success_high"] < best["validation/success_low"]:
         yield Concern(
             "fallen", "",
@@ -364,10 +363,11 @@ def _cut(role: str, steps: Sequence[Line]) -> list[Concern]:
     shares, lengths = (_series(steps, f"role/{role}/{name}") for name in ("truncated_share", "cut_tokens"))
     if not _often(shares, CUT, CUT_AT_ONCE) or (lengths and lengths[-1] <= 1):  # one token is a choice, and has no end
         return []
-    limit = f" of {lengths[-1]:.0f} tokens" if lengths else ""
+    limit = f" of up to {lengths[-1]:.0f} tokens" if lengths else ""
     return [
         Concern(
-            "cut", role, f"role '{role}' does not end its replies: {fmean(shares):.0%} are cut at the limit{limit}",
+            "cut", role,
+            f"role '{role}' does not end its replies{limit}: {fmean(shares):.0%} are cut at the token limit",
             "raise the limit (environment.max_tokens, engine.max_tokens, or max_tokens of scene.ask), ask for shorter "
             "replies, or reward those that end; if entropy rose with it, lower optimizer.lr",
         )
