@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,7 +23,9 @@ from coterie.report.evaluation import evaluation_json, evaluation_text
 from coterie.report.output import interrupted, kept_for_json, say, serve
 
 if TYPE_CHECKING:
+    from coterie.config.settings import Config
     from coterie.run.folder import Run
+    from coterie.run.loaded import Loaded
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -98,12 +101,8 @@ def train(
     from coterie.run.weights import spending
 
     let_output_break()
-    for remark in resolved.remarks:
-        say(remark)
-    if resolved.chosen and resume is None:
-        say("chosen to fit the model; what you set yourself counts:")
-        for choice in resolved.chosen:
-            say(f"  {choice}")
+    for line in _notes(resolved, begins=resume is None):
+        say(line)
     try:
         run = run_training(resolved, out, resume=resume, anyway=anyway, trackers=[Display(console=terminal())])
     except Stop as stopped:  # typer would drop the error's message
@@ -111,16 +110,30 @@ def train(
     say(f"done: {run.folder}")
     for line in spending(run):
         say(line)
-    if ended := _ended_early(run):
+    if ended := _ended(run, finished=finished):
         say(ended)
-    elif budget := run.config.train.max_sampled_tokens:
-        say(_spent(run, budget))
-    elif finished:
-        made = run.config.train.steps
-        say(f"all its {made} steps were made before; for more: {run.resume_command} --set train.steps={2 * made}")
     if test:
         say(_tested(run))
     say(f"measure it on held-out tasks: {command('eval', run.folder)}")
+
+
+def _notes(config: Config, *, begins: bool) -> Iterator[str]:
+    """What is to be known of a config before its run; the chosen defaults where the run begins."""
+    yield from config.remarks
+    if config.chosen and begins:
+        yield "chosen to fit the model; what you set yourself counts:"
+        yield from (f"  {choice}" for choice in config.chosen)
+
+
+def _ended(run: Run, *, finished: bool) -> str:
+    """How a run has ended, where that is no matter of course. finished: all its steps had been made before."""
+    if ended := _ended_early(run):
+        return ended
+    if budget := run.config.train.max_sampled_tokens:
+        return _spent(run, budget)
+    made = run.config.train.steps
+    more = f"for more: {run.resume_command} --set train.steps={2 * made}"
+    return f"all its {made} steps were made before; {more}" if finished else ""
 
 
 def _ended_early(run: Run) -> str:
@@ -226,11 +239,8 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Measure a team on held-out tasks, without branching. Example: coterie eval RUN --mute proposer"""
-    from coterie.checks.rehearsal import LIMIT_S
-    from coterie.checks.splits import wrong_tasks
     from coterie.errors import ConfigError
     from coterie.kernel.mistakes import check_split
-    from coterie.kernel.watchdog import Watch
     from coterie.run.folder import Run
 
     untrained = names_config(target)
@@ -265,11 +275,8 @@ def evaluate(
 
     write = writer(log) if log is not None else None
     loaded, console = team_of(run, step), terminal(stderr=True)
-    for remark in loaded.use(data) if data is not None else ():
-        console.print(remark, markup=False, highlight=False)
-    world = loaded.config.environment
-    if wrong := wrong_tasks(world, Watch(loaded.config.engine.play_timeout_s), limit_s=LIMIT_S):
-        console.print(f"warning: {wrong}", markup=False, highlight=False, soft_wrap=True)
+    for remark in (*(loaded.use(data) if data is not None else ()), *_doubts(loaded)):
+        console.print(remark, markup=False, highlight=False, soft_wrap=True)
     if memory is not None:
         loaded.remember(memory)  # pyright: ignore[reportArgumentType]
     with kept_for_json(as_json), console.status("playing") as status:
@@ -283,12 +290,21 @@ def evaluate(
             evaluation, changes = loaded.compare(ablations, split, **wanted)  # pyright: ignore[reportArgumentType]
     console.print(f"played by the checkpoint of step {loaded.progress.step}")
     if write is not None and log is not None:
-        config = loaded.config
-        name, roles = config.names["environment"], config.team.roles
-        write(log, Held(name, str(run), loaded.progress.step, config.environment, roles, evaluation))
+        name, roles = loaded.config.names["environment"], loaded.config.team.roles
+        write(log, Held(name, str(run), loaded.progress.step, loaded.config.environment, roles, evaluation))
         console.print(f"episodes: {log}", markup=False, highlight=False)
     passed = {k: at_k(evaluation.solved, sampled, k) for k in (1, 3, 5, 10) if k <= sampled}
     say((evaluation_json if as_json else evaluation_text)(evaluation, changes, passed, votes))
+
+
+def _doubts(loaded: Loaded) -> Iterator[str]:
+    """Warns if the tasks of a team's environment are not what they must be."""
+    from coterie.checks.rehearsal import LIMIT_S
+    from coterie.checks.splits import wrong_tasks
+    from coterie.kernel.watchdog import Watch
+
+    if wrong := wrong_tasks(loaded.config.environment, Watch(loaded.config.engine.play_timeout_s), limit_s=LIMIT_S):
+        yield f"warning: {wrong}"
 
 
 def _check_untrained(target: str, step: int | None, replace: list[str] | None, memory: str | None, votes: int) -> None:
