@@ -114,6 +114,20 @@ def test_a_resume_takes_the_reference_of_the_kl_term_from_where_the_run_began(mo
 
 
 @pytest.mark.slow
+def test_checkpoints_are_saved_by_time_too_and_change_nothing_else(model, tmp_path):
+    sets = ["train.steps=3", "train.checkpoint_every=100", "train.keep_checkpoints=100", "train.eval_every=100"]
+    seldom, often = (
+        train(config(model, *sets, f"train.checkpoint_minutes={minutes}"), tmp_path / str(minutes))
+        for minutes in (100, 1e-9)
+    )
+    assert seldom.checkpoints.steps() == [0, 3]
+    assert often.checkpoints.steps() == [0, 1, 2, 3]
+    last = [{key: value for key, value in run.metrics()[-1].items() if not key.startswith("time/")}
+            for run in (seldom, often)]  # fmt: skip
+    assert last[0] == last[1]
+
+
+@pytest.mark.slow
 def test_tasks_are_counted_before_some_are_chosen(model, tmp_path, monkeypatch):
     counted = []
     monkeypatch.setattr(ATGRPO, "select", lambda self, found, rng: found[:1])

@@ -162,6 +162,10 @@ def _run(each: Learner) -> Iterator[Choice]:
         yield Choice("train.temperature", 0.7, f"{each.called}: at 1.0 most replies are noise")
         yield Choice("eval.temperature", 0.7, "as in training")
     yield Choice("train.keep_checkpoints", 1, "a checkpoint may be large")
+    yield Choice(
+        "train.stop_when_solved", 0.98, "steps of a real model are costly, and teach nothing once it is solved"
+    )
+    yield Choice("train.stop_dead_steps", 10, "the same, if nothing is learned")
     if not each.cpu:
         yield Choice("train.eval_tasks", 200, "a real model on a GPU")
         yield Choice("train.mute_tasks", 200, "as many as a validation has")

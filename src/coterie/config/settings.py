@@ -149,6 +149,8 @@ class TrainConfig(Settings):
     """Validation tasks of a mute probe."""
     checkpoint_every: int = Field(default=20, ge=1)
     """Steps between checkpoints."""
+    checkpoint_minutes: float = Field(default=10.0, gt=0)
+    """Minutes after which the next step ends with a checkpoint, whatever checkpoint_every says."""
     keep_checkpoints: int = Field(default=2, ge=1)
     """Number of latest checkpoints to keep, in addition to the start and the best."""
     grace_s: float = Field(default=5.0, ge=0)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from random import Random
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -99,6 +99,14 @@ class Errand(Environment):
     def inert(self) -> dict[str, str]:
         """Without a clerk nobody has a reward of its own."""
         return {"dense": "solo = true has no clerk"} if self.solo else {}
+
+    def recommended(self) -> dict[str, dict[str, Any]]:
+        """Each role is paid for its own reply, and the story goes on with any of them, right or wrong."""
+        return (
+            {"algorithm": {"name": "at_grpo", "horizon": "point", "commit": "random"}}
+            if self.dense and not self.solo
+            else {}
+        )
 
     def task(self, split: Split, index: int) -> Order:
         """Wishes, prices and a question; the wishes and the person belong to the split."""

@@ -154,7 +154,7 @@ def _how_to_go_on(run: Run) -> str:
 
 def _steps(run: Run, models: TeamModels, progress: Progress, interrupts: Interrupts, told: Trackers) -> None:
     """Makes the steps until the last, or until a signal asks to stop. A pending validation comes first."""
-    interrupts.beginning = False
+    interrupts.beginning, saved = False, time.monotonic()
     while progress.pending is not None or not progress.over(models.config.train):
         if interrupts.number:
             if run.checkpoints.steps()[-1:] != [progress.step]:
@@ -165,7 +165,9 @@ def _steps(run: Run, models: TeamModels, progress: Progress, interrupts: Interru
             _learn(run, models, progress, interrupts)
         else:
             interrupts.busy = f"the validation of step {progress.step}"
-        _conclude(run, models, progress, interrupts, told)
+        late = time.monotonic() - saved > 60 * models.config.train.checkpoint_minutes
+        if _conclude(run, models, progress, interrupts, told, save=late):
+            saved = time.monotonic()
 
 
 def _learn(run: Run, models: TeamModels, progress: Progress, interrupts: Interrupts) -> None:
@@ -219,8 +221,17 @@ def _learn(run: Run, models: TeamModels, progress: Progress, interrupts: Interru
             raise fault
 
 
-def _conclude(run: Run, models: TeamModels, progress: Progress, interrupts: Interrupts, told: Trackers) -> None:
-    """What follows an update: validation and probe where they are due, the line of metrics, a checkpoint."""
+def _conclude(
+    run: Run, models: TeamModels, progress: Progress, interrupts: Interrupts, told: Trackers, *, save: bool
+) -> bool:
+    """What follows an update: validation and probe where they are due, the line of metrics, a checkpoint.
+
+    Args:
+        save: a checkpoint is due in any case.
+
+    Returns:
+        True if there is a checkpoint of this step.
+    """
     settings, best = models.config.train, progress.best_step
     began, step, line = time.perf_counter(), progress.step, dict(progress.pending or {})
     last = progress.over(settings)
@@ -235,8 +246,10 @@ def _conclude(run: Run, models: TeamModels, progress: Progress, interrupts: Inte
         told.log(line)
         progress.pending = None
     with interrupts.shielded():
-        if last or best != progress.best_step or step % settings.checkpoint_every == 0:
+        save = save or last or best != progress.best_step or step % settings.checkpoint_every == 0
+        if save:
             _save(run, models, progress)
+    return save
 
 
 @contextmanager

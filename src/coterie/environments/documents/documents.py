@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -100,6 +100,14 @@ class Documents(Environment):
     def inert(self) -> dict[str, str]:
         """Without a geographer nobody has a reward of its own."""
         return {"dense": "solo = true has no geographer"} if self.solo else {}
+
+    def recommended(self) -> dict[str, dict[str, Any]]:
+        """Each role is paid for its own reply, and the story goes on with any of them, right or wrong."""
+        return (
+            {"algorithm": {"name": "at_grpo", "horizon": "point", "commit": "random"}}
+            if self.dense and not self.solo
+            else {}
+        )
 
     def task(self, split: Split, index: int) -> Question:
         """A question about countries of the split: each of its questions once, then again with other pages."""
