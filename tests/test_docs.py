@@ -15,6 +15,7 @@ import pytest
 from coterie import check
 from coterie.bench import BENCHES
 from coterie.kernel.environment import Environment
+from coterie.models.load import starter_folder
 from coterie.registry import ALGORITHMS, ENVIRONMENTS, find
 from tests.test_cli import call
 
@@ -169,8 +170,12 @@ def small(words: list[str]) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
 def test_every_command_and_python_block_of_a_page_runs(page, tmp_path, monkeypatch):
-    """In the order of the page, in an empty folder with the configs, and an environment and an agent of one's own."""
+    """In the order of the page, in an empty folder with the configs, and an environment and an agent of one's own.
+
+    A real model's name stands for the shipped starter here; what is chosen to fit a real model stays.
+    """
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("coterie.models.load.obtain", lambda name, where="": starter_folder("starter"))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")  # as where .venv is activated
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     mine = next((block for name, block in ENVIRONMENT_BLOCKS if name == page.name), ENVIRONMENT_BLOCKS[-1][1])
