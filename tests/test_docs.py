@@ -160,10 +160,6 @@ def small(words: list[str]) -> list[str]:
     if "--resume" in words:
         return [re.sub(r"^train\.steps=\d+$", "train.steps=4", word) for word in words]
     short = ["--set", "environment.max_tokens=4"] if words[1].startswith(("gateway:", "prompts:")) else []
-    if "--model" in words and words[0] == "train":  # two adapters on a shipped model instead of one to download
-        at = words.index("--model")
-        models = [f"policies.{policy}.model=starter" for policy in ("solver", "checker")]
-        words = [*words[:at], *words[at + 2 :], *(word for model in models for word in ("--set", model))]
     return [*words, *SMALL[words[0]], *short]
 
 

@@ -132,7 +132,7 @@ def choices(source: Source, starter: str) -> list[Choice]:
         choice
         for choice in (
             *_policies(source, large, one_rate=one_rate),
-            *_run(max(large, key=lambda one: one.parameters)),
+            *_run(max(large, key=lambda one: one.parameters), ahead=bool(source.table("runtime").get("max_staleness"))),
         )
         if choice.path.rpartition(".")[2] not in source.table(choice.path.rpartition(".")[0])
     ]
@@ -155,17 +155,16 @@ def _policies(source: Source, large: list[Learner], *, one_rate: bool) -> Iterat
     yield Choice("optimizer.schedule", "constant", "a run may end early, or go on")
 
 
-def _run(each: Learner) -> Iterator[Choice]:
-    """What a step and an evaluation are, by the largest policy."""
+def _run(each: Learner, *, ahead: bool) -> Iterator[Choice]:
+    """What a step and an evaluation are, by the largest policy. ahead: rollouts are played before a step has ended."""
     yield Choice("train.dtype", "auto", "the faster type of this machine for large products")
     if each.parameters < CREATIVE:
         yield Choice("train.temperature", 0.7, f"{each.called}: at 1.0 most replies are noise")
         yield Choice("eval.temperature", 0.7, "as in training")
     yield Choice("train.keep_checkpoints", 1, "a checkpoint may be large")
-    yield Choice(
-        "train.stop_when_solved", 0.98, "steps of a real model are costly, and teach nothing once it is solved"
-    )
-    yield Choice("train.stop_dead_steps", 10, "the same, if nothing is learned")
+    if not ahead:
+        yield Choice("train.stop_when_solved", 0.98, "steps are costly, and teach nothing once the task is solved")
+        yield Choice("train.stop_dead_steps", 10, "the same, if nothing is learned")
     if not each.cpu:
         yield Choice("train.eval_tasks", 200, "a real model on a GPU")
         yield Choice("train.mute_tasks", 200, "as many as a validation has")
