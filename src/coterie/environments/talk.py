@@ -3,10 +3,11 @@
     talk = Talk(scene, {} if self.brief else INSTRUCTIONS)
     reply = await talk.ask("planner", board)
 
-With instructions, a role's prompt is its own conversation: the instructions as a system message, then the messages to
-the role and its replies, turn by turn. Without instructions, every prompt is only the current text, as in the training
-of starters. If a chat template has no system role, `policies.NAME.system = "fold"` puts the instructions at the start
-of the first user message.
+With instructions, a role's prompt is its own conversation: the instructions as a system message, then examples if there
+are some, then the messages to the role and its replies, turn by turn. Examples are chat turns, because a small model
+copies the form of an answer from a chat sooner than from a description. Without instructions, every prompt is only the
+current text, as in the training of starters. If a chat template has no system role, `policies.NAME.system = "fold"`
+puts the instructions at the start of the first user message.
 """
 
 from __future__ import annotations
@@ -33,18 +34,30 @@ def marked(text: str) -> str:
     return "\n".join(f"> {line}" for line in text.splitlines())
 
 
+Example = tuple[str, str]
+"""What a role might be told, and an answer in the form that is wanted."""
+NO_EXAMPLES: Mapping[str, Sequence[Example]] = {}
+
+
 class Talk:
     """The conversations of an episode: one a role, or one a member where a role is asked several prompts at once.
 
     Args:
         instructions: what each role is told first; none: prompts are brief.
+        examples: pairs of what a role might be told and what it would answer, shown as a chat after its instructions.
         said: where the conversations are kept, by role and member; of an environment that has a `scene.state`, in it.
     """
 
     def __init__(
-        self, scene: Scene, instructions: Mapping[str, str], said: dict[tuple[str, int], list[Message]] | None = None
+        self,
+        scene: Scene,
+        instructions: Mapping[str, str],
+        said: dict[tuple[str, int], list[Message]] | None = None,
+        *,
+        examples: Mapping[str, Sequence[Example]] = NO_EXAMPLES,
     ) -> None:
         self._scene = scene
+        self._examples = examples
         self._instructions = instructions
         self._said = {} if said is None else said
 
@@ -76,9 +89,18 @@ class Talk:
     def _prompt(self, role: str, member: int, text: str) -> Prompt:
         if not self._instructions:
             return text
-        said = self._said.setdefault((role, member), [{"role": "system", "content": self._instructions[role]}])
+        if (role, member) not in self._said:
+            self._said[role, member] = self._first(role)
+        said = self._said[role, member]
         said.append({"role": "user", "content": text})
         return list(said)
+
+    def _first(self, role: str) -> list[Message]:
+        """A role's instructions and examples."""
+        first: list[Message] = [{"role": "system", "content": self._instructions[role]}]
+        for told, answer in self._examples.get(role, ()):
+            first += [{"role": "user", "content": told}, {"role": "assistant", "content": answer}]
+        return first
 
     def _heard(self, role: str, member: int, reply: Reply) -> None:
         if self._instructions:

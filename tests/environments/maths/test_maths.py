@@ -13,6 +13,8 @@ from coterie.environments.maths.maths import CALCULATE, Maths
 from coterie.environments.maths.procedural import (
     KINDS,
     LARGEST,
+    NAMES,
+    THINGS,
     Question,
     mistaken,
     question,
@@ -141,25 +143,66 @@ def test_what_makes_no_team_is_refused():
         load_config("maths", ["environment.tools=0", "environment.tool=python", "environment.brief=false"])
 
 
-def test_instructions_say_who_one_is_and_the_form_and_the_example_is_no_answer():
+def test_instructions_say_who_one_is_and_the_form():
     for tool in ("calculator", "python"):
         world = Maths(brief=False, tool=tool, judge=True)
         for role in world.roles:
             manual = world.manual(role)
-            assert "A team solves the user's problem" in manual
+            assert f"You are the {role} of a team" in manual
             if role == "tool":
-                assert ("calc EXPRESSION" in manual) == (tool == "calculator")
+                assert ("Write the calculation" in manual) == (tool == "calculator")
                 assert ("fenced code block" in manual) == (tool == "python")
             else:
-                assert "\\boxed{" in manual
+                assert "The answer is NUMBER" in manual
                 log, _ = played(
-                    Maths(brief=False, tools=0, max_turns=1), SIX, {"reasoner": manual[manual.rindex("\\boxed") :]}
+                    Maths(brief=False, tools=0, max_turns=1), SIX, {"reasoner": manual[manual.rindex("The answer") :]}
                 )
                 assert not log.solved
+    assert "\\boxed{" in Maths(brief=False, data="gsm8k").manual("reasoner")
+
+
+def test_a_small_model_is_shown_examples_of_problems_that_are_never_drawn_and_what_others_came_to():
+    world = Maths(brief=False, max_tokens=32)
+    log, seen = played(
+        world,
+        SIX,
+        {"reasoner": "2 + 2 = 4. The answer is 8.", "tool": "2 + 2 * 2 = 9"},
+        {"reasoner": "The answer is 6.", "tool": "6"},
+    )
+    assert log.solved
+    first, later = seen[0]["tool"], seen[1]["reasoner"]
+    assert [message.role for message in first] == ["system", *["user", "assistant"] * 3, "user"]
+    assert later[-1].content == "2 + 2 * 2\n\nreasoner: 8\n\ntool: 6"
+    assert not {"kim", "lee", "sue", "tom"} & set(NAMES)
+    assert "mugs" not in THINGS
+    for split in SPLITS:
+        for index in range(50):
+            told = Maths(kinds=("sum",)).task(split, index).query
+            assert all(told != example for example, _ in world.examples("reasoner"))
+    assert world.examples("judge")
+    assert not Maths(brief=False, max_tokens=400).examples("reasoner")
+
+
+def test_a_list_of_all_answers_earns_nothing_in_ordinary_words_either():
+    """Every answer that a problem may have, in all the ways that are read."""
+    every = range(LARGEST + 1)
+    lists = (
+        " ".join(map(str, every)),
+        ", ".join(map(str, every)),
+        "\n".join(map(str, every)),
+        " ".join(f"{number}." for number in every),
+        " ".join(f"The answer is {number}." for number in every),
+        "The answer is " + " or ".join(map(str, every)),
+        " = ".join(map(str, every)) + " or 6",
+    )
+    for text in lists:
+        log, _ = played(Maths(brief=False, max_turns=1), SIX, {"reasoner": text, "tool": text})
+        assert log.rewards()["reasoner"] == -1.0, text[:40]
+        assert log.rewards()["tool"] <= -0.8, text[:40]
 
 
 def test_a_chat_shows_what_others_found_whole_and_no_gold():
-    world = Maths(brief=False)
+    world = Maths(brief=False, max_tokens=400)
     wrong = {"reasoner": "I think\n\\boxed{8}", "tool": "calc 7"}
     log, seen = played(world, SIX, wrong, {"reasoner": "\\boxed{6}", "tool": "calc 6"})
     assert log.solved
@@ -302,7 +345,7 @@ def test_silence_is_no_agreement_and_what_was_cut_no_answer():
 
 
 def test_the_end_of_a_long_reply_is_what_others_see():
-    told = Maths(brief=False)._quoted(Reply("reasoner", "x" * 5000 + " so \\boxed{6}"), "6")
+    told = Maths(brief=False, max_tokens=4000)._quoted(Reply("reasoner", "x" * 5000 + " so \\boxed{6}"), "6")
     assert "so \\boxed{6}" in told
     assert len(told) < 2200
 

@@ -29,12 +29,13 @@ from pydantic import Field, model_validator
 from coterie.environments.coding.problems import program_of
 from coterie.environments.maths import procedural
 from coterie.environments.maths.calculator import calculate
-from coterie.environments.maths.equal import alike, boxed, same
+from coterie.environments.maths.equal import alike, same
 from coterie.environments.maths.procedural import Question, mistaken, steps
 from coterie.environments.maths.questions import Questions
+from coterie.environments.maths.replies import stated, worked
 from coterie.environments.programs import RunsPrograms
 from coterie.environments.published.plays import PlaysData
-from coterie.environments.talk import Talk, marked
+from coterie.environments.talk import Example, Talk, marked
 from coterie.kernel.environment import Lesson, Split
 from coterie.kernel.episode import Log
 from coterie.kernel.scene import Prompt, Reply, Scene
@@ -45,6 +46,8 @@ LONGEST_QUOTE = 2000
 """Characters of what another said that a role is shown."""
 LONGEST_ANSWER = 400
 """Characters of an answer that are read."""
+LONG = 128
+"""Tokens of a reply from which on roles are shown what the others wrote, and not only what it came to."""
 NOTHING = "nothing"
 BRIEF = {REASONER: "solve", TOOL: "calc", JUDGE: "judge"}
 """How a small model is told its role."""
@@ -53,20 +56,29 @@ CALCULATE = re.compile(r"^[ \t]*calc[ \t]+([^ \t\n].*)$", re.MULTILINE)
 FOUND = re.compile(r"^(?:tool |\(which comes to )([^\s)]+)\)?$", re.MULTILINE)
 """What a tool user found, in a prompt."""
 BOX = "End your reply with the answer alone in \\boxed{...}, such as, to another problem, \\boxed{x_{30}}."
+PLAIN = "End with: The answer is NUMBER."
 INSTRUCTIONS = {
-    REASONER: f"You reason step by step. {BOX}",
-    JUDGE: f"You see what the others found, and give the final answer. {BOX}",
-    "calculator": "You have a calculator: end your reply with one line `calc EXPRESSION`, where the expression has "
-    "numbers, brackets and + - * / // % ** alone and comes to the answer; such as, to another problem, with numbers in "
-    "place of x30 and y30, `calc (x30 + y30) * 2`.",
+    REASONER: "Solve the problem step by step. ",
+    JUDGE: "You see what the others found, and give the final answer. ",
+    "calculator": "You have a calculator. Write the calculation that solves the problem, in numbers, brackets and "
+    "+ - * / // % ** alone.",
     "python": "You write a Python program that works out the answer and prints it, and nothing after it. Nothing is "
     "given to it; the standard library is there. Reply with one fenced code block.",
 }
 """What a model is told that was never taught its role, by role or tool."""
-TEAM = (
-    "A team solves the user's problem. At first each works alone; in later turns each sees what the others found and "
-    "should find out who is right, for only what the team says in the end counts. "
-)
+TEAM = "You are the {role} of a team. "
+LATER = "Find out who is right, and answer again."
+"""What a role is told in a later turn, under what the others found."""
+ALONE = "kim has 5 mugs . lee has 3 more mugs than kim . how many mugs has lee ?"
+OTHER = "sue has 6 mugs . tom has 2 times the mugs of sue . how many mugs has tom ?"
+FINDINGS = f"{OTHER}\n\nreasoner: 8\n\ntool: 12"
+EXAMPLES = {
+    REASONER: (("2 + 3 * ( 4 - 1 )", "4 - 1 = 3. 3 * 3 = 9. 2 + 9 = 11. The answer is 11."),
+               (ALONE, "5 + 3 = 8. The answer is 8."), (FINDINGS, "The answer is 12.")),
+    TOOL: (("2 + 3 * ( 4 - 1 )", "2 + 3 * ( 4 - 1 )"), (ALONE, "5 + 3"), (FINDINGS, "6 * 2")),
+    JUDGE: ((FINDINGS, "The answer is 12."),),
+}  # fmt: skip
+"""Chats about problems that are never drawn: of these names and things there are none."""
 
 
 class Maths(PlaysData, RunsPrograms):
@@ -119,6 +131,11 @@ class Maths(PlaysData, RunsPrograms):
             raise ValueError(f"reasoners = {self.reasoners} need judge = true: somebody has to give the final answer")
         return self
 
+    @property
+    def long(self) -> bool:
+        """Whether replies are long enough to think in; if not, a small model is meant."""
+        return self.max_tokens >= LONG
+
     def recommended(self) -> dict[str, dict[str, Any]]:
         """A policy a role, minutes on two cores; for the problems that are drawn, which the starter knows."""
         if self.data or not self.brief:
@@ -154,7 +171,8 @@ class Maths(PlaysData, RunsPrograms):
 
     async def play(self, task: Question, scene: Scene) -> None:
         """Turns until all answers agree."""
-        talk = Talk(scene, {} if self.brief else {role: self.manual(role) for role in self.roles})
+        manuals = {} if self.brief else {role: self.manual(role) for role in self.roles}
+        talk = Talk(scene, manuals, examples={role: self.examples(role) for role in self.roles})
         found: list[str] = []
         said: list[str] = []
         for _ in scene.turns(self.max_turns):
@@ -203,6 +221,8 @@ class Maths(PlaysData, RunsPrograms):
             return False, ""
         if self.tool == "calculator":
             expressions = CALCULATE.findall(reply.text)
+            if not self.brief and (calculation := worked(reply.text)):
+                expressions = [calculation]
             try:
                 return bool(expressions), calculate(expressions[-1]) if expressions else ""
             except ValueError:
@@ -215,11 +235,11 @@ class Maths(PlaysData, RunsPrograms):
         return True, lines[-1].strip()[:LONGEST_ANSWER] if lines else ""
 
     def answer_of(self, reply: Reply) -> str:
-        """The answer that a reply ends with: what stands in its last box, or on its last line of that form."""
+        """The answer that a reply ends with: on its last line of that form, or as `stated` reads ordinary words."""
         if reply.finish != "stop":
             return ""
         if not self.brief:
-            return boxed(reply.text)[:LONGEST_ANSWER]
+            return stated(reply.text)[:LONGEST_ANSWER]
         lines = ANSWER.findall(reply.text)
         return lines[-1].strip()[:LONGEST_ANSWER] if lines else ""
 
@@ -227,6 +247,8 @@ class Maths(PlaysData, RunsPrograms):
         """What the others are shown of a reply."""
         if self.brief:
             return f"{reply.role} {' '.join(answer.split()) or NOTHING}"
+        if not self.long:
+            return f"{reply.role}: {' '.join(answer.split()) or NOTHING}"
         came_to = "its answer is" if reply.role == REASONER else "which comes to"
         words = reply.text if len(reply.text) <= LONGEST_QUOTE else f"… {reply.text[-LONGEST_QUOTE:]}"
         return f"A {reply.role} wrote:\n{marked(words)}\n({came_to} {' '.join(answer.split()) or NOTHING})"
@@ -235,12 +257,18 @@ class Maths(PlaysData, RunsPrograms):
         """What a role is told: the problem, and what was said in the turn before."""
         if self.brief:
             return "\n".join((f"{BRIEF[role]} {task.query}", *said))
-        return "\n\n".join((task.query, *said))
+        return "\n\n".join((task.query, *said, LATER) if said and self.long else (task.query, *said))
 
     def manual(self, role: str) -> str:
         """What a role is told that was never taught the task."""
         how = INSTRUCTIONS[self.tool if role == TOOL else role]
-        return how if len(self.members) == 1 and not self.judge else f"{TEAM}{how}"
+        if role != TOOL:
+            how += BOX if self.data else PLAIN
+        return how if len(self.members) == 1 and not self.judge else f"{TEAM.format(role=role)}{how}"
+
+    def examples(self, role: str) -> Sequence[Example]:
+        """Chats that show a role the form of an answer, of problems that are drawn."""
+        return () if self.data or self.long or (role == TOOL and self.tool == "python") else EXAMPLES[role]
 
     def demonstrate(self, role: str, task: Question, prompt: Prompt, rng: Random) -> str:
         """An expert's steps or expression; with probability `naive` those of somebody with a bad habit.
