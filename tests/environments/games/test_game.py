@@ -14,6 +14,7 @@ from coterie.environments.games.sokoban import Sokoban
 from coterie.environments.games.sudoku import Sudoku
 from coterie.errors import ConfigError
 from coterie.kernel.cursor import Cursor, perform_inline
+from coterie.kernel.environment import SPLITS
 from coterie.kernel.episode import ChatMessage, Rewarded
 from coterie.kernel.scene import Reply
 from coterie.models.rendering import Renderer, as_text
@@ -49,7 +50,7 @@ def test_who_reads_the_prompt_alone_can_play(game, solo):
         assert cursor.log.solved, (index, cursor.log.outcome)
 
 
-@pytest.mark.parametrize("game", GAMES)
+@pytest.mark.parametrize("game", [Sokoban, Sudoku])
 def test_the_example_of_a_prompt_solves_nothing_and_is_no_legal_answer(game):
     world = game(**TOLD)
     for role in world.roles:
@@ -72,9 +73,28 @@ def test_each_role_is_told_who_it_is_in_which_form_to_answer_and_how_long_it_may
         manual = world.manual(role)
         assert f"You are the {role}" in manual
         assert f"up to {world.max_turns} turns" in manual
-        assert ("`go`" if game is not Sudoku else "`set`") in manual
+        assert {PlanPath: "up, down, left or right", Sokoban: "`go`", Sudoku: "cells and their digits"}[game] in manual
         assert ("Python" in manual) == (role == "tool")
     assert "proposal may be wrong" in world.manual("planner")
+
+
+@pytest.mark.parametrize("game", [PlanPath, Sudoku])
+def test_a_small_model_is_shown_right_answers_to_boards_that_are_no_tasks(game):
+    world = game(brief=False, max_tokens=16, **({"givens": 13} if game is Sudoku else {"min_distance": 2}))
+    for role in world.roles:
+        answers = [answer for _, answer in world.examples(role)]
+        assert len(set(answers)) == 4  # no direction and no digit more often than others
+        assert world.manual(role).endswith(world.form())
+    drawn = {
+        world.shown(task, world.begin(task)) for split in SPLITS for task in (world.task(split, i) for i in range(60))
+    }
+    assert not drawn & {told for told, _ in world.examples(world.roles[0])}
+    cursor = Cursor(world, world.task("train", 0), 0, perform=perform_inline)
+    point = run(cursor.advance())
+    roles = [message.role for message in point.asked.prompts[world.roles[0]]]
+    assert roles == ["system", *["user", "assistant"] * 4, "user"]
+    assert world.examples("tool") == ()
+    assert game(**TOLD).examples("planner") == ()
 
 
 def test_a_planner_of_the_split_view_is_told_that_it_sees_little():

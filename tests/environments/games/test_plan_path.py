@@ -18,6 +18,7 @@ from coterie.environments.games.plan_path import (
     content,
     distances,
     full_view,
+    in_words,
     map_view,
     near_view,
     parse_route,
@@ -27,6 +28,7 @@ from coterie.environments.games.plan_path import (
     straight,
     task_distances,
     walk,
+    walk_of,
 )
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import SPLITS, split_of
@@ -430,3 +432,62 @@ def test_solo_has_one_role_that_sees_the_map():
     point = run(cursor.advance())
     assert point.asked.prompts == {"planner": map_view(OPEN, (0, 0))}
     assert isinstance(point.asked, Asked)
+
+
+@pytest.mark.parametrize(
+    ("text", "moves"),
+    [
+        ("up, up, right", ["up", "up", "right"]),
+        ("U U R", ["up", "up", "right"]),
+        ("↑↑→", ["up", "up", "right"]),
+        ("Go up twice, then 1 right.", ["up", "up", "right"]),
+        ("2 up and 1 right", ["up", "up", "right"]),
+        ("The wall is left of me.\nup", ["up"]),
+        ("left", ["left"]),
+        ("up or right", None),
+        ("not up", None),
+        ("I would go up because right is a wall", None),
+        ("a1 b1", None),
+        ("", None),
+        ("and then", None),
+    ],
+)
+def test_directions_are_read_in_words_and_anything_else_is_none(text, moves):
+    assert in_words(Reply("planner", text)) == moves
+
+
+def test_directions_that_are_cut_are_none():
+    assert in_words(Reply("planner", "up", "length")) is None
+
+
+def test_a_walk_in_words_ends_where_its_last_move_leads():
+    maze = Maze("m", "train", size=3, start=(2, 0), goal=(0, 0))
+    assert walk_of(maze, (2, 0), ["up", "up"], 4) == ((0, 0), True)
+    assert walk_of(maze, (2, 0), ["up", "up", "right"], 4) == ((0, 1), True), "it went on past the goal"
+    assert walk_of(maze, (2, 0), ["up", "left", "up"], 4) == ((1, 0), False)
+    assert walk_of(maze, (2, 0), ["up", "up"], 1) == ((2, 0), False)
+
+
+def test_a_tour_of_the_whole_grid_gains_nothing():
+    """A list of moves that crosses every goal, from wherever it is legal, is paid for its end alone."""
+    world = PlanPath(size=3, min_distance=2, walls=0.0, max_moves=8, brief=False, max_tokens=64)
+    around = ["right", "right", "down", "down", "left", "left", "up", "up"]
+    for index in range(40):
+        task = world.task("train", index)
+        for turn in range(8):
+            tour = ", ".join(around[turn:] + around[:turn])
+            end, legal = world.move(task, task.start, Reply("planner", tour))
+            if legal:
+                assert end == task.start  # all the way round
+                assert world.local("planner", task, task.start, end, legal) == -1.0
+
+
+def test_what_a_small_model_is_told_is_what_the_names_of_cells_tell():
+    maze = Maze("m", "train", size=3, walls=frozenset({(1, 1)}), start=(0, 1), goal=(2, 0))
+    world = PlanPath(size=3, brief=False, max_tokens=16)
+    assert world.shown(maze, maze.start) == (
+        " a1 b1 c1\n a2 # c2\n a3 b3 c3\nhere b1 goal a3\nOpen: left, right. The goal is 1 left and 2 down."
+    )
+    seen = world.planner_sees(maze, (0, 1), Reply("proposer", "left"))
+    assert seen.endswith("here b1 goal a3\nOpen: left, right. The goal is 1 left and 2 down.\nproposal: left")
+    assert "a3 b3" not in seen

@@ -1,5 +1,6 @@
 """sudoku: puzzles with one solution, givens that stay, splits by what puzzles have in common."""
 
+import re
 from collections import Counter
 from itertools import combinations
 from random import Random
@@ -7,7 +8,18 @@ from random import Random
 import pytest
 
 from coterie.environments.games.grids import candidates, canonical, clash, drawn, peers, solutions, symmetries, units
-from coterie.environments.games.sudoku import Puzzle, Sudoku, by_reason, by_rows, filled, parse, read, spell, view
+from coterie.environments.games.sudoku import (
+    Puzzle,
+    Sudoku,
+    by_reason,
+    by_rows,
+    filled,
+    in_words,
+    parse,
+    read,
+    spell,
+    view,
+)
 from coterie.kernel.environment import SPLITS, split_of
 from coterie.kernel.scene import Reply
 
@@ -199,3 +211,38 @@ def test_lessons_show_grids_that_are_empty_right_and_wrong_and_both_hands():
     assert shown[3, "wrong"] > 35
     assert 0.3 < planned.total() / 240 < 0.5
     assert min(planned[True, False], planned[False, True]) > 0.2 * planned.total()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("d1 4", ["d1", "4"]),
+        ("b1 = 4, c1=2.", ["b1", "4", "c1", "2"]),
+        ("row 1, column 2: 3", ["b1", "3"]),
+        ("Cell b1 is 4", ["b1", "4"]),
+        ("I think\nset b1 4 c1 .", ["b1", "4", "c1", "."]),
+        ("b1 1, b1 2, b1 3, b1 4", None),
+        ("set b1 1 b1 2", None),
+        ("b1 4 or c1 2", None),
+        ("not b1 4", None),
+        ("1 2 3 4", None),
+        ("b1 12", None),
+        ("", None),
+    ],
+)
+def test_cells_and_digits_are_read_in_words_and_a_list_of_guesses_is_none(text, words):
+    assert in_words(text) == words
+
+
+def test_a_small_model_is_shown_the_cells_to_fill_and_all_that_they_must_differ_from():
+    world = Sudoku(brief=False, max_tokens=16, givens=13)
+    task = world.task("train", 0)
+    filled_in = next(cell for cell, digit in enumerate(task.grid) if not digit)
+    board = tuple(1 if cell == filled_in else digit for cell, digit in enumerate(task.grid))
+    seen = world.shown(task, board)
+    assert len(seen.splitlines()) == 3
+    assert " 1? row " in seen
+    assert read(task, seen, False) == board
+    for cell, line in zip([cell for cell, digit in enumerate(task.grid) if not digit], seen.splitlines(), strict=True):
+        named = {int(digit) for digit in re.findall(r"(?<=[ -])\d\b(?!\?)", line.partition(" row ")[2])}
+        assert named == {board[other] for other in peers(4)[cell]} - {0}

@@ -18,14 +18,14 @@ The planner's rewards add up to the value of the last board, whatever the path. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
 from coterie.environments.coding.problems import program_of
 from coterie.environments.programs import RunsPrograms
-from coterie.environments.talk import Talk
+from coterie.environments.talk import Example, Talk
 from coterie.kernel.scene import Reply, Scene
 from coterie.sandbox import runs
 
@@ -35,6 +35,8 @@ LONGEST_QUOTE = 200
 """Characters of a proposal that the planner is shown."""
 PLANNER, PROPOSER, TOOL = "planner", "proposer", "tool"
 SOLVED = "solved"
+LONG = 128
+"""Tokens of a reply from which on a role is told that it may think first."""
 
 
 class Game(RunsPrograms):
@@ -71,6 +73,11 @@ class Game(RunsPrograms):
             )
         return self
 
+    @property
+    def long(self) -> bool:
+        """Whether replies are long enough to think in; if not, a small model is meant."""
+        return self.max_tokens >= LONG
+
     def known(self) -> bool:
         """Whether its starter was taught boards like these."""
         return True
@@ -103,7 +110,9 @@ class Game(RunsPrograms):
     async def play(self, task: Any, scene: Scene) -> None:
         """Up to `max_turns` turns of a proposal and what the planner makes of it."""
         state = scene.state(board=self.begin(task), said={})
-        talk = Talk(scene, {} if self.brief else {role: self.manual(role) for role in self.roles}, state.said)
+        manuals = {} if self.brief else {role: self.manual(role) for role in self.roles}
+        examples = {role: self.examples(role) for role in manuals}
+        talk = Talk(scene, manuals, state.said, examples=examples)
         for _ in scene.turns(self.max_turns):
             board = state.board
             seen = self.shown(task, board)
@@ -137,24 +146,33 @@ class Game(RunsPrograms):
         return Reply(reply.role, answer["output"] if ok else f"({answer['status']})")
 
     def manual(self, role: str) -> str:
-        """What a role is told that was never taught the game."""
+        """What a role is told that was never taught the game.
+
+        It is told that it may think where its replies are long enough for it.
+        """
         limit = f"up to {self.max_turns} turns" if self.max_turns > 1 else "one turn"
-        answer = f"Think if you like, then end your reply with {self.form()}"
+        answer = f"{'Think if you like, then end' if self.long else 'Answer'} with {self.form()}"
         if self.solo:
-            return f"{self.rules()} You have {limit}, and are shown the board again in each. {answer}"
-        team = (
-            f"{self.rules()} Two play, in {limit}: the {self.roles[0]} makes a proposal, then the planner decides, and "
-            "only what the planner answers is played."
-        )
+            return f"{self.rules()} You have {limit}. {answer}"
         if role == PLANNER:
-            return f"{team} You are the planner. {self.sight()}A proposal may be wrong. {answer}"
+            first = self.roles[0]
+            return (
+                f"{self.rules()} You are the planner: your answers are played, in {limit}. The {first} makes a "
+                f"proposal, and a proposal may be wrong. {self.sight()}{answer}"
+            )
         if role == PROPOSER:
-            return f"{team} You are the proposer. {answer}"
+            return (
+                f"{self.rules()} You are the proposer: the planner hears your answer, and decides, in {limit}. {answer}"
+            )
         return (
-            f"{team} You are the {TOOL}: you write a Python program that works out an answer and prints it. Nothing is "
-            "given to it, so the board must stand in the program; the standard library is there. Reply with one fenced "
-            f"code block. What it prints ends with {self.form()}"
+            f"{self.rules()} You are the {TOOL}, in {limit}: you write a Python program that works out a proposal for "
+            "the planner and prints it. Nothing is given to it, so the board must stand in the program; the standard "
+            f"library is there. Reply with one fenced code block. What it prints ends with {self.form()}"
         )
+
+    def examples(self, role: str) -> Sequence[Example]:
+        """Chats that show a role the form of an answer."""
+        return ()
 
     def planner_sees(self, task: Any, board: Any, idea: Reply) -> str:
         """The planner's prompt after a proposal."""
@@ -174,7 +192,7 @@ class Game(RunsPrograms):
         raise NotImplementedError
 
     def form(self) -> str:
-        """The form of an answer, as the end of a sentence, with an example that solves nothing."""
+        """The form of an answer, as the end of a sentence; an example in it solves nothing."""
         raise NotImplementedError
 
     def begin(self, task: Any) -> Any:

@@ -39,8 +39,9 @@ from coterie.environments.games.cells import (
     spell,
     straight,
 )
-from coterie.environments.games.game import ILLEGAL, SOLVED, quote
+from coterie.environments.games.game import ILLEGAL, PLANNER, PROPOSER, SOLVED, quote
 from coterie.environments.games.walks import Walk
+from coterie.environments.talk import Example
 from coterie.errors import ConfigError
 from coterie.kernel.environment import Lesson, Split, Task, split_of
 from coterie.kernel.scene import Prompt, Reply
@@ -48,6 +49,16 @@ from coterie.seeds import seed_of
 
 LESSONS = 8
 """Demonstrations of a route on one grid: they share its part of the prompt."""
+EXAMPLE_MOVES = 2
+"""Moves of an example's walk, where tasks are longer."""
+DIRECTIONS: dict[str, Cell] = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
+SPELLINGS = {
+    **{direction: direction for direction in DIRECTIONS},
+    **{direction[0]: direction for direction in DIRECTIONS},
+    **dict(zip("↑↓←→", DIRECTIONS, strict=True)),
+}
+JOINING = {"go", "move", "then", "and", "step", "steps", "answer", "my", "moves", "moving", "cell", "cells"}
+WORD = re.compile(r"[^\W\d_]+|\d+|[↑↓←→]")
 PLANNER_LESSONS = 0.25
 """Share of them that have one for the planner, whose part is quickly learned."""
 
@@ -109,12 +120,30 @@ class PlanPath(Walk):
 
     def rules(self) -> str:
         """A walk through a grid."""
-        return (
-            "The game is a walk through a grid with walls, from where you are (here) to the goal. The grid is shown a "
-            "line a row: every open cell by its name, column letter and row number, a wall as #. A move goes to the "
-            "cell directly above, below, left or right, which must be open; a walk ends before the first move that "
-            "must not be."
-        )
+        return "Walk through a grid to the goal; # is a wall."
+
+    def form(self) -> str:
+        """Moves in words."""
+        if self.max_moves == 1:
+            return "one move alone: up, down, left or right."
+        return f"your moves alone, at most {self.max_moves}: up, down, left or right, with commas between them."
+
+    def examples(self, role: str) -> Sequence[Example]:
+        """A short straight walk in each direction, on an empty grid: shorter than any task, or as short as can be."""
+        if self.long or role not in (PROPOSER, PLANNER):
+            return ()
+        length = 1 if self.min_distance <= EXAMPLE_MOVES else EXAMPLE_MOVES
+        shown: list[Example] = []
+        for direction, (row, column) in DIRECTIONS.items():
+            start = (1 - row, 1 - column)
+            goal = (start[0] + length * row, start[1] + length * column)
+            maze = Maze("example", "train", size=self.size, start=start, goal=goal)
+            answer = ", ".join([direction] * min(length, self.max_moves))
+            told = self.shown(maze, start)
+            if role == PLANNER and not self.solo:
+                told = self.planner_sees(maze, start, Reply(PROPOSER, answer))
+            shown.append((told, answer))
+        return shown
 
     def begin(self, task: Maze) -> Cell:
         """Where the walk starts."""
@@ -122,6 +151,8 @@ class PlanPath(Walk):
 
     def move(self, task: Maze, board: Cell, reply: Reply) -> tuple[Cell, bool]:
         """Where a walk ends, and whether all of it was legal."""
+        if not self.brief and (moves := in_words(reply)) is not None:
+            return walk_of(task, board, moves, self.max_moves)
         return walk(task, board, reply, self.max_moves)
 
     def local(self, role: str, task: Maze, before: Cell, after: Cell, legal: bool) -> float:
@@ -133,8 +164,8 @@ class PlanPath(Walk):
         return SOLVED if board == task.goal else ""
 
     def shown(self, task: Maze, board: Cell) -> str:
-        """The map."""
-        return map_view(task, board)
+        """The map; for a model that was never taught to read one, the way to the goal too."""
+        return map_view(task, board) if self.brief else f"{map_view(task, board)}\n{bearings(task, board)}"
 
     def demonstrate(self, role: str, task: Maze, prompt: Prompt, rng: Random) -> str:
         """A route by a systematically imperfect hand: row then column, whatever stands there, with probability `naive`.
@@ -189,7 +220,10 @@ class PlanPath(Walk):
 
     def planner_sees(self, task: Maze, board: Cell, idea: Reply) -> str:
         """The planner's prompt in this view."""
-        return near_view(task, board, idea) if self.view == "split" else full_view(task, board, idea)
+        if self.brief:
+            return near_view(task, board, idea) if self.view == "split" else full_view(task, board, idea)
+        seen = map_nearby(task, board) if self.view == "split" else map_view(task, board)
+        return f"{seen}\n{bearings(task, board)}\nproposal: {quote(idea)}"
 
 
 def content(task: Maze) -> tuple[object, ...]:
@@ -232,6 +266,60 @@ def progress(task: Maze, before: Cell, after: Cell, legal: bool, max_moves: int)
     best = min(distance[before], max_moves)
     made = (distance[before] - distance[after]) / best
     return max(-1.0, made) - 1.0 - (0.0 if legal else ILLEGAL)
+
+
+def in_words(reply: Reply) -> list[str] | None:
+    """The directions of a reply: on its last line, and nothing there but directions and words that join them.
+
+    `up, up, right`, `U U R`, arrows and `go up twice, then 1 right` are read; anything else is None, so a line that
+    weighs one way against another is none.
+    """
+    lines = [line for line in reply.text.rpartition("</think>")[2].splitlines() if line.strip()]
+    if reply.finish != "stop" or not lines:
+        return None
+    moves: list[str] = []
+    times = 1
+    for word in WORD.findall(lines[-1].lower()):
+        if word in SPELLINGS:
+            moves += [SPELLINGS[word]] * times
+            times = 1
+        elif word.isdigit() and len(word) == 1:
+            times = int(word)
+        elif word == "twice" and moves:
+            moves.append(moves[-1])
+        elif word not in JOINING:
+            return None
+    return moves or None
+
+
+def walk_of(task: Maze, here: Cell, moves: Sequence[str], max_moves: int) -> tuple[Cell, bool]:
+    """Where directions lead, and whether every one was a legal move; more than `max_moves` are not played.
+
+    The walk ends before the first illegal move. It does not end at the goal by itself: directions need no knowledge of
+    the grid, so a long tour that happens to cross the goal is not one that leads there.
+    """
+    if len(moves) > max_moves:
+        return here, False
+    for move in moves:
+        row, column = DIRECTIONS[move]
+        there = (here[0] + row, here[1] + column)
+        if there not in open_cells(task):
+            return here, False
+        here = there
+    return here, True
+
+
+def bearings(task: Maze, here: Cell) -> str:
+    """The way to the goal as the names of two cells tell it, and the open directions, which the cells around tell."""
+    rows, columns = task.goal[0] - here[0], task.goal[1] - here[1]
+    way = [
+        f"{abs(count)} {directions[count > 0]}"
+        for count, directions in ((columns, ("left", "right")), (rows, ("up", "down")))
+        if count
+    ]
+    around = {name: (here[0] + row, here[1] + column) for name, (row, column) in DIRECTIONS.items()}
+    free = [name for name, there in around.items() if there in open_cells(task)]
+    return f"Open: {', '.join(free)}. The goal is {' and '.join(way)}."
 
 
 @lru_cache(maxsize=4096)

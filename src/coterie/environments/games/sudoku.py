@@ -13,7 +13,7 @@ The value of a grid is the share of right cells minus the share of wrong cells, 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
@@ -24,6 +24,7 @@ from pydantic import Field, model_validator
 from coterie.environments.games.cells import cells_by_name, name
 from coterie.environments.games.game import PLANNER, PROPOSER, SOLVED, Game
 from coterie.environments.games.grids import Grid, candidates, canonical, clash, drawn
+from coterie.environments.talk import Example
 from coterie.errors import ConfigError
 from coterie.kernel.environment import Lesson, Split, Task, split_of
 from coterie.kernel.scene import Prompt, Reply
@@ -39,8 +40,15 @@ OPEN = "."
 """A cell that is empty, or shall be."""
 CELL = re.compile(r"([a-i][1-9]) ([1-9]\??|\.)")
 ANSWER = re.compile(r"^[ \t]*set((?:[ \t]+\S+)*)[ \t]*$", re.MULTILINE)
-EXAMPLE = "set x30 1 y30 ."
+EXAMPLE = "x30 1, y30 ."
 """Of an answer: no grid has so many rows."""
+ROW_COLUMN = re.compile(r"\brow\s*([1-9])\s*,?\s*(?:and\s+)?col(?:umn)?\s*([1-9])\b")
+JOINING = re.compile(r"\b(?:set|fill|put|cell|and|then|is|to|the|answer|with)\b|[`*]")
+PAIR = re.compile(r"([a-z]\d+)[\s:=]+([1-9]|\.)(?!\d)")
+PAIRS = re.compile(rf"{PAIR.pattern}(?:[\s,;]+{PAIR.pattern})*")
+SOLVED_GRID: Grid = (1, 2, 3, 4, 3, 4, 1, 2, 2, 1, 4, 3, 4, 3, 2, 1)
+EXAMPLE_CELLS = (1, 6, 10, 13)
+"""Their digits are four different ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +100,29 @@ class Sudoku(Game):
         """Sudoku."""
         side = {4: 2, 9: 3}[self.size]
         return (
-            f"The game is Sudoku with the digits 1 to {self.size}: each row, column and {side} x {side} box holds each "
-            "of them once. The grid is shown a line a row: every cell by its name, column letter and row number, then "
-            "the digit that was given, a dot where it is empty, or the digit that was filled in and a question mark. "
-            "What was given stays; what was filled in may be changed, or taken out again. An answer is played cell by "
-            "cell, up to the first that must not be."
+            f"This is Sudoku: each row, column and {side} x {side} box holds each of the digits 1 to {self.size} once. "
+            "A dot is an empty cell, and a digit with a question mark may be changed."
+            f"{'' if self.long else ' Fill in one cell a turn.'}"
         )
 
     def form(self) -> str:
-        """A line of cells and digits; the cells of the example lie outside every grid."""
-        return (
-            "one line: `set` and, for every cell to fill, its name and its digit, or a dot to have it empty; such as, "
-            f"in another grid, `{EXAMPLE}`"
-        )
+        """Cells and digits; those of the example lie outside every grid."""
+        return f"cells and their digits alone, such as, in another grid, `{EXAMPLE}`."
+
+    def examples(self, role: str) -> Sequence[Example]:
+        """A cell at a time, of grids with one empty cell, which no puzzle has where fewer digits are given."""
+        if self.long or self.size != 4 or role not in (PROPOSER, PLANNER) or self.givens >= len(SOLVED_GRID) - 1:
+            return ()
+        shown: list[Example] = []
+        for cell in EXAMPLE_CELLS:
+            grid = tuple(0 if at == cell else digit for at, digit in enumerate(SOLVED_GRID))
+            puzzle = Puzzle("example", "train", size=4, grid=grid, solution=SOLVED_GRID)
+            answer = spell(puzzle, {cell: SOLVED_GRID[cell]}).removeprefix("set ")
+            told = self.shown(puzzle, grid)
+            if role == PLANNER and not self.solo:
+                told = self.planner_sees(puzzle, grid, Reply(PROPOSER, answer))
+            shown.append((told, answer))
+        return shown
 
     def begin(self, task: Puzzle) -> Grid:
         """The givens."""
@@ -112,7 +130,7 @@ class Sudoku(Game):
 
     def move(self, task: Puzzle, board: Grid, reply: Reply) -> tuple[Grid, bool]:
         """The grid that a reply leads to, filled up to its first illegal word."""
-        words = parse(reply.text) if reply.finish == "stop" else None
+        words = (parse(reply.text) if self.brief else in_words(reply.text)) if reply.finish == "stop" else None
         if words is None or len(words) > 2 * len(board):
             return board, False
         return filled(task, board, words)
@@ -130,7 +148,7 @@ class Sudoku(Game):
 
     def shown(self, task: Puzzle, board: Grid) -> str:
         """The grid."""
-        return view(task, board, self.brief)
+        return view(task, board, self.brief) if self.brief or self.long else cells_to_fill(task, board)
 
     def demonstrate(self, role: str, task: Puzzle, prompt: Prompt, rng: Random) -> str:
         """All empty cells by a systematically imperfect hand: what its row lacks, with probability `naive`.
@@ -178,6 +196,25 @@ def parse(text: str) -> list[str] | None:
     return answers[-1].split() if answers else None
 
 
+def in_words(text: str) -> list[str] | None:
+    """The cells and digits of a reply, in pairs: on its last line, and nothing there but these and what joins them.
+
+    `b1 4, d1 2`, `b1 = 4` and `row 1, column 2: 4` are read, beside the line that `parse` reads. A line that gives one
+    cell two digits is None: it is a list of guesses.
+    """
+    lines = [line for line in text.rpartition("</think>")[2].splitlines() if line.strip()]
+    if not lines:
+        return None
+    if (words := parse(lines[-1])) is None:
+        line = ROW_COLUMN.sub(lambda at: f"{chr(ord('a') + int(at[2]) - 1)}{at[1]}", lines[-1].lower())
+        line = JOINING.sub(" ", line).strip(" .,;")
+        if not PAIRS.fullmatch(line):
+            return None
+        words = [part for pair in PAIR.findall(line) for part in pair]
+    pairs = set(zip(words[::2], words[1::2], strict=False))
+    return words if len({cell for cell, _ in pairs}) == len(pairs) else None
+
+
 def filled(task: Puzzle, grid: Grid, words: list[str]) -> tuple[Grid, bool]:
     """A grid after pairs of a cell's name and a digit, up to the first that must not be, and whether all might."""
     named = places(task.size)
@@ -213,13 +250,41 @@ def view(task: Puzzle, grid: Grid, brief: bool) -> str:
     return "\n".join("".join(shown(row * size + column) for column in range(size)) for row in range(size))
 
 
+@lru_cache(maxsize=4096)
+def cells_to_fill(task: Puzzle, grid: Grid) -> str:
+    """Every cell that was not given, with what stands in it and in its row, column and box: for a small model.
+
+    `d1 . row 3 2 1, column 2 1, box 1 2`: a line a cell, which leaves little to look up.
+    """
+    size = task.size
+    side = {4: 2, 9: 3}[size]
+    lines: list[str] = []
+    for cell in (cell for cell, digit in enumerate(task.grid) if not digit):
+        row, column = divmod(cell, size)
+        top, left = side * (row // side), side * (column // side)
+        places_of = {
+            "row": range(row * size, (row + 1) * size),
+            "column": range(column, size * size, size),
+            "box": [(top + down) * size + left + right for down in range(side) for right in range(side)],
+        }
+        seen = (
+            f"{unit} {' '.join(str(grid[at]) for at in its if grid[at] and at != cell) or '-'}"
+            for unit, its in places_of.items()
+        )
+        lines.append(f"{name((row, column))} {f'{grid[cell]}?' if grid[cell] else OPEN} {', '.join(seen)}")
+    return "\n".join(lines)
+
+
 def read(task: Puzzle, seen: str, brief: bool) -> Grid:
     """The grid that a prompt shows last."""
     board = seen.rpartition("[user] ")[2].partition("\nproposal: ")[0]
     if brief:
         return tuple(int(word[0]) if word[0].isdigit() else 0 for word in board.split())
     signs = dict(CELL.findall(board))
-    return tuple(int(signs[word].strip("?").replace(OPEN, "0")) for word in places(task.size))
+    return tuple(
+        int(signs.get(word, str(task.grid[cell])).strip("?").replace(OPEN, "0"))
+        for word, cell in places(task.size).items()
+    )
 
 
 def spell(task: Puzzle, digits: dict[int, int]) -> str:
