@@ -306,3 +306,25 @@ def test_tables_given_as_a_mapping_stay_as_they_are():
     tables = {"environment": {"name": "plan_path"}, "policies": {"team": {}}}
     assert load_config(tables, ["policies.team.system=fold"]).policies["team"].system == "fold"
     assert tables == {"environment": {"name": "plan_path"}, "policies": {"team": {}}}
+
+
+def test_a_model_that_is_named_and_no_starter_is_given_instructions():
+    named = "policies.team.model=some/model"
+    assert not load_config("maths", [named]).environment.model_dump()["brief"]
+    assert load_config("maths", [named, "environment.brief=true"]).environment.model_dump()["brief"]
+    assert load_config("maths").environment.model_dump()["brief"]
+
+
+def test_a_folder_may_hold_a_starter_and_is_asked_in_brief(tmp_path):
+    assert load_config("maths", [f"policies.team.model={tmp_path}"]).environment.model_dump()["brief"]
+    assert (
+        load_config("maths", [f"policies.team.model={tmp_path}", "environment.brief=false"]).environment.brief is False
+    )
+
+
+def test_a_team_with_one_starter_is_asked_in_brief():
+    one = ["policies.scout.model=some/model"]
+    assert load_config("plan_path", one).environment.model_dump()["brief"]
+    config = load_config("plan_path", [*one, "policies.pilot.model=some/model"])
+    assert not config.environment.model_dump()["brief"]
+    assert config.team.roles == {"proposer": "scout", "planner": "pilot"}

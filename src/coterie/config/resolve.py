@@ -235,6 +235,7 @@ def resolve(source: Source) -> Config:
         source = source.with_defaults(team, "the defaults that fit the model")
     if EVERY in source.data.get("policies", {}):
         source = source.spread(_trained(source))
+    source, environment = _instructed(source, environment, names)
     fitting = choices(source, environment.starter)
     source = source.with_defaults(as_tables(fitting), "the defaults that fit the model")
     algorithm = _named(source, "algorithm", Algorithm, names, "at_grpo")
@@ -402,6 +403,37 @@ def _blamed(told: str) -> tuple[str, str | None]:
     """The setting that a message begins with, `environment.data: …`; else the table, where its keys are looked for."""
     named = re.match(r"environment\.[\w.-]+", told)
     return (named[0].rstrip("."), None) if named else ("environment", told)
+
+
+def _instructed(source: Source, environment: Environment, names: dict[str, str]) -> tuple[Source, Environment]:
+    """Returns both with instructions in prompts, where models need some; otherwise as they are."""
+    untaught = _untaught(source, environment)
+    if not untaught:
+        return source, environment
+    source = source.with_defaults({"environment": {"brief": False}}, f"policies.{untaught}.model")
+    return source, _world(source, names)
+
+
+def _untaught(source: Source, environment: Environment) -> str:
+    """Returns a policy that needs instructions, where `brief` is not written and no policy knows the short prompts.
+
+    A model that is named, such as by its Hugging Face id, was never taught the prompts of a starter. A folder may hold
+    what `coterie sft` or a run made, so it does not decide.
+    """
+    brief = type(environment).model_fields.get("brief")
+    if not environment.starter or brief is None or brief.default is not True or "brief" in source.table("environment"):
+        return ""
+    policies = source.data.get("policies", {})
+    learners = {
+        name: str(policy.get("model", environment.starter))
+        for name, policy in (policies.items() if isinstance(policies, dict) else ())
+        if isinstance(policy, dict) and policy.get("kind") not in UNTRAINED
+    }
+    for model in learners.values():
+        whole = whole_folder(model, source.folder)
+        if model in STARTERS or whole != model or Path(whole).is_dir():
+            return ""
+    return next(iter(learners), "")
 
 
 def _recipe(source: Source, algorithm: Algorithm) -> dict[str, Any]:

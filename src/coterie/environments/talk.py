@@ -97,9 +97,9 @@ class Talk:
 
     def _first(self, role: str) -> list[Message]:
         """A role's instructions and examples."""
-        first: list[Message] = [{"role": "system", "content": self._instructions[role]}]
+        first = [Message(role="system", content=self._instructions[role])]
         for told, answer in self._examples.get(role, ()):
-            first += [{"role": "user", "content": told}, {"role": "assistant", "content": answer}]
+            first += [Message(role="user", content=told), Message(role="assistant", content=answer)]
         return first
 
     def _heard(self, role: str, member: int, reply: Reply) -> None:
