@@ -23,7 +23,7 @@ from pydantic import Field, model_validator
 
 from coterie.environments.games.cells import cells_by_name, name
 from coterie.environments.games.game import PLANNER, PROPOSER, SOLVED, Game
-from coterie.environments.games.grids import Grid, candidates, canonical, clash, drawn
+from coterie.environments.games.grids import Grid, candidates, canonical, clash, drawn, peers
 from coterie.environments.talk import Example
 from coterie.errors import ConfigError
 from coterie.kernel.environment import Lesson, Split, Task, split_of
@@ -102,7 +102,7 @@ class Sudoku(Game):
         return (
             f"This is Sudoku: each row, column and {side} x {side} box holds each of the digits 1 to {self.size} once. "
             "A dot is an empty cell, and a digit with a question mark may be changed."
-            f"{'' if self.long else ' Fill in one cell a turn.'}"
+            f"{'' if self.long else ' Fill in the first cell of the list.'}"
         )
 
     def form(self) -> str:
@@ -252,26 +252,17 @@ def view(task: Puzzle, grid: Grid, brief: bool) -> str:
 
 @lru_cache(maxsize=4096)
 def cells_to_fill(task: Puzzle, grid: Grid) -> str:
-    """Every cell that was not given, with what stands in it and in its row, column and box: for a small model.
+    """Every cell that was not given, empty ones first, and the digits around it: for a small model.
 
-    `d1 . row 3 2 1, column 2 1, box 1 2`: a line a cell, which leaves little to look up.
+    `d1 . not 1 2 3` is a cell with 1, 2 and 3 in its row, its column or its box.
     """
     size = task.size
-    side = {4: 2, 9: 3}[size]
+    cells = sorted((cell for cell, digit in enumerate(task.grid) if not digit), key=lambda cell: (grid[cell] > 0, cell))
     lines: list[str] = []
-    for cell in (cell for cell, digit in enumerate(task.grid) if not digit):
-        row, column = divmod(cell, size)
-        top, left = side * (row // side), side * (column // side)
-        places_of = {
-            "row": range(row * size, (row + 1) * size),
-            "column": range(column, size * size, size),
-            "box": [(top + down) * size + left + right for down in range(side) for right in range(side)],
-        }
-        seen = (
-            f"{unit} {' '.join(str(grid[at]) for at in its if grid[at] and at != cell) or '-'}"
-            for unit, its in places_of.items()
-        )
-        lines.append(f"{name((row, column))} {f'{grid[cell]}?' if grid[cell] else OPEN} {', '.join(seen)}")
+    for cell in cells:
+        around = sorted({grid[other] for other in peers(size)[cell]} - {0})
+        sign = f"{grid[cell]}?" if grid[cell] else OPEN
+        lines.append(f"{name(divmod(cell, size))} {sign} not {' '.join(map(str, around))}")
     return "\n".join(lines)
 
 
