@@ -358,6 +358,37 @@ def test_instructions_say_which_part_is_ones_own():
     assert DIVIDER in Writing(brief=False, protocol="alone").manual("writer")
 
 
+def test_the_examples_of_a_prompt_tell_all_and_earn_nothing_in_any_task():
+    world = Writing(brief=False)
+    heads, bodies = (world.examples(role) for role in world.roles)
+    alone = Writing(brief=False, protocol="alone").examples("writer")
+    tasks = [world.task(split, at) for split in SPLITS for at in range(50)]
+    for (line, first), (_, second), (_, both) in zip(heads, bodies, alone, strict=True):
+        name, _, rest = line.partition(" : ")
+        its = tuple((fact.partition(" ")[0], fact.partition(" ")[2]) for fact in rest.split(" ; "))
+        shown = facts.Source("example", "train", text=line, name=name, facts=its)
+        assert facts.measure(shown, first, second)["reward"] == pytest.approx(1.0)
+        assert all(facts.measure(task, first, second)["reward"] == 0.0 for task in tasks)
+        assert both == f"{first}\n{DIVIDER}\n{second}"
+    assert Writing(brief=False, data="tldr").examples("body") == ()
+
+
+def test_all_facts_that_there_are_earn_next_to_nothing():
+    """A list of everything that may be true of somebody, which needs no look at the source."""
+    world = Writing(brief=False)
+    for at in range(20):
+        task = world.task("train", at)
+        every = [(key, value) for key, values in facts.VALUES.items() for value in values]
+        text = facts.say(task.name, every, 3, Random(0))
+        assert facts.measure(task, text, text)["reward"] < 0.1
+
+
+def test_a_fact_may_be_told_with_an():
+    task = facts.Source("t", "train", text="", name="ada", facts=(("job", "actor"),))
+    assert facts.told("Ada works as an actor.", task).facts == {("job", "actor")}
+    assert facts.told("Ada works as another actor.", task).facts == frozenset()
+
+
 def test_texts_of_data_are_read_and_measured(tmp_path):
     rng = Random(0)
     others = [" ".join(rng.sample(words(STORY), 40)) + f". And then it was number {n} of them." for n in range(60)]

@@ -74,7 +74,7 @@ def source(split: Split, index: int) -> Source:
 def forms() -> dict[str, re.Pattern[str]]:
     """How a fact of each kind is told."""
     word = r"(\w+)"
-    return {key: re.compile(f"{word} {form.format(word)}") for key, form in SAID.items()}
+    return {key: re.compile(f"{word} {form.format(word)}".replace(" a ", " an? ")) for key, form in SAID.items()}
 
 
 def sentences(text: str) -> list[str]:

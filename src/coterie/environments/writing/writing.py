@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from coterie.environments.published.plays import PlaysData
-from coterie.environments.talk import Talk, marked
+from coterie.environments.talk import Example, Talk, marked
 from coterie.environments.writing import facts
 from coterie.environments.writing.facts import Source
 from coterie.environments.writing.prose import Prose
@@ -52,6 +52,29 @@ TASKS = {
     "in sentences that connectives hold together. Another writes the half before, on background and motivation.",
 }
 FORM = "Answer with the text alone, in plain sentences that say what the source says, in other words."
+
+
+FACTS = {
+    "headline": "You write the headline of a text: the first two facts, a sentence each.",
+    "body": "You write the body of a text, under a headline: all facts but the first two, a sentence each; three of "
+    "them begin with different connectives.",
+}
+"""What a role is told where the source is a line of facts."""
+FACT_EXAMPLES = {
+    "sue : pet hen ; town bonn ; food ham ; age 55 ; hat tan ; job smith": {
+        "headline": "Sue has a hen. Sue lives in bonn.",
+        "body": "Also Sue likes ham. Then Sue is 55 years old. Indeed Sue wears a tan hat. Sue works as a smith.",
+    },
+    "kim : job monk ; age 61 ; pet bee ; hat teal ; town graz ; food jam": {
+        "headline": "Kim works as a monk. Kim is 61 years old.",
+        "body": "Also Kim has a bee. Then Kim wears a teal hat. Indeed Kim lives in graz. Kim likes jam.",
+    },
+    "ben : food tofu ; hat navy ; job vet ; town nice ; pet pig ; age 70": {
+        "headline": "Ben likes tofu. Ben wears a navy hat.",
+        "body": "Also Ben works as a vet. Then Ben lives in nice. Indeed Ben has a pig. Ben is 70 years old.",
+    },
+}
+"""Examples of people and of facts that are never drawn; every kind of fact once in a headline."""
 
 
 LEARNED: dict[Protocol, tuple[str, float]] = {
@@ -139,7 +162,8 @@ class Writing(PlaysData):
 
     async def play(self, task: Source, scene: Scene) -> None:
         """One text, in one round or two."""
-        talk = Talk(scene, {} if self.brief else {role: self.manual(role) for role in self.roles})
+        manuals = {} if self.brief else {role: self.manual(role) for role in self.roles}
+        talk = Talk(scene, manuals, examples={role: self.examples(role) for role in manuals})
         first, second = await self._written(talk, task)
         scores = self.scores(task, first, second)
         for name, score in scores.items():
@@ -197,10 +221,11 @@ class Writing(PlaysData):
 
     def manual(self, role: str) -> str:
         """What a role is told that was never taught the task."""
+        tasks, form = (TASKS, f"{FORM} ") if self.data else (FACTS, "")
         if role == WRITER:
             first, second = self.parts
             return (
-                f"You write a text in two parts. First: {TASKS[first]} Then: {TASKS[second]} {FORM} Put a line "
+                f"You write a text in two parts. First: {tasks[first]} Then: {tasks[second]} {form}Put a line "
                 f"{DIVIDER} between the parts."
             )
         sight = {
@@ -208,7 +233,17 @@ class Writing(PlaysData):
             "pipeline": "The second is shown what the first wrote.",
             "discussion": "Both then see what both wrote, and write their parts again.",
         }[self.protocol]
-        return f"{TASKS[role]} {sight} {FORM}"
+        return f"{tasks[role]} {sight} {form}".rstrip()
+
+    def examples(self, role: str) -> tuple[Example, ...]:
+        """Chats that show the form of sentences that are read as facts."""
+        if self.data:
+            return ()
+        first, second = self.parts
+        return tuple(
+            (source, f"{texts[first]}\n{DIVIDER}\n{texts[second]}" if role == WRITER else texts[role])
+            for source, texts in FACT_EXAMPLES.items()
+        )
 
     def demonstrate(self, role: str, task: Source, prompt: Prompt, rng: Random) -> str:
         """An expert's part: the first facts, or all others with connectives; with probability `naive` any facts.
