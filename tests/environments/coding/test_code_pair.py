@@ -17,8 +17,8 @@ from pydantic import ValidationError
 from coterie.checks.conformance import check
 from coterie.config.resolve import load_config
 from coterie.environments.coding import code_pair
-from coterie.environments.coding.code_pair import CodePair, expert_edits
-from coterie.environments.coding.problems import Problem, embedded
+from coterie.environments.coding.code_pair import EXAMPLE, EXAMPLES, CodePair, expert_edits
+from coterie.environments.coding.problems import Problem, embedded, program_of
 from coterie.environments.coding.problems.formats import instrumented
 from coterie.errors import ConfigError, Unavailable
 from coterie.kernel.cursor import Cursor
@@ -467,7 +467,10 @@ def test_a_model_that_was_never_taught_is_told_its_role_and_the_form():
 
 def test_instructions_are_a_system_message():
     for own in (CodePair(data="tasks.jsonl"), CodePair(brief=False)):
-        system, user = run(Cursor(own, TASK, 0).advance()).asked.prompts["aux"]
+        system, *examples, user = run(Cursor(own, TASK, 0).advance()).asked.prompts["aux"]
+        assert [(said.role, said.content) for said in examples] == (
+            [] if own.data else [("user", EXAMPLE), ("assistant", EXAMPLES["aux"])]
+        )
         assert (system.role, system.content) == ("system", own.manual("aux", TASK))
         assert (user.role, user.content) == ("user", TASK.text)
     assert CodePair(brief=False).recommended() == {}
@@ -513,3 +516,20 @@ def test_a_protocol_without_a_partner_is_refused():
     with pytest.raises(ConfigError, match="protocol has no effect: solo = true has nobody to see"):
         load_config("code_pair", ["environment.solo=true", "environment.protocol=pipeline"])
     assert load_config("code_pair", ["environment.protocol=pipeline"]).names["algorithm"] == "mas_grpo"
+
+
+def test_the_example_is_of_steps_that_no_embedded_problem_has():
+    words = EXAMPLE.partition(": ")[2].split(", ")
+    known = {step.words for steps in embedded.STEPS.values() for step in steps}
+    assert not known & set(words)
+    scope: dict = {}
+    exec(EXAMPLES["aux"] + "\n" + EXAMPLES["main"], scope)
+    assert scope["f"]([1, 2, 3]) == 6
+    exec(EXAMPLES["solo"], scope)
+    assert scope["f"]([1, 2, 3]) == 6
+
+
+def test_a_bare_function_and_a_fenced_one_are_read_alike():
+    bare = EXAMPLES["main"]
+    fenced = f"Here it is:\n```python\n{bare}\n```\nIt works."
+    assert program_of(Reply("main", fenced), "f").strip() == program_of(Reply("main", bare), "f").strip() == bare

@@ -46,7 +46,7 @@ from coterie.environments.coding.problems import (
     whole,
 )
 from coterie.environments.coding.problems.base import ProgrammingTask, quote
-from coterie.environments.talk import Talk, marked
+from coterie.environments.talk import Example, Talk, marked
 from coterie.errors import ConfigError, Unavailable
 from coterie.kernel.environment import Lesson
 from coterie.kernel.scene import Prompt, Scene
@@ -80,6 +80,22 @@ INSTRUCTIONS = {
 """What a model that was never taught its role is told."""
 UNSEEN = {"aux": " without having seen it", "main": " without having seen yours"}
 SEEN = "If the other has written already, you are shown it: then write so that the two fit. "
+SHORT = {
+    "aux": "Write a helper function aux(x): it does the first step of the task{unseen}. ",
+    "main": "Write the function {name}: it calls aux(x), a helper that does the first step of the task{unseen}, "
+    "and does the other steps. ",
+    "solo": "Write the function {name} that does the task, a step a line. ",
+}
+"""The same where problems are embedded, which are chains of small steps."""
+UNSEEN_SHORT = ", and you cannot talk to who writes the other function"
+SHORT_FORM = "Answer with the function alone."
+EXAMPLE = "f(x) of a list: triple, mean"
+EXAMPLES = {
+    "aux": "def aux(x):\n    return [v * 3 for v in x]",
+    "main": "def f(x):\n    x = aux(x)\n    return sum(x) / len(x)",
+    "solo": "def f(x):\n    x = [v * 3 for v in x]\n    return sum(x) / len(x)",
+}
+"""An example of steps that no embedded problem has."""
 FORM = "Answer with one fenced code block that holds the function and the imports it needs: no tests, no examples."
 
 
@@ -204,7 +220,8 @@ class CodePair(ProgrammingTask):
 
     async def play(self, task: Problem, scene: Scene) -> None:
         """Up to `max_turns` turns in which every role writes its function."""
-        talk = Talk(scene, {} if self.brief else {role: self.manual(role, task) for role in self.roles})
+        manuals = {} if self.brief else {role: self.manual(role, task) for role in self.roles}
+        talk = Talk(scene, manuals, examples={role: self.examples(role) for role in manuals})
         history = dict.fromkeys(self.roles, "")
         outcome = Outcome()
         for turn in scene.turns(self.max_turns):
@@ -270,10 +287,16 @@ class CodePair(ProgrammingTask):
 
     def manual(self, role: str, task: Problem) -> str:
         """What a role is told that was never taught it."""
-        told = INSTRUCTIONS["solo" if self.solo else role]
+        told = (INSTRUCTIONS if self.data else SHORT)["solo" if self.solo else role]
+        form = FORM if self.data else SHORT_FORM
         if self.solo or self.protocol == "together":
-            return told.format(name=task.name, apart=" and cannot talk", unseen=UNSEEN[role]) + FORM
-        return told.format(name=task.name, apart="", unseen="") + SEEN + FORM
+            apart = " and cannot talk" if self.data else ""
+            return told.format(name=task.name, apart=apart, unseen=UNSEEN[role] if self.data else UNSEEN_SHORT) + form
+        return told.format(name=task.name, apart="", unseen="") + SEEN + form
+
+    def examples(self, role: str) -> tuple[Example, ...]:
+        """A chat that shows the form, where problems are embedded."""
+        return () if self.data else ((EXAMPLE, EXAMPLES["solo" if self.solo else role]),)
 
     def told(self, role: str, task: Problem, history: str, other: str = "") -> str:
         """What a role is told: the task, later its own last reply and the feedback; and what it sees of the other's."""
