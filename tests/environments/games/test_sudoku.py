@@ -241,9 +241,23 @@ def test_a_small_model_is_shown_the_cells_to_fill_and_all_that_they_must_differ_
     board = tuple(1 if cell == filled_in else digit for cell, digit in enumerate(task.grid))
     seen = world.shown(task, board)
     assert len(seen.splitlines()) == 3
-    assert " 1? not " in seen.splitlines()[-1]
+    assert " 1? has " in seen.splitlines()[-1]
     assert read(task, seen, False) == board
     for line in seen.splitlines():
         cell = places(4)[line[:2]]
-        named = {int(digit) for digit in line.partition(" not ")[2].split()}
+        named = {int(digit) for digit in line.partition(" has ")[2].removesuffix(" around it").split()}
         assert named == {board[other] for other in peers(4)[cell]} - {0}
+
+
+def test_a_digit_alone_goes_into_the_first_cell_that_is_shown_and_several_go_nowhere():
+    world = Sudoku(brief=False, max_tokens=8, givens=13)
+    task = world.task("train", 0)
+    first, second, _ = (cell for cell, digit in enumerate(task.grid) if not digit)
+    board, legal = world.move(task, task.grid, Reply("planner", "3."))
+    assert (board[first], legal) == (3, True)
+    board, legal = world.move(task, board, Reply("planner", "2"))
+    assert (board[first], board[second], legal) == (3, 2, True)
+    for text in ("1 2 3 4", "1, 2", "12", "5", "one", ""):
+        assert world.move(task, task.grid, Reply("planner", text)) == (task.grid, False)
+    assert world.move(task, task.grid, Reply("planner", "3", "length")) == (task.grid, False)
+    assert Sudoku(brief=False, max_tokens=400).move(task, task.grid, Reply("planner", "3")) == (task.grid, False)

@@ -44,6 +44,7 @@ EXAMPLE = "x30 1, y30 ."
 """Of an answer: no grid has so many rows."""
 ROW_COLUMN = re.compile(r"\brow\s*([1-9])\s*,?\s*(?:and\s+)?col(?:umn)?\s*([1-9])\b")
 JOINING = re.compile(r"\b(?:set|fill|put|cell|and|then|is|to|the|answer|with)\b|[`*]")
+DIGIT = re.compile(r"([1-9])\.?")
 PAIR = re.compile(r"([a-z]\d+)[\s:=]+([1-9]|\.)(?!\d)")
 PAIRS = re.compile(rf"{PAIR.pattern}(?:[\s,;]+{PAIR.pattern})*")
 SOLVED_GRID: Grid = (1, 2, 3, 4, 3, 4, 1, 2, 2, 1, 4, 3, 4, 3, 2, 1)
@@ -102,11 +103,13 @@ class Sudoku(Game):
         return (
             f"This is Sudoku: each row, column and {side} x {side} box holds each of the digits 1 to {self.size} once. "
             "A dot is an empty cell, and a digit with a question mark may be changed."
-            f"{'' if self.long else ' Fill in the first cell of the list.'}"
+            f"{'' if self.long else ' Each line is a cell to fill in.'}"
         )
 
     def form(self) -> str:
-        """Cells and digits; those of the example lie outside every grid."""
+        """Cells and digits, or the digit of the first cell that is shown; an example lies outside every grid."""
+        if not self.long:
+            return f"one digit from 1 to {self.size}, for the first of these cells."
         return f"cells and their digits alone, such as, in another grid, `{EXAMPLE}`."
 
     def examples(self, role: str) -> Sequence[Example]:
@@ -117,7 +120,7 @@ class Sudoku(Game):
         for cell in EXAMPLE_CELLS:
             grid = tuple(0 if at == cell else digit for at, digit in enumerate(SOLVED_GRID))
             puzzle = Puzzle("example", "train", size=4, grid=grid, solution=SOLVED_GRID)
-            answer = spell(puzzle, {cell: SOLVED_GRID[cell]}).removeprefix("set ")
+            answer = str(SOLVED_GRID[cell])
             told = self.shown(puzzle, grid)
             if role == PLANNER and not self.solo:
                 told = self.planner_sees(puzzle, grid, Reply(PROPOSER, answer))
@@ -130,7 +133,12 @@ class Sudoku(Game):
 
     def move(self, task: Puzzle, board: Grid, reply: Reply) -> tuple[Grid, bool]:
         """The grid that a reply leads to, filled up to its first illegal word."""
-        words = (parse(reply.text) if self.brief else in_words(reply.text)) if reply.finish == "stop" else None
+        if reply.finish != "stop":
+            return board, False
+        if not self.brief and not self.long and (digit := DIGIT.fullmatch(reply.text.strip())):
+            cell = in_order(task, board)[0]
+            return filled(task, board, [name(divmod(cell, task.size)), digit[1]])
+        words = parse(reply.text) if self.brief else in_words(reply.text)
         if words is None or len(words) > 2 * len(board):
             return board, False
         return filled(task, board, words)
@@ -250,19 +258,22 @@ def view(task: Puzzle, grid: Grid, brief: bool) -> str:
     return "\n".join("".join(shown(row * size + column) for column in range(size)) for row in range(size))
 
 
+def in_order(task: Puzzle, grid: Grid) -> list[int]:
+    """Every cell that was not given, empty ones first."""
+    return sorted((cell for cell, digit in enumerate(task.grid) if not digit), key=lambda cell: (grid[cell] > 0, cell))
+
+
 @lru_cache(maxsize=4096)
 def cells_to_fill(task: Puzzle, grid: Grid) -> str:
     """Every cell that was not given, empty ones first, and the digits around it: for a small model.
 
-    `d1 . not 1 2 3` is a cell with 1, 2 and 3 in its row, its column or its box.
+    `d1 . has 1 2 3 around it` is a cell with 1, 2 and 3 in its row, its column or its box.
     """
-    size = task.size
-    cells = sorted((cell for cell, digit in enumerate(task.grid) if not digit), key=lambda cell: (grid[cell] > 0, cell))
     lines: list[str] = []
-    for cell in cells:
-        around = sorted({grid[other] for other in peers(size)[cell]} - {0})
+    for cell in in_order(task, grid):
+        around = sorted({grid[other] for other in peers(task.size)[cell]} - {0})
         sign = f"{grid[cell]}?" if grid[cell] else OPEN
-        lines.append(f"{name(divmod(cell, size))} {sign} not {' '.join(map(str, around))}")
+        lines.append(f"{name(divmod(cell, task.size))} {sign} has {' '.join(map(str, around))} around it")
     return "\n".join(lines)
 
 
