@@ -37,6 +37,7 @@ ENVIRONMENTS = {
     "relay": "coterie.environments.relay:Relay",
     "errand": "coterie.environments.errand:Errand",
     "documents": "coterie.environments.documents.documents:Documents",
+    "taboo": "coterie.environments.taboo:Taboo",
     "gateway": "coterie.environments.gateway:Gateway",
     "prompts": "coterie.environments.prompts:Prompts",
     "textarena": "coterie.environments.foreign.textarena:TextArena",
