@@ -43,6 +43,7 @@ ENVIRONMENTS = {
     "textarena": "coterie.environments.foreign.textarena:TextArena",
     "pettingzoo": "coterie.environments.foreign.pettingzoo:PettingZoo",
     "gymnasium": "coterie.environments.foreign.gymnasium:Gymnasium",
+    "reasoning_gym": "coterie.environments.foreign.reasoning_gym:ReasoningGym",
     "openenv": "coterie.environments.foreign.openenv:OpenEnv",
 }
 ALGORITHMS = {
