@@ -48,8 +48,11 @@ DRAWN = (
     "relay",
     "errand",
     "documents",
+    "taboo",
 )
 """Environments whose demonstrations play an episode."""
+UNTAUGHT: Mapping[str, Mapping[str, object]] = {"taboo": {"examples": 0}}
+"""Settings with which an environment is drawn, where they are not its own."""
 SAYS, LINES, PARTS = 46, 7, 5
 """Characters of a line, lines of a box, and decisions of an episode that a picture shows."""
 
@@ -146,7 +149,8 @@ def demonstrated(environment: Environment) -> list[Part]:
 
 def environment_picture(name: str) -> str:
     """What each role of an environment sees and says in one episode, and what that earns."""
-    parts, canvas, y = demonstrated(load_environment(name)), Canvas(), 30
+    settings = [f"environment.{key}={value}" for key, value in UNTAUGHT.get(name, {}).items()]
+    parts, canvas, y = demonstrated(load_environment(name, settings)), Canvas(), 30
     said = [part for part in parts if part.kind == "said"]
     colors = {
         role: COLORS[at % len(COLORS)] for at, role in enumerate(dict.fromkeys(role_of(part.who) for part in said))

@@ -14,9 +14,10 @@ import importlib.util
 import io
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from random import Random
 from typing import Any, ClassVar, Self
 
 from pydantic import Field, model_validator
@@ -44,6 +45,8 @@ HARMLESS = re.compile(r"\w|[A-E]+|a?(?:sin|cos|tan)h?|exp|log|ln|sqrt|pi")
 """A name that may occur in an answer that is evaluated: no function among them does more than arithmetic."""
 NO_NUMBER = re.compile(r"\b(?:nan|inf|infinity)\b", re.IGNORECASE)
 """Some scorers compare numbers such that these equal all others."""
+CUT = 0.25
+"""What a proposal costs that is cut off."""
 LONGEST_ANSWER = 2000
 """Characters of an answer that is scored."""
 LONGEST_PROPOSAL = 400
@@ -113,17 +116,22 @@ class ReasoningGym(Environment):
                     f"{', '.join(sorted(fields))}"
                 )
         try:
-            entry(self.game, self._told(), 0)
+            entry(self.game, self.written_options(), 0)
         except Exception as error:  # the package checks options with assertions and in other ways
             raise ConfigError(f"environment.options do not fit {self.game}: {said(error)}") from error
 
     def task(self, split: Split, index: int) -> Exercise:
         """The task at a place of a split; held-out tasks do not repeat."""
-        places = trained(self.game, self._told(), index) if split == "train" else held_out(self.game, self._told(), split).at(index)
-        question = str(entry(self.game, self._told(), places)["question"])
-        return Exercise(f"{split}-{index}", split, query=question, kind=self.game, place=places)
+        options = self.written_options()
+        if split == "train":
+            place = trained(self.game, options, index)
+        else:
+            place = held_out(self.game, options, split).at(index)
+        question = str(entry(self.game, options, place)["question"])
+        return Exercise(f"{split}-{index}", split, query=question, kind=self.game, place=place)
 
-    def _told(self) -> str:
+    def written_options(self) -> str:
+        """The options as JSON, in one order: what tasks depend on."""
         return json.dumps(dict(self.options), sort_keys=True)
 
     async def play(self, task: Exercise, scene: Scene) -> None:
@@ -145,7 +153,7 @@ class ReasoningGym(Environment):
         if not answer or not may_be_scored(self.game, answer):
             return 0.0
         try:
-            return float(await scene.call(scored, self.game, self._told(), task.place, answer))
+            return float(await scene.call(scored, self.game, self.written_options(), task.place, answer))
         except CallError:  # it took too long, or ended its process
             return 0.0
 
@@ -165,18 +173,14 @@ class ReasoningGym(Environment):
         return [*chat, user(asked_verdict(task.query, proposal))]
 
     def _solved(self) -> tuple[tuple[str, str], ...]:
-        return solved(self.game, self._told(), self.examples)
+        return solved(self.game, self.written_options(), self.examples)
 
-    def demonstrate(self, role: str, task: Exercise, prompt: Prompt, rng: Any) -> str:
+    def demonstrate(self, role: str, task: Exercise, prompt: Prompt, rng: Random) -> str:
         """The answer of the package, where it names one."""
-        answer = entry(self.game, self._told(), task.place)["answer"]
+        answer = entry(self.game, self.written_options(), task.place)["answer"]
         if answer is None:
             raise NotImplementedError(f"reasoning-gym names no answer to {self.game}")
         return f"Answer: {answer}" if role == REASONER else str(answer)
-
-
-CUT = 0.25
-"""What a proposal costs that is cut off."""
 
 
 def user(text: str) -> Message:
@@ -191,7 +195,8 @@ def asked_proposal(question: str) -> str:
 
 def asked_verdict(question: str, proposal: str) -> str:
     """A question to the checker."""
-    return f"{question.strip()}\nA student wrote: {' '.join(proposal.split())[:LONGEST_PROPOSAL]}\nWrite only the right answer."
+    shown = " ".join(proposal.split())[:LONGEST_PROPOSAL]
+    return f"{question.strip()}\nA student wrote: {shown}\nWrite only the right answer."
 
 
 def answer_of(reply: Reply) -> str:
@@ -234,7 +239,7 @@ def entry(game: str, options: str, place: int) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def quiet(seed: int) -> Any:
+def quiet(seed: int) -> Iterator[None]:
     """While it lasts, nothing is printed, and the process's own random generators stay as they are."""
     with contextlib.redirect_stdout(io.StringIO()), Sealed(seed)():
         yield
@@ -244,7 +249,7 @@ def trained(game: str, options: str, index: int) -> int:
     """The place of a training task: at the index, or else the first that belongs to training among others."""
     again = AGAIN + index * CHUNK % (FIRST["validation"] - AGAIN)
     for place in (index % AGAIN, *range(again, again + CHUNK)):
-        if split_of(entry(game, options, place)["question"]) == "train":
+        if split_of(str(entry(game, options, place)["question"])) == "train":
             return place
     raise ConfigError(f"reasoning_gym:{game} has too few different tasks with these options; make it harder")
 
