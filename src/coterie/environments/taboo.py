@@ -1,8 +1,8 @@
 """Taboo: a hinter describes a word without saying it, and a guesser, who sees only the hint, names the word.
 
-The hinter sees the word and one or two facts about it, which are longer than a hint may be: it has to pass on what
-identifies the word. The guesser sees the hint and what kind of thing the word is, such as an animal; or it sees a few
-words to choose from. Words of validation and test never occur in training.
+The hinter sees the word and one or two facts about it, and may pass the facts on. The guesser sees the hint and what
+kind of thing the word is, such as an animal; or it sees a few words to choose from. Words of validation and test never
+occur in training.
 
 Rewards: the team gets 1 for a right guess. A hint that says the word, and a reply that is cut or has the wrong form,
 costs its role `FOUL`; after a hint that says the word nobody is asked for a guess.
