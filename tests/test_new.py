@@ -123,7 +123,7 @@ def test_braces_and_quotes_of_answers_stay_signs_in_the_team(tmp_path, monkeypat
     table("qa.csv", [(f"Question {n}?", ('{x} "y"', "\\\\n")[n % 2]) for n in range(90)])
     code, _, err = call("new", "team", "qa.csv")
     assert code == 0, err
-    text = load_config("team.toml").environment.prompts["solver"]
+    text = load_config("team.toml").environment.prompts["solver"]  # pyright: ignore
     assert (
         'Answer with one of these: {{x}} "y", \\\\n.' in text or 'Answer with one of these: \\\\n, {{x}} "y".' in text
     )
@@ -134,7 +134,7 @@ def test_a_long_answer_comes_with_advice_on_a_judge(tmp_path, monkeypatch):
     table("qa.csv", [(f"Question {n}?", f"an answer of more than five words, number {n}") for n in range(90)])
     assert call("new", "team", "qa.csv")[0] == 0
     assert re.search(r"^# .*write \[\"judge\"\] instead", Path("team.toml").read_text(), re.MULTILINE)
-    assert load_config("team.toml").environment.rewards == ("contains",)
+    assert load_config("team.toml").environment.rewards == ("contains",)  # pyright: ignore
 
 
 @pytest.mark.parametrize(

@@ -305,7 +305,7 @@ def test_tasks_that_hold_nothing_but_an_id_are_not_compared():
     class Drawn(Toy):
         """What there is to solve is drawn in play."""
 
-        def task(self, split, index):
+        def task(self, split, index):  # pyright: ignore
             return Task(f"{split}-{index}", split)
 
         async def play(self, task, scene):

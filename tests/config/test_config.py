@@ -278,8 +278,8 @@ def test_what_a_config_says_comes_before_what_is_recommended():
     assert other.optimizer.lr == 1e-3
     shared = load_config("plan_path", ["policies.team.template.quiet=true"])
     assert set(shared.team.roles.values()) == {"team"}
-    theirs = load_config("plan_path", ["policies.scout.model=some/model"])
-    assert (theirs.policies["scout"].model, theirs.policies["pilot"].model) == ("some/model", "starter")
+    theirs = load_config("plan_path", ["policies.scout.model=some/model-1B"])
+    assert (theirs.policies["scout"].model, theirs.policies["pilot"].model) == ("some/model-1B", "starter")
     assert theirs.optimizer.lr == OptimizerConfig().lr, "how the starter learns is no advice for another model"
     assert theirs.train.steps not in (TrainConfig().steps, base.train.steps)
 
@@ -318,12 +318,12 @@ def test_a_model_that_is_named_and_no_starter_is_given_instructions():
 def test_a_folder_may_hold_a_starter_and_is_asked_in_brief(tmp_path):
     assert load_config("maths", [f"policies.team.model={tmp_path}"]).environment.model_dump()["brief"]
     assert (
-        load_config("maths", [f"policies.team.model={tmp_path}", "environment.brief=false"]).environment.brief is False
+        load_config("maths", [f"policies.team.model={tmp_path}", "environment.brief=false"]).environment.brief is False  # pyright: ignore
     )
 
 
 def test_a_team_with_one_starter_is_asked_in_brief():
-    one = ["policies.scout.model=some/model"]
+    one = ["policies.scout.model=some/model-1B"]
     assert load_config("plan_path", one).environment.model_dump()["brief"]
     config = load_config("plan_path", [*one, "policies.pilot.model=some/model"])
     assert not config.environment.model_dump()["brief"]

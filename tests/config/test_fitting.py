@@ -30,7 +30,7 @@ def config(*sets: str, source: str = "tests/toys.py:Crowd"):
 def test_a_real_model_is_trained_by_an_adapter_and_a_starter_as_ever():
     real, small = config("policies.*.model=smollm2"), config("policies.*.model=starter")
     assert {policy.kind for policy in real.policies.values()} == {"lora"}
-    assert {policy.lora for policy in real.policies.values()} == {LoraConfig(rank=16, alpha=32.0)}
+    assert all(policy.lora == LoraConfig(rank=16, alpha=32.0) for policy in real.policies.values())
     assert (real.optimizer.lr, real.train.temperature, real.train.dtype) == (5e-4, 0.7, "auto")
     assert {policy.kind for policy in small.policies.values()} == {"full"}
     assert (small.optimizer, small.train, small.chosen) == (OptimizerConfig(), TrainConfig(), ())

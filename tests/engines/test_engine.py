@@ -286,7 +286,7 @@ def test_bfloat16_samples_from_a_copy_that_sync_refreshes(lean):
     assert after[0][0].completion_ids != before[0][0].completion_ids
     assert after[0][0].version == 5
     decoder = engine._decoders["p"]
-    copies = [layer.qkv.weight for layer in decoder.steps()._weights.layers] if lean else decoder.net.parameters()
+    copies = [layer.qkv.weight for layer in decoder.steps()._weights.layers] if lean else decoder.net.parameters()  # pyright: ignore[reportAttributeAccessIssue]
     assert {weight.dtype for weight in copies} == {torch.bfloat16}
     assert {weight.dtype for weight in model.net.parameters()} == {torch.float32}
 

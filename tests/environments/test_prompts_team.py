@@ -423,7 +423,7 @@ def test_a_table_beside_a_config_is_found_from_everywhere(tmp_path, monkeypatch)
         '[environment]\nname = "prompts"\ndata = "qa.csv"\nrewards = "number"\n[policies.team]\nmodel = "x"'
     )
     monkeypatch.chdir(tmp_path)
-    assert load_config("there/team.toml").environment.data == str(folder / "qa.csv")
+    assert load_config("there/team.toml").environment.data == str(folder / "qa.csv")  # pyright: ignore
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import shutil
 from dataclasses import replace
 
@@ -164,15 +163,6 @@ def test_targets_choose_layers_and_one_that_is_nowhere_is_one_line():
     names = "down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"
     with pytest.raises(ConfigError, match=rf"^policies\.a\.lora\.targets names 'nowhere'; linear layers .* {names}$"):
         adapted(base(), seed=1, targets=("nowhere",), **LORA)
-
-
-def test_without_peft_it_is_one_line(monkeypatch):
-    def missing(name):
-        raise ImportError(name)
-
-    monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(ConfigError, match=r"needs PEFT; install it: pip install 'coterie\[lora\]'"):
-        adapted(base(), seed=1, **LORA)
 
 
 SETS = ["team.a=x", "team.b=y", "train.steps=4", "train.tasks_per_step=4", "train.eval_tasks=10", "train.eval_every=2",

@@ -93,7 +93,7 @@ def learners(data: Mapping[str, Any], starter: str) -> list[Learner]:
     for name, table in _trained(data).items():
         model = str(table.get("model", starter))
         size = parameters(model)
-        if model and (size is None or size > LARGE):
+        if size is not None and size > LARGE:
             device = str(table.get("device", wanted))
             cpu = device == "cpu" or (device == "auto" and not Path("/dev/nvidiactl").exists())
             found.append(Learner(name, model, str(table.get("kind", "lora")), size, cpu))
@@ -116,8 +116,8 @@ def one_each(data: Mapping[str, Any], roles: Sequence[str], starter: str) -> Cho
     every = policies.pop(EVERY, None) or {}
     if data.get("team") or policies or len(roles) < 2 or every.get("kind", "lora") != "lora":
         return None
-    size = parameters(model := str(every.get("model", starter)))
-    if not model or (size is not None and size <= LARGE) or not all(re.fullmatch(r"[\w-]+", role) for role in roles):
+    size = parameters(str(every.get("model", starter)))
+    if size is None or size <= LARGE or not all(re.fullmatch(r"[\w-]+", role) for role in roles):
         return None
     return Choice("team", {role: role for role in roles}, "an adapter a role over one base, so that roles can differ")
 

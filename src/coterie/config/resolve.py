@@ -431,7 +431,7 @@ def _untaught(source: Source, environment: Environment) -> str:
     }
     for model in learners.values():
         whole = whole_folder(model, source.folder)
-        if model in STARTERS or whole != model or Path(whole).is_dir():
+        if model in STARTERS or whole != model or Path(whole).is_dir() or model.count("/") > 1:
             return ""
     return next(iter(learners), "")
 
