@@ -25,7 +25,7 @@ def test_the_version_has_one_place():
 
 def test_the_oldest_versions_are_those_that_are_admitted():
     extras = PROJECT["optional-dependencies"]
-    needed = [*PROJECT["dependencies"], *extras["lora"], *extras["maths"], *extras["remote"]]
+    needed = [*PROJECT["dependencies"], *extras["maths"], *extras["remote"]]
     admitted = {one.split(";")[0].split(",")[0].replace(">=", "==") for one in needed}
     lines = (ROOT / "constraints-oldest.txt").read_text().splitlines()
     oldest = {line for line in lines if line and not line.startswith("#")}
