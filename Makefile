@@ -15,7 +15,7 @@ setup: .venv/ready ## make .venv with tested versions
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: setup ## train a team of two adapters over a real model: ten minutes on two cores; downloads 93 MB once
+demo: setup ## train a team of two adapters over a real model; downloads 93 MB once
 	$(BIN)/coterie bench demo
 
 demo-small: setup ## the same with a shipped starter of 0.9 million parameters: two to five minutes, no download

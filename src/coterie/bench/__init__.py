@@ -28,7 +28,7 @@ BENCHES = {
     "code": "the results of the programming tasks: teams, baselines, cooperation",
     "cooperation": "which pairs the cooperation reward of code_pair pays: honest ones and cheats",
     "decode": "tokens per second of the embedded engine, without and with a network's modules",
-    "demo": "what `make demo` shows: a team of two adapters over a real model, before and after ten minutes",
+    "demo": "what `make demo` shows: a team of two adapters over a real model, before and after training",
     "demo_small": "what `make demo-small` shows: a team of starters before and after a few minutes of training",
     "engines": "plan_path trained with the embedded engine, with vLLM and on a cluster, three seeds",
     "fronts": "what the eager front changes: logs, differing tokens, time",
