@@ -13,7 +13,7 @@ import pytest
 from coterie import Environment, load_config, train
 from coterie.errors import ConfigError
 from coterie.models.load import save_model
-from coterie.registry import find, summary, whole_name
+from coterie.registry import find, summary, whole_folder, whole_name
 from coterie.run.folder import Run
 from tests.toys import tiny
 
@@ -156,3 +156,11 @@ def test_a_file_that_does_not_import_is_told_every_time(tmp_path):
     for _ in range(2):
         with pytest.raises(ConfigError, match="does not import: ZeroDivisionError"):
             find("environment", str(tmp_path / "bad.py"), Environment)
+
+
+@pytest.mark.parametrize("model", ["smollm2", "gpt2"])
+def test_a_name_beside_a_run_is_no_policy_of_it(model, tmp_path):
+    """A run's config lies in the run's folder, and is read from there."""
+    (tmp_path / "config.toml").touch()
+    (tmp_path / "checkpoints").mkdir()
+    assert whole_folder(model, tmp_path) == model

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from coterie.errors import ConfigError, nearest
 from coterie.kernel.environment import STARTERS
 from coterie.kernel.mistakes import raised_at, said
+from coterie.models.named import NAMED
 from coterie.seeds import seed_of
 
 ENVIRONMENTS = {
@@ -201,11 +202,11 @@ def whole_folder(model: str, folder: Path | None) -> str:
 
     A policy of a run, RUN#STEP/POLICY, is found by the run's folder.
     """
-    if model and model not in STARTERS:
+    if model and model not in STARTERS and model not in NAMED:
         for home in (*([folder] if folder else ()), Path()):
             if (home / model).is_dir() or (model.endswith(".gguf") and (home / model).is_file()):
                 return str((home / model).resolve())
-            if past := past_policy(str(home / model)):
+            if "/" in model and (past := past_policy(str(home / model))):  # a name alone is no policy of a config's run
                 return str(past)
     return model
 
