@@ -49,6 +49,8 @@ PLAY_TIMEOUT_S = 10.0
 
 ALL_ASKED = "every role is asked"
 """A claim that is only a warning where nothing is demonstrated: good replies may be what a role is asked after."""
+RARE = 40
+"""Train tasks that are played until every role was asked."""
 REPEATS, REPEATS_S = 1000, 2.0
 """Test tasks that are looked at for repeats, and the seconds for that."""
 
@@ -256,13 +258,18 @@ def _asks(environment: Environment, chosen: Sequence[tuple[Split, int]], watch: 
 
 
 def _asks_all(environment: Environment, chosen: Sequence[tuple[Split, int]], watch: Patience) -> str:
-    """Names the roles that no episode of any split asked, whatever the others said."""
+    """Names the roles that no episode of any split asked, whatever the others said.
+
+    A role may be asked in few kinds of tasks, so more train tasks are played before it is named.
+    """
     asked: set[str] = set()
-    for (split, index), hand in itertools.product(chosen, hands(environment)):
+    more = [("train", index) for index in range(_at_most(environment, "train", RARE))]
+    episodes = [*itertools.product(chosen, hands(environment)), *((task, hands(environment)[0]) for task in more)]
+    for (split, index), hand in episodes:
         asked |= roles_asked(_play(environment, task_of(environment, split, index), hand, watch))
         if asked.issuperset(environment.roles):
             return ""
-    return never_asked(environment, asked, SPLITS, len(chosen) * len(hands(environment)))
+    return never_asked(environment, asked, SPLITS, len(episodes))
 
 
 def questions(environment: Environment, hand: Hand, tasks: int, watch: Patience) -> Iterator[Asked]:

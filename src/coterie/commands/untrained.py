@@ -39,6 +39,8 @@ def names_config(target: str) -> bool:
     path, known = Path(target), (*ENVIRONMENTS, *installed("environment"))
     if path.is_dir() and (target not in known or (path / "config.toml").is_file()):
         return False
+    if path.is_file() and path.name == "config.toml" and (path.parent / "checkpoints").is_dir():
+        raise ConfigError(f"{target} is a file; name the folder of a run, {path.parent}, to measure what it trained")
     if path.suffix in (".toml", ".py") or target in known or ":" in target or about("environment", target)[1]:
         return True
     if path.exists():
