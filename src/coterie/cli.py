@@ -118,7 +118,7 @@ def train(
 
 
 def _notes(config: Config, *, begins: bool) -> Iterator[str]:
-    """What is to be known of a config before its run; the chosen defaults where the run begins."""
+    """Yields the remarks of a config and, where a run begins, the defaults that were chosen."""
     yield from config.remarks
     if config.chosen and begins:
         yield "chosen to fit the model; what you set yourself counts:"

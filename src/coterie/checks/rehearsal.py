@@ -105,7 +105,7 @@ def _rehearsed(environment: Environment, task: Task, hand: Hand, watch: Watch, h
 
 
 def _after(cursor: Cursor) -> str:
-    """What the last reply was, for the message of what followed it."""
+    """Quotes the last reply, for a message about what followed it."""
     replies = [reply for _, reply in cursor.log.replies()]
     return f" after '{role_of(replies[-1].role)}' replied {replies[-1].text[:40]!r}" if replies else ""
 

@@ -43,7 +43,7 @@ TASKS = 8
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What suits a table's answers: a reward, why, what a prompt says of the answer's form, and tokens of a reply."""
+    """A reward that suits a table's answers, why, how a prompt asks for that form, and tokens of a reply."""
 
     reward: str
     reason: str
@@ -154,7 +154,7 @@ def _read(read: Callable[[Row], PromptTask], row: Row) -> PromptTask | None:
 
 
 def _is_data(answer: str) -> bool:
-    """Whether a text is a JSON object or array."""
+    """Returns True if a text is a JSON object or array."""
     try:
         return isinstance(as_json(answer), dict | list)
     except ValueError:

@@ -139,7 +139,7 @@ def choices(source: Source, starter: str) -> list[Choice]:
 
 
 def _policies(source: Source, large: list[Learner], *, one_rate: bool) -> Iterator[Choice]:
-    """What each policy is, and how it is moved."""
+    """Yields the kind, adapter and optimizer settings of each policy."""
     for each in large:
         path = f"policies.{each.name}"
         yield Choice(f"{path}.kind", "lora", f"{each.called}: an adapter takes a tenth of the memory of all weights")
@@ -156,7 +156,7 @@ def _policies(source: Source, large: list[Learner], *, one_rate: bool) -> Iterat
 
 
 def _run(each: Learner, *, ahead: bool) -> Iterator[Choice]:
-    """What a step and an evaluation are, by the largest policy. ahead: rollouts are played before a step has ended."""
+    """Yields the settings of a step and of evaluation. ahead: rollouts are played before a step has ended."""
     yield Choice("train.dtype", "auto", "the faster type of this machine for large products")
     if each.parameters < CREATIVE:
         yield Choice("train.temperature", 0.7, f"{each.called}: at 1.0 most replies are noise")

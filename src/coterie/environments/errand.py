@@ -45,12 +45,12 @@ class Order(Task):
 
     @property
     def thing(self) -> str:
-        """What the person wants."""
+        """The thing that the person wants."""
         return dict(self.wishes)[self.name]
 
     @property
     def price(self) -> int:
-        """What it costs."""
+        """The price of that thing, in dollars."""
         return dict(self.prices)[self.thing]
 
 
@@ -168,7 +168,7 @@ class Errand(Environment):
 
 
 def wishes_of(task: Order) -> str:
-    """Who wants what, in sentences."""
+    """Returns the wishes as sentences."""
     return " ".join(f"{name} wants {thing}." for name, thing in task.wishes)
 
 

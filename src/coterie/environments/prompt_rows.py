@@ -52,7 +52,7 @@ class PromptTask(Task):
         return prompt if isinstance(prompt, str) else str(prompt[-1]["content"])
 
     def cells(self) -> dict[str, str]:
-        """Its columns as text, by name."""
+        """The columns of the row as text, by name."""
         return {name: cell_text(value) for name, value in json.loads(self.columns or "{}").items()}
 
 

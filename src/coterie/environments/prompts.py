@@ -322,7 +322,7 @@ class Prompts(PlaysRows):
         return scene.succeed() if value >= self.solved_at else scene.fail("rewarded too little")
 
     def _earned(self, verdict: bool | None, value: float) -> float:
-        """What a checker earns: by accepting alone, once an episode, so that no verdict pays by itself.
+        """Returns the checker's reward. It earns by accepting alone, once an episode, so no verdict pays by itself.
 
         A reply that is no verdict loses as much as a wrong one: it rejects too, and a checker that is mostly shown
         wrong answers would otherwise stop to write verdicts.
@@ -406,7 +406,7 @@ class Prompts(PlaysRows):
         return [values[name] for name in names]
 
     async def _called(self, scene: Scene, task: PromptTask, reply: Reply, names: Sequence[str]) -> Any:
-        """What functions of a user's say of a reply."""
+        """Returns the rewards that a user's functions give a reply."""
         prompt, columns = json.loads(task.prompt), json.loads(task.columns)
         completion: JSON = reply.text if isinstance(prompt, str) else [{"role": "assistant", "content": reply.text}]
         functions: JSON = [self._places[name] for name in names]
@@ -418,7 +418,7 @@ class Prompts(PlaysRows):
             raise EnvError(error.message) from error
 
     async def _compared(self, scene: Scene, task: PromptTask, reply: Reply, name: str) -> float:
-        """What a reward by name says of a reply."""
+        """Returns the reward that a named comparison gives a reply."""
         match name:
             case "exact":
                 return named_rewards.exact(reply.text, task.answer)

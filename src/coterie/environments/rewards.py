@@ -77,7 +77,7 @@ def _called(
 
 
 def _home(function: Any) -> str:
-    """Where a function begins, as `file.py:12`: for what it returned, or was called with; "" if that is not known."""
+    """Returns a function's place, as `file.py:12`, for an error about it; "" if that is not known."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 

@@ -148,14 +148,14 @@ class Taboo(Environment):
         return scene.succeed() if right else scene.fail("another word" if named else "no single word")
 
     def for_hinter(self, task: Card) -> Prompt:
-        """What the hinter sees: the word and the facts, after the examples."""
+        """Returns the hinter's prompt: the word and the facts, after the examples."""
         chat: list[Message] = []
         for example, hint in EXAMPLES[: self.examples]:
             chat += said_before(asked_hint(example.word, example.facts), hint)
         return [*chat, {"role": "user", "content": asked_hint(task.answer, task.facts)}]
 
     def for_guesser(self, task: Card, hint: str) -> Prompt:
-        """What the guesser sees: the hint and the kind or the words, after the examples."""
+        """Returns the guesser's prompt: the hint and the kind or the words, after the examples."""
         chat: list[Message] = []
         for example, earlier in EXAMPLES[: self.examples]:
             among = (example.word, *FILLERS)[: self.choices]

@@ -72,7 +72,7 @@ def make_ready(environment: Environment) -> None:
 
 
 def remarks_of(environment: Environment) -> tuple[str, ...]:
-    """What the environment remarks before a run. Raises: EnvError: its method `remarks` raised."""
+    """Returns the environment's remarks before a run. Raises: EnvError: its method `remarks` raised."""
     with blaming(environment, "environment.remarks()"):
         return environment.remarks()
 

@@ -146,7 +146,7 @@ class Run:
         self._write("config.toml", _whole_config(config, self.folder))
 
     def steps_changed_at(self, step: int) -> bool:
-        """Whether the run was given another number of steps when it had made these."""
+        """Returns True if the run was given another number of steps when it had made these."""
         return any(change["step"] == step for change in self.about().get("steps_changed", ()))
 
     @property

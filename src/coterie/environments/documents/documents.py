@@ -68,7 +68,7 @@ class Question(Task):
 
     @property
     def told(self) -> str:
-        """What the question tells of the country, such as `Nairobi is the capital`."""
+        """The fact by which the question tells the country, such as `Nairobi is the capital`."""
         return f"{dict(dict(self.clues)[self.country])[self.clue]} is the {self.clue}"
 
 

@@ -148,7 +148,7 @@ class ReasoningGym(Environment):
         return scene.succeed() if right else scene.fail("a wrong answer" if answer_of(verdict) else "no answer")
 
     async def _score(self, scene: Scene, task: Exercise, reply: Reply) -> float:
-        """What the package gives for a reply's answer; 0 for none and for one on which its function fails."""
+        """Returns the package's score of a reply's answer; 0 for none, or if its function fails."""
         answer = answer_of(reply)
         if not answer or not may_be_scored(self.game, answer):
             return 0.0
@@ -158,14 +158,14 @@ class ReasoningGym(Environment):
             return 0.0
 
     def for_reasoner(self, task: Exercise) -> Prompt:
-        """What the reasoner sees: the question, after solved ones."""
+        """Returns the reasoner's prompt: the question, after solved ones."""
         chat: list[Message] = []
         for question, answer in self._solved():
             chat += [user(asked_proposal(question)), Message(role="assistant", content=f"Answer: {answer}")]
         return [*chat, user(asked_proposal(task.query))]
 
     def for_checker(self, task: Exercise, proposal: str) -> Prompt:
-        """What the checker sees: the question and the proposal, after solved ones; every other proposal is wrong."""
+        """Returns the checker's prompt: the question and the proposal. Of the solved examples, every other is wrong."""
         solved, chat = self._solved(), list[Message]()
         for at, (question, answer) in enumerate(solved):
             shown = f"Answer: {solved[at - 1][1] if at % 2 else answer}"
@@ -200,7 +200,7 @@ def asked_verdict(question: str, proposal: str) -> str:
 
 
 def answer_of(reply: Reply) -> str:
-    """What stands behind the last `Answer:` of a reply, or all of it; "" if it was cut off or is too long."""
+    """Returns the text after the last `Answer:` of a reply, or all of it; "" if it was cut off or is too long."""
     text = ANSWER.split(reply.text)[-1].strip() if reply.finish == "stop" else ""
     return text if len(text) <= LONGEST_ANSWER else ""
 

@@ -75,7 +75,7 @@ class Game(RunsPrograms):
 
     @property
     def long(self) -> bool:
-        """Whether replies are long enough to think in; if not, a small model is meant."""
+        """True if replies are long enough to reason in; shorter ones mean a small model."""
         return self.max_tokens >= LONG
 
     def known(self) -> bool:

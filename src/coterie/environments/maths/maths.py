@@ -133,7 +133,7 @@ class Maths(PlaysData, RunsPrograms):
 
     @property
     def long(self) -> bool:
-        """Whether replies are long enough to think in; if not, a small model is meant."""
+        """True if replies are long enough to reason in; shorter ones mean a small model."""
         return self.max_tokens >= LONG
 
     def recommended(self) -> dict[str, dict[str, Any]]:
