@@ -293,7 +293,7 @@ def in_words(reply: Reply) -> list[str] | None:
 
 
 def walk_of(task: Maze, here: Cell, moves: Sequence[str], max_moves: int) -> tuple[Cell, bool]:
-    """Returns the cell to which directions lead, and True if all moves were legal; more than `max_moves` are not played.
+    """Returns the cell to which directions lead, and True if all were legal; more than `max_moves` are not played.
 
     The walk ends before the first illegal move. It does not end at the goal by itself: directions need no knowledge of
     the grid, so a long tour that happens to cross the goal is not one that leads there.
