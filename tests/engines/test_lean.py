@@ -11,7 +11,7 @@ from coterie.engines.decoding import Decoder
 from coterie.engines.lean import Lean
 from coterie.learning.policy import Policy
 from coterie.models.adapters import adapted
-from coterie.models.lean import usual
+from coterie.models.lean import merged, usual
 from coterie.models.load import Model
 from tests.families import family
 from tests.toys import tiny
@@ -157,29 +157,38 @@ def test_what_is_not_of_the_usual_shape_keeps_its_modules():
     assert not Decoder(Policy("p", model)).lean, "tokens beyond the window are not seen"
 
 
-def test_in_bfloat16_what_an_adapter_adds_is_not_lost_in_rounding():
+def with_adapter(size: float, dtype: torch.dtype) -> Model:
+    """A model whose adapter's second matrices have numbers of about a size; scale 2."""
     base = tiny(scale=2.0)
-    base.net.to(torch.bfloat16)
+    base.net.to(dtype)
     model = adapted(base, rank=4, alpha=8.0, seed=1, where="p")
-    ids, repeat = torch.tensor([PROMPTS["even"][0]]), torch.tensor([0])
-
-    @torch.no_grad()
-    def logits() -> torch.Tensor:
-        network = Lean(model.net, model.finish, torch.bfloat16)
-        network.refresh()
-        return network.start(ids, None, repeat, 1)[0]
-
-    without = logits()
     with torch.no_grad():
         for name, weight in model.net.named_parameters():
             if "lora_B" in name:
-                weight.copy_(1e-3 * torch.randn_like(weight))  # far below a step of the weights in bfloat16
-    moved = logits() - without
-    whole = copy.deepcopy(model)
-    whole.net.float()
-    with torch.no_grad():
-        with_adapter = whole.net(input_ids=ids).logits[0, -1]
-        for weight in whole.trained:
-            weight.zero_()
-        expected = with_adapter - whole.net(input_ids=ids).logits[0, -1]
-    assert torch.cosine_similarity(moved, expected, dim=0) > 0.9
+                weight.copy_(size * torch.randn_like(weight))
+    return model
+
+
+@torch.no_grad()
+def test_an_adapter_beside_its_base_gives_the_numbers_of_a_plain_forward():
+    model = with_adapter(0.3, torch.float32)
+    model.net.requires_grad_(False)
+    network = Lean(model.net, model.finish)
+    network._weights = merged(model.net, bases={})
+    network._seen = [(id(weight), weight._version) for weight in model.net.parameters()]
+    assert all(layer.qkv.first is not None for layer in network._weights.layers)
+    assert furthest(model, PROMPTS["even"], [0, 1], {}, network) < 1e-5
+
+
+@torch.no_grad()
+def test_in_bfloat16_what_an_adapter_adds_is_not_lost_in_rounding():
+    model = with_adapter(1e-4, torch.bfloat16)  # far below half a step of a weight in bfloat16
+    network = Lean(model.net, model.finish, torch.bfloat16)
+    network.refresh()
+    part = model.net.model.layers[0].self_attn.o_proj
+    states = torch.randn(4096, part.in_features, generator=torch.Generator().manual_seed(0))
+    plain = torch.nn.functional.linear(states.bfloat16(), part.base_layer.weight).float()
+    moved = network._weights.layers[0].out(states) - plain
+    expected = torch.nn.functional.linear(states, part.get_delta_weight("default").float())
+    gain = float((moved * expected).sum() / (expected * expected).sum())
+    assert gain == pytest.approx(1.0, abs=0.2), "what rounding leaves of it, in the mean over inputs"

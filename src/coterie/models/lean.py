@@ -65,10 +65,12 @@ class Product:
     def __call__(self, states: torch.Tensor) -> torch.Tensor:
         """Returns (..., O) for states (..., I), in their type, computed in the type of the weight."""
         read = states.to(self.weight.dtype)
-        found = linear(read, self.weight, self.bias)
-        if self.first is not None and self.second is not None:
-            found = torch.addmm(found, linear(read, self.first), self.second.t())
-        return found.to(states.dtype)
+        found = linear(read, self.weight, self.bias).to(states.dtype)
+        if (
+            self.first is not None and self.second is not None
+        ):  # added up in the type of the states, or rounding eats it
+            found += linear(linear(read, self.first), self.second)
+        return found
 
     def added(self, hidden: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
         """Returns hidden (N, O) and this layer's output for states (N, I), added up."""
