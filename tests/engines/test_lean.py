@@ -166,6 +166,8 @@ def with_adapter(size: float, dtype: torch.dtype) -> Model:
         for name, weight in model.net.named_parameters():
             if "lora_B" in name:
                 weight.copy_(size * torch.randn_like(weight))
+            if name.endswith("norm.weight"):  # which is 1 in a new network
+                weight.mul_(1 + 0.5 * torch.rand_like(weight))
     return model
 
 
