@@ -15,7 +15,7 @@ from huggingface_hub import snapshot_download, try_to_load_from_cache
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
-from coterie.errors import CheckpointError, ConfigError, first_line
+from coterie.errors import CheckpointError, ConfigError, first_line, nearest
 from coterie.kernel.environment import STARTERS
 from coterie.models import attention, hub
 from coterie.models.files import ADAPTER_CONFIG
@@ -183,8 +183,9 @@ def load_model(source: str, *, device: str = "cpu", dtype: torch.dtype = torch.f
     except Exception as error:  # whatever a damaged config makes of the library's own code
         reason = first_line(error).split(". ")[0]
         raise ConfigError(
-            f"{where} = '{source}': no causal language model could be loaded from there; "
-            f"give {', '.join(map(repr, (*NAMED, *STARTERS)))}, a folder or a Hugging Face id ({reason})"
+            f"{where} = '{source}': no causal language model could be loaded from there"
+            f"{nearest(source, (*NAMED, *STARTERS))}; give {', '.join(map(repr, (*NAMED, *STARTERS)))}, a folder or a "
+            f"Hugging Face id ({reason})"
         ) from error
     network: Any = net
     return prepare(network.to(device), tokenizer, where)

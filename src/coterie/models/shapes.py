@@ -19,6 +19,7 @@ from coterie.models import attention, hub
 from coterie.models.adapters import Adapted
 from coterie.models.gguf import read_gguf
 from coterie.models.load import GGUF, Model, context_of, copied, located
+from coterie.models.named import NAMED
 
 M = TypeVar("M", bound=Model)
 
@@ -101,8 +102,9 @@ def read(source: str, where: str) -> tuple[PretrainedConfig, Any]:
             "mend its config.json, or name another model"
             if folder.is_dir()
             else "give a folder with its config.json, or fetch that where the hub can be reached: hf download "
-            f"{source} config.json{nearest(source, (*QWEN3, *STARTERS))}"
+            f"{source} config.json"
         )
+        advice = nearest(source, (*NAMED, *QWEN3, *STARTERS)).removeprefix("; ") or advice
         raise ConfigError(
             f"{where} = '{source}': what shape it has cannot be read ({first_line(error).split('. ')[0]}); {advice}"
         ) from error
