@@ -234,7 +234,7 @@ class Shown(OnlyA):
         return "yes"
 
 
-def test_a_role_that_nobody_asks_is_named_and_fails_the_check_where_replies_are_demonstrated():
+def test_a_role_that_nobody_asks_is_warned_of():
     report = check(OnlyA(), tasks=2)
     assert "warn every role is asked: role 'b' was asked nothing in 58 episodes, and would learn nothing: have" in str(
         report
@@ -242,8 +242,8 @@ def test_a_role_that_nobody_asks_is_named_and_fails_the_check_where_replies_are_
     assert "or leave it out of roles; if it is asked after good replies only, write demonstrate()" in str(report)
     assert report.ok
     report = check(Shown(), tasks=2)
-    assert "FAIL every role is asked: role 'b' was asked nothing in 64 episodes" in str(report)
-    assert not report.ok
+    assert "warn every role is asked: role 'b' was asked nothing in 64 episodes" in str(report)
+    assert "write demonstrate()" not in str(report)
     for environment in (Rarely(), Absent()):
         assert "ok   every role is asked" in str(check(environment, tasks=2))
 

@@ -355,7 +355,7 @@ def test_a_run_goes_on_from_python_with_its_own_config(whole, tmp_path):
     assert weights(folder, 4) == weights(whole, 4)
     with pytest.raises(ConfigError, match="say what to train: settings, or a run to resume"):
         train()
-    assert repr(load(run, 3)) == f"<the team of {run!r} at step 3>"
+    assert repr(load(run, 3)) == f"<the team of {run.folder} at step 3>"
     assert evaluate(run, "validation", tasks=2) == evaluate(folder, "validation", tasks=2)
 
 

@@ -87,8 +87,9 @@ class Round(Environment):
     """Tokens of a reply, at most."""
 
     def task(self, split: Split, index: int) -> Task:
-        """Its query is its number."""
-        return Task(f"{split}-{index}", split, query=str(index))
+        """Its query is its number, of which each split has its own."""
+        number = 3 * index + ("train", "validation", "test").index(split)
+        return Task(f"{split}-{index}", split, query=str(number))
 
     async def play(self, task: Task, scene: Scene) -> None:
         """One after the other."""
