@@ -3,6 +3,7 @@
 import pytest
 
 from coterie.checks.conformance import check
+from coterie.config.resolve import load_config
 from coterie.environments.foreign import reasoning_gym as adapter
 from coterie.environments.foreign.reasoning_gym import ReasoningGym, answer_of, may_be_scored, scored
 from coterie.errors import ConfigError
@@ -127,6 +128,7 @@ def test_tasks_do_not_depend_on_the_order_in_which_they_are_asked_for():
     forward = [world.task("test", index) for index in range(5)]
     adapter.held_out.cache_clear()
     adapter.entry.cache_clear()
+    adapter.entry.cache_clear()
     adapter.dataset.cache_clear()
     assert [world.task("test", index) for index in (4, 3, 2, 1, 0)] == forward[::-1]
 
@@ -182,6 +184,10 @@ def test_without_the_package_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="pip install 'coterie\\[reasoning_gym\\]'"):
         ReasoningGym(game="chain_sum").ready()
+    adapter.entry.cache_clear()
+    adapter.dataset.cache_clear()
+    with pytest.raises(ConfigError, match="pip install 'coterie\\[reasoning_gym\\]'"):
+        load_config("reasoning_gym:chain_sum")
 
 
 @pytest.mark.slow

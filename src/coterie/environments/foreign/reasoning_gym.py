@@ -103,8 +103,7 @@ class ReasoningGym(Environment):
 
     def ready(self) -> None:
         """Raises ConfigError: the package is not installed, has no such task, or the options do not fit it."""
-        if importlib.util.find_spec("reasoning_gym") is None:
-            raise ConfigError("reasoning-gym is not installed: pip install 'coterie[reasoning_gym]'")
+        check_installed()
         known = importlib.import_module("reasoning_gym.factory").DATASETS
         if self.game not in known:
             raise ConfigError(f"environment.game: reasoning-gym has no '{self.game}'{nearest(self.game, known)}")
@@ -222,9 +221,16 @@ def scored(game: str, options: str, place: int, answer: str) -> float:
     return max(score for score in scores if 0.0 <= score <= 1.0)
 
 
+def check_installed() -> None:
+    """Raises ConfigError: the package is not installed."""
+    if importlib.util.find_spec("reasoning_gym") is None:
+        raise ConfigError("reasoning-gym is not installed: pip install 'coterie[reasoning_gym]'")
+
+
 @lru_cache(maxsize=32)
 def dataset(game: str, options: str, chunk: int) -> Any:
     """A data set of the package: `CHUNK` tasks that follow from its number."""
+    check_installed()
     with quiet(chunk):
         create = importlib.import_module("reasoning_gym").create_dataset
         return create(game, seed=chunk * CHUNK, size=CHUNK, **json.loads(options))
