@@ -72,6 +72,10 @@ def test_a_small_policy_beside_a_large_one_keeps_its_own_rate():
     made = config("policies.x.model=smollm2", "policies.y.model=starter", *TWO)
     assert (made.optimizer_of("x").lr, made.optimizer_of("y").lr) == (5e-4, OptimizerConfig().lr)
     assert made.policies["y"].kind == "full"
+    made = config("policies.x.model=smollm2", "policies.x.optimizer.clip_norm=2.0", "policies.y.model=starter", *TWO)
+    assert (made.optimizer_of("x").lr, made.optimizer_of("x").clip_norm) == (5e-4, 2.0)
+    made = config("policies.x.model=smollm2", "policies.x.optimizer.lr=7e-5", "policies.y.model=starter", *TWO)
+    assert made.optimizer_of("x").lr == 7e-5
 
 
 @pytest.mark.parametrize(("lr", "words"), [("3e-4", "30 times"), ("1e-5", None), ("1e-8", "1000th")])

@@ -38,14 +38,17 @@ def plan(
     gpu: Annotated[
         str | None, typer.Option(metavar="NAME", help="Plan for this GPU, such as h100-80. Default: this machine.")
     ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The model of every trained policy: a folder, a name or a Hugging Face id.")
+    ] = None,
     sets: Sets = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict a run's memory and time. Example: coterie plan configs/gpu/plan_path_qwen3.toml --gpu h100-80"""
     from coterie.checks.machines import gpu as named
-    from coterie.config.resolve import load_config
+    from coterie.commands.untrained import played_by
 
-    resolved = load_config(config, sets or ())
+    resolved = played_by(config, sets or (), model)
     machine = None if gpu is None else named(gpu)
     from coterie.report.planned import as_data, planned_text
     from coterie.run.plan import check_planned

@@ -14,6 +14,7 @@ import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,7 @@ def _policies(source: Source, large: list[Learner], *, one_rate: bool) -> Iterat
                 f"{path}.lora", {"rank": 16, "alpha": 32.0}, "adapters of this size learned where it was tried"
             )
         if not one_rate and "lr" not in source.table("optimizer"):
-            yield Choice(f"{path}.optimizer", {**source.table(f"{path}.optimizer"), "lr": each.lr[0]}, each.lr[1])
+            yield Choice(f"{path}.optimizer.lr", *each.lr)
     if one_rate:
         yield Choice("optimizer.lr", *large[0].lr)
     yield Choice("optimizer.warmup_steps", 2, "AdamW's averages are unsettled in the first steps")
@@ -184,12 +185,10 @@ def _run(each: Learner, *, ahead: bool) -> Iterator[Choice]:
 
 def as_tables(chosen: list[Choice]) -> dict[str, dict[str, Any]]:
     """Returns choices as tables of a config."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, Any] = {}
     for choice in chosen:
-        table, _, key = choice.path.rpartition(".")
-        head, _, rest = table.partition(".")
-        inner = found.setdefault(head, {})
-        (inner.setdefault(rest, {}) if rest else inner)[key] = choice.value
+        *tables, key = choice.path.split(".")
+        reduce(lambda table, name: table.setdefault(name, {}), tables, found)[key] = choice.value
     return found
 
 

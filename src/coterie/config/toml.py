@@ -61,7 +61,7 @@ class Source:
         for name, policy in dict(merged.get("policies", {})).items():
             theirs = tables.get("policies", {}).get(name)
             if theirs and isinstance(policy, dict):
-                merged["policies"][name] = {**theirs, **policy}
+                merged["policies"][name] = _filled(policy, theirs)
         added = {(name, key) for name, table in tables.items() for key in table if key not in self.data.get(name, {})}
         places = {f"{name}.{key}": where for name, key in added}
         return Source(merged, {**places, **self._places}, self.folder, self._defaults | added)
@@ -221,6 +221,16 @@ def to_toml(tables: Mapping[str, Any], path: str = "") -> str:
         if isinstance(value, dict) and (value or not path):
             text += to_toml(value, f"{path}.{_bare(key)}" if path else _bare(key))
     return text
+
+
+def _filled(table: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """A table with what it lacks, and so the tables in it."""
+    inner = {
+        key: _filled(table[key], value)
+        for key, value in defaults.items()
+        if isinstance(value, dict) and isinstance(table.get(key), dict)
+    }
+    return {**defaults, **table, **inner}
 
 
 def _bare(key: str) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from coterie import ram
 from coterie.checks.rehearsal import rehearse
 from coterie.config.settings import Config
 from coterie.errors import CheckpointError, ConfigError
@@ -351,6 +352,7 @@ def load(run: Run | str | Path | Config, step: int | None = None) -> Loaded:
     """
     if isinstance(run, Loaded):
         raise ConfigError(f"{run!r} is loaded; call its own evaluate or play")
+    ram.give_back(collect=True)  # a team that was let go may be as large as this one
     return Loaded(run if isinstance(run, Run | Config) else Run.open(Path(run)), step)
 
 

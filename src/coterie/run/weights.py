@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from coterie import ram
 from coterie.config.settings import Config, PolicyConfig
 from coterie.engines.remote import RemoteEngine, RemotePolicy, Server
 from coterie.engines.routed import RoutedEngine
@@ -132,6 +133,7 @@ class TeamModels:
         self.past.add(version, self.save)
         self.past.put(version, self.policies)
         self.engine.take_over(version)
+        ram.give_back()
 
     @contextmanager
     def evaluated(self, version: int) -> Iterator[None]:

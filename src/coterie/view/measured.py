@@ -5,7 +5,6 @@ The viewer shows its pages without torch. Torch is loaded here, at the first req
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from coterie import ram
 from coterie.errors import ConfigError, CoterieError
 from coterie.kernel.group import Group
 from coterie.kernel.mistakes import said
@@ -121,5 +121,5 @@ def _measure(folder: Path, measure: Measure) -> None:
     except BaseException as error:  # environment code may raise anything; `exit()` in it must not end the viewer
         measure.error = said(error)
     finally:
-        gc.collect()  # the models are in reference cycles
+        ram.give_back(collect=True)  # the models are in reference cycles
         measure.done = True

@@ -1,0 +1,37 @@
+"""ram: what was freed goes back to the machine."""
+
+import sys
+
+import psutil
+import pytest
+import torch
+
+from coterie import ram
+
+MIB = 1 << 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc is told to give back")
+def test_freed_memory_goes_back_to_the_machine():
+    """Of blocks between which some stay, as after an update; those that glibc maps one by one are back anyway."""
+    warm = [torch.ones(4 * MIB) for _ in range(4)]  # from then on glibc keeps blocks of up to 16 MiB
+    del warm
+    blocks = [torch.ones(MIB // 4) for _ in range(256)]
+    kept = blocks[::32]
+    held = psutil.Process().memory_info().rss
+    del blocks
+    ram.give_back()
+    assert held - psutil.Process().memory_info().rss > 128 * MIB
+    assert all(bool((block == 1).all()) for block in kept)
+
+
+def test_what_only_cycles_hold_is_collected_first_if_asked():
+    class Cyclic:
+        def __init__(self):
+            self.me = self
+            self.block = torch.ones(64 * MIB)
+
+    Cyclic()
+    held = psutil.Process().memory_info().rss
+    ram.give_back(collect=True)
+    assert held - psutil.Process().memory_info().rss > 128 * MIB
