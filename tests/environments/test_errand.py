@@ -94,9 +94,10 @@ def test_the_cashier_sees_the_prices_and_the_clerks_words_on_one_line():
     cursor.answer({"clerk": Reply("clerk", "Milk\nTea: 31 dollars." + "x" * 999)})
     seen = text_of(run(cursor.advance()).asked.prompts["cashier"])
     assert seen.startswith(
-        "[system] Answer with one number.\n[user] Milk: 31 dollars. Tea: 4 dollars.\nThe clerk says: Milk Tea: 31 doll"
+        "[system] Answer with one number.\n[user] Milk: 31 dollars. Tea: 4 dollars.\n"
+        "What is the price of this: Milk Tea: 31 dollars.x"
     )
-    assert seen.endswith("x\nHow many dollars does Ben have to pay?")
+    assert seen.endswith("x")
     assert len(seen) < 250
 
 
@@ -110,7 +111,7 @@ def test_view_and_solo_are_the_controls(view, sees, solo):
         cursor.answer({"clerk": Reply("clerk", "hm")})
     question = text_of(run(cursor.advance()).asked.prompts["cashier"]).rpartition("[user]")[2]
     assert ("Ben wants milk" in question) == sees
-    assert ("The clerk says: hm" in question) == (not solo)
+    assert question.endswith("What is the price of " + ("what Ben wants?" if solo else "this: hm"))
     assert world.task("test", 3) == Errand().task("test", 3)  # who sees what changes no task
     assert world.roles == (("cashier",) if solo else ("clerk", "cashier"))
 

@@ -20,7 +20,7 @@ from coterie.run.evaluate import Evaluation
 from coterie.run.loaded import headline, load
 from coterie.run.train import train
 
-CONFIG = "configs/demo.toml"
+ENVIRONMENT, MODEL = "errand", "smollm2"
 NEEDS = "At sizes like these, runs took up to 5 GB of memory; the model takes 740 MB of disk."
 MUTED = 64
 """Test tasks on which each role is muted."""
@@ -30,7 +30,7 @@ LONGEST = 300
 
 def run(say: Say) -> dict[str, Any]:
     """Trains the team; measures it on the same test tasks before and after, and with each role muted."""
-    config = load_config(CONFIG)
+    config = load_config(ENVIRONMENT, [f"policies.*.model={MODEL}"])
     for line in (NEEDS, *config.remarks):
         say(line)
     began = time.perf_counter()

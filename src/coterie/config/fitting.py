@@ -29,7 +29,7 @@ LARGE = 50_000_000
 """Parameters above which a model has these defaults."""
 TRIED = 135e6
 """Parameters of the model with which they were tried."""
-LORA_LR, FULL_LR = 5e-4, 1e-5
+LORA_LR, FULL_LR = 3e-4, 1e-5
 """Learning rates of a model of that size."""
 LEAST_FULL_LR = 1e-6
 """The learning rate of all weights of large models, as published runs have it."""

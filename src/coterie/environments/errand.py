@@ -86,9 +86,9 @@ class Errand(Environment):
     """The cashier answers alone. With `view = "split"` it can only guess among the prices."""
     dense: bool = True
     """true: the clerk gets a reward of its own. false: the team's reward is the only one."""
-    examples: int = Field(default=1, ge=0, le=2)
+    examples: int = Field(default=0, ge=0, le=2)
     """Number of answered examples, of other people and things, that stand before a question."""
-    max_tokens: int = Field(default=8, ge=4)
+    max_tokens: int = Field(default=12, ge=4)
     """Maximum tokens per reply."""
 
     @property
@@ -101,12 +101,11 @@ class Errand(Environment):
         return {"dense": "solo = true has no clerk"} if self.solo else {}
 
     def recommended(self) -> dict[str, dict[str, Any]]:
-        """Each role is paid for its own reply, and the story goes on with any of them, right or wrong."""
-        return (
-            {"algorithm": {"name": "at_grpo", "horizon": "point", "commit": "random"}}
-            if self.dense and not self.solo
-            else {}
-        )
+        """Each role is paid for its own reply, and the cashier hears the best of the clerk's replies.
+
+        After a wrong one only a guess earns, so with `commit = "random"` an early cashier learns to guess.
+        """
+        return {"algorithm": {"name": "at_grpo", "horizon": "point"}} if self.dense and not self.solo else {}
 
     def task(self, split: Split, index: int) -> Order:
         """Wishes, prices and a question; the wishes and the person belong to the split."""
@@ -155,9 +154,9 @@ class Errand(Environment):
     def cashier_sees(self, task: Order, said: str) -> str:
         """The cashier's question about an order."""
         wishes = [wishes_of(task)] if self.view == "full" else []
-        words = [] if self.solo else [f"The clerk says: {said}"]
         costs = " ".join(f"{thing.capitalize()}: {price} dollars." for thing, price in task.prices)
-        return "\n".join([*wishes, costs, *words, f"How many dollars does {task.name} have to pay?"])
+        what = f"what {task.name} wants?" if self.solo else f"this: {said}"
+        return "\n".join([*wishes, costs, f"What is the price of {what}"])
 
     def demonstrate(self, role: str, task: Order, prompt: Prompt, rng: Random) -> str:
         """The thing, or the price; the cashier alone guesses one of the prices, if it does not see who wants what."""

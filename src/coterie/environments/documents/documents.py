@@ -87,9 +87,9 @@ class Documents(Environment):
     """The statistician answers alone. With `view = "split"` it can only guess, or know the country by itself."""
     dense: bool = True
     """true: the geographer gets a reward of its own. false: the team's reward is the only one."""
-    example: bool = True
+    example: bool = False
     """true: an answered example about other countries stands before each question."""
-    max_tokens: int = Field(default=12, ge=4)
+    max_tokens: int = Field(default=16, ge=4)
     """Maximum tokens per reply."""
 
     @property
@@ -102,12 +102,8 @@ class Documents(Environment):
         return {"dense": "solo = true has no geographer"} if self.solo else {}
 
     def recommended(self) -> dict[str, dict[str, Any]]:
-        """Each role is paid for its own reply, and the story goes on with any of them, right or wrong."""
-        return (
-            {"algorithm": {"name": "at_grpo", "horizon": "point", "commit": "random"}}
-            if self.dense and not self.solo
-            else {}
-        )
+        """Each role is paid for its own reply, and the statistician hears the best of the geographer's replies."""
+        return {"algorithm": {"name": "at_grpo", "horizon": "point"}} if self.dense and not self.solo else {}
 
     def task(self, split: Split, index: int) -> Question:
         """A question about countries of the split: each of its questions once, then again with other pages."""
