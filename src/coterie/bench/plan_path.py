@@ -80,7 +80,7 @@ def page(say: Say) -> list[str]:
         "tasks` have the demo's budget; that row and those below have a smaller one. Rows of one budget have the "
         "same steps, tasks and replies per group, except that the single agent may have twice the tasks. The cost is "
         "given in sampled and trained tokens (millions per run). Here a run has one thread. With two threads, as in "
-        "`make demo`, sums are computed in another order, so the numbers differ.",
+        "`make demo-small`, sums are computed in another order, so the numbers differ.",
         "",
         *TABLE.lines(),
         "",
