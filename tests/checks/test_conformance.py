@@ -20,7 +20,7 @@ from coterie.run.evaluate import evaluate_team
 from coterie.sandbox import Box
 from coterie.sandbox.backends import missing
 from tests import broken_envs
-from tests.outside import double
+from tests.seldom import Absent, Again, OnlyA, Outside, Rarely, Shown
 from tests.toys import TEAM, Carrying, Looping, Number, Sequential, Simultaneous, Tools, Toy, counting
 from tests.troubled import Crashing
 
@@ -204,36 +204,6 @@ def test_an_environment_that_asks_nobody_and_splits_that_meet_late_are_caught():
     assert "is also a train task" in str(check(Late(), tasks=1))
 
 
-class OnlyA(Toy):
-    """b is a role that nobody asks."""
-
-    async def play(self, task, scene):
-        reply = await scene.ask("a", "pick")
-        scene.reward("a", float(len(reply.text)))
-        scene.succeed()
-
-
-class Rarely(OnlyA):
-    """b is asked when a has said nothing."""
-
-    async def play(self, task, scene):
-        if not (await scene.ask("a", "pick one")).text:
-            await scene.ask("b", "what would a say?")
-        scene.succeed()
-
-
-class Absent(OnlyA):
-    def absent(self, split):
-        return ("b",)
-
-
-class Shown(OnlyA):
-    """What is demonstrated does not have it asked either."""
-
-    def demonstrate(self, role, task, prompt, rng):
-        return "yes"
-
-
 def test_a_role_that_nobody_asks_is_warned_of():
     report = check(OnlyA(), tasks=2)
     assert "warn every role is asked: role 'b' was asked nothing in 58 episodes, and would learn nothing: have" in str(
@@ -253,15 +223,6 @@ def test_a_rehearsal_names_a_role_that_nobody_asks():
     assert remark.startswith("warning: role 'b' was asked nothing in 19 episodes")
     assert rehearse(Rarely(), play_timeout_s=5.0) == ()
     assert rehearse(Absent(), play_timeout_s=5.0) == ()
-
-
-class Outside(OnlyA):
-    """What follows a call is not played in a rehearsal."""
-
-    async def play(self, task, scene):
-        await scene.ask("a", "pick")
-        await scene.call(double, 2)
-        await scene.ask("b", "and you?")
 
 
 def test_a_rehearsal_says_nothing_of_roles_that_may_be_asked_after_a_call():
@@ -320,18 +281,6 @@ def test_training_refuses_splits_that_overlap_before_anything_is_made(tmp_path):
     with pytest.raises(EnvError, match=r"task\('validation', 0\) is also a train task: .*; make each split of other"):
         train(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-class Again(Toy):
-    """Every other test task is the one before."""
-
-    def task(self, split, index):
-        task = super().task(split, index)
-        return replace(task, number=super().task(split, index // 2).number) if split == "test" else task
-
-    async def play(self, task, scene):
-        for role in self.roles:
-            await scene.ask(role, f"{task.number}")
 
 
 def test_test_tasks_that_repeat_are_counted_and_fail_nothing():
