@@ -20,9 +20,9 @@ from coterie.run.evaluate import evaluate_team
 from coterie.sandbox import Box
 from coterie.sandbox.backends import missing
 from tests import broken_envs
-from tests.seldom import Absent, Again, OnlyA, Outside, Rarely, Shown
 from tests.toys import TEAM, Carrying, Looping, Number, Sequential, Simultaneous, Tools, Toy, counting
 from tests.troubled import Crashing
+from tests.unasked import Absent, Again, OnlyA, Outside, Rarely, Shown
 
 BROKEN = {
     "Clock": ("a replay says the same", "not deterministic"),
