@@ -116,6 +116,14 @@ def test_view_and_solo_are_the_controls(view, sees, solo):
     assert world.roles == (("cashier",) if solo else ("clerk", "cashier"))
 
 
+@pytest.mark.parametrize("world", ["errand", "documents"])
+def test_the_second_role_hears_the_best_reply_and_each_is_paid_for_its_own(world):
+    from coterie import load_config
+
+    algorithm = load_config(world, ["policies.team.model=starter"]).algorithm
+    assert (algorithm.commit, algorithm.horizon) == ("greedy", "point")
+
+
 def test_a_clerk_that_is_not_there_has_no_reward_to_set():
     from coterie import load_config
 

@@ -305,6 +305,8 @@ def test_the_command_tells_and_refuses(folder, tmp_path):
     code, out, _ = call("plan", str(file), "--gpu", "l4-24", "--json")
     (told,) = json.loads(out)
     assert told["policies"]["x"]["parameters"] == tiny().size
+    code, out, _ = call("plan", "tally", "--model", str(folder), "--gpu", "l4-24", "--json")
+    assert {policy["parameters"] for policy in json.loads(out)[0]["policies"].values()} == {tiny().size}
     code, _, err = call("plan", str(file), "--gpu", "h100")
     assert code == 2
     assert "did you mean 'h100-80'" in err

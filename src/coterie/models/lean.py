@@ -66,10 +66,8 @@ class Product:
         """Returns (..., O) for states (..., I), in their type, computed in the type of the weight."""
         read = states.to(self.weight.dtype)
         found = linear(read, self.weight, self.bias).to(states.dtype)
-        if (
-            self.first is not None and self.second is not None
-        ):  # added up in the type of the states, or rounding eats it
-            found += linear(linear(read, self.first), self.second)
+        if self.first is not None and self.second is not None:
+            found += linear(linear(read, self.first), self.second)  # in the type of the states, or rounding eats it
         return found
 
     def added(self, hidden: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
