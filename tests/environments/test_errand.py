@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from coterie.algorithms.at_grpo import ATGRPO
 from coterie.checks.conformance import check
 from coterie.environments.answers import numbers_in
 from coterie.environments.errand import EXAMPLES, NAMES, THINGS, Errand, Order, things_in
@@ -120,8 +121,7 @@ def test_view_and_solo_are_the_controls(view, sees, solo):
 def test_the_second_role_hears_the_best_reply_and_each_is_paid_for_its_own(world):
     from coterie import load_config
 
-    algorithm = load_config(world, ["policies.team.model=starter"]).algorithm
-    assert (algorithm.commit, algorithm.horizon) == ("greedy", "point")
+    assert load_config(world, ["policies.team.model=starter"]).algorithm == ATGRPO(horizon="point", commit="greedy")
 
 
 def test_a_clerk_that_is_not_there_has_no_reward_to_set():
