@@ -46,6 +46,7 @@ BENCHES = {
     "peers": "trained replies per second compared with CoMLRL and TRL, on equal work",
     "plan": "memory that `coterie plan` predicts, compared with the measured memory",
     "plan_path": "the results table of plan_path: algorithms, seeds, intervals",
+    "real": "teams of two adapters over a real model, and one agent in their place, five seeds",
     "roles": "what plan_path loses with a role muted, swapped or replaced by its initial policy",
     "rollout": "tokens per second compared with padded model.generate",
     "sandbox": "programs per second, each in its own sandbox, and what 20,000 of them leave behind",

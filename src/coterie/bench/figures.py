@@ -40,6 +40,7 @@ class _Figures(BaseModel, extra="allow", strict=True):
     curve: list[tuple[Count, Count, Share]] = []
     turns_curve: list[Amount] = []
     shares: dict[str, tuple[Share, Share, Share]] = {}
+    mute: dict[str, Annotated[float, Field(ge=-1, le=1)]] = {}
 
     @model_validator(mode="after")
     def _as_long(self) -> _Figures:

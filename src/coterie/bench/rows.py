@@ -67,7 +67,7 @@ class Row:
     def tables(self) -> dict[str, Any]:
         """The config's tables, before the overrides."""
         tables = tomllib.loads(Path(self.config).read_text()) if isinstance(self.config, str) else dict(self.config)
-        return tables | {"algorithm": self.algorithm or tables["algorithm"]}
+        return tables | ({"algorithm": self.algorithm} if self.algorithm else {})
 
     def resolved(self, seed: int) -> Config:
         """The run's config."""
@@ -214,8 +214,9 @@ class Table:
         run = Run(folder)
         ended = [line["budget/sampled_tokens"] for line in run.metrics()[-1:]]
         there, wanted = (config.tables() for config in (run.config, self.rows[name].resolved(seed)))
-        # A run's engine also says what the machine has.
-        return ended == [sampled] and all(there[key] == wanted[key] for key in wanted.keys() - {"engine"})
+        for tables in (there, wanted):  # a run says here what the machine has
+            del tables["engine"], tables["train"]["dtype"]
+        return ended == [sampled] and there == wanted
 
     def runs(self, name: str) -> list[Run]:
         """The finished runs of a row."""
@@ -334,12 +335,14 @@ def _told(run: Run) -> dict[str, Any]:
     """Of a run's metrics what tables and curves show.
 
     curve: step, sampled tokens so far and success on validation. turns_curve: mean turns there, at the same steps.
-    shares: each role's share of the gradient in the first, second and last third of the steps.
+    shares: each role's share of the gradient in the first, second and last third of the steps. mute: the change of
+    success without each role, where it was measured.
     """
     lines = run.metrics()
     last = lines[-1]
     known = latest_of(lines)  # a policy that had nothing to learn in the last step has none there
     entropies = [value for key, value in known.items() if key.startswith("policy/") and key.endswith("/entropy")]
+    muted = {role: known[key] for role in run.config.team.roles if (key := f"mute/{role}/change") in known}
     trained = [line for line in lines if "groups/total" in line]
     thirds = [trained[len(trained) * part // 3 : len(trained) * (part + 1) // 3] for part in range(3)]
     return {
@@ -361,6 +364,7 @@ def _told(run: Run) -> dict[str, Any]:
             ]
             for role in run.config.team.roles
         },
+        **({"mute": muted} if muted else {}),
     }
 
 
