@@ -163,6 +163,8 @@ def test_each_threshold_of_a_policy_from_both_sides():
     assert kinds([*policy(5), *policy(1, entropy=0.021)]) == []
     assert ("mismatch", "p") in kinds(policy(1, mismatch=0.11))
     assert kinds(policy(1, mismatch=0.09)) == []
+    assert kinds([*policy(4, mismatch=0.09), *policy(1, mismatch=0.2)]) == [], "a single step of five"
+    assert ("mismatch", "p") in kinds([*policy(2, mismatch=0.09), *policy(3, mismatch=0.11)])
     assert ("corrected", "p") in kinds(policy(1, correction_cut=0.11))
     assert kinds(policy(1, correction_cut=0.09)) == []
 
