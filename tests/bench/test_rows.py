@@ -156,6 +156,7 @@ def test_what_is_kept_of_a_run(trained):
     assert made_of["curve"][0][:2] == (0, 0)
     assert made_of["digest"] == BRIEF.digest
     assert set(made_of["shares"]) == {"first", "second"}
+    assert "mute" not in made_of, "no role was muted"
 
 
 @pytest.mark.parametrize(
@@ -223,6 +224,7 @@ def test_figures_of_a_run_are_those_of_its_metrics():
     ]  # fmt: skip
     lines[3] |= {"validation/success": 0.8, "validation/turns": 1.5}
     lines[6] |= {"validation/success": 0.1, "validation/turns": 3.0}
+    lines[2] |= {"mute/a/change": -0.4}
     run = SimpleNamespace(metrics=lambda: lines, config=SimpleNamespace(team=SimpleNamespace(roles={"a": "x"})))
     assert rows._told(run) == {
         "sampled_tokens": 600,
@@ -233,7 +235,14 @@ def test_figures_of_a_run_are_those_of_its_metrics():
         "curve": [(0, 0, 0.3), (3, 300, 0.8), (6, 600, 0.1)],
         "turns_curve": [2.0, 1.5, 3.0],
         "shares": {"a": [0.15, 0.4, 0.8]},
+        "mute": {"a": -0.4},
     }
+
+
+def test_a_row_without_an_algorithm_is_trained_as_its_environment_recommends():
+    row = Row("a row", {"environment": {"name": "errand"}})
+    assert row.resolved(0).tables()["algorithm"]["horizon"] == "point"
+    assert replace(row, algorithm={"name": "drmas"}).resolved(0).tables()["algorithm"]["name"] == "drmas"
 
 
 def test_each_seed_is_trained_as_that_seed():
