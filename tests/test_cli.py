@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from coterie.bench import BENCHES
 from coterie.cli import app, main
-from coterie.commands.untrained import names_config
+from coterie.commands.untrained import names_config, played_by
+from coterie.config.resolve import load_config
 from coterie.kernel.episode import Called, Log, Noted, Returned
 from coterie.models.load import save_model
 from coterie.registry import ALGORITHMS
@@ -170,6 +171,12 @@ def test_eval_takes_a_model_for_all_trained_policies(run):
     assert set(json.loads(out)["signal"]["entropy"]) == {"pilot", "scout"}
     code, _, err = call("eval", "plan_path", "--model", "/nowhere", "--tasks", "1")
     assert (code, err.splitlines()[-1].startswith("coterie: policies.")) == (2, True)
+
+
+def test_an_untrained_team_is_the_one_that_train_begins_with():
+    trained = load_config("errand", ["policies.*.model=smollm2"])
+    assert played_by("errand", [], "smollm2").tables() == trained.tables()
+    assert set(trained.policies) == {"clerk", "cashier"}, "an adapter a role, not one for both"
 
 
 def test_eval_for_people_names_the_interval(run):

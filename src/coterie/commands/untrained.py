@@ -58,12 +58,14 @@ def played_by(target: str, sets: Sequence[str], model: str | None) -> Config:
         model: a folder or an id; None: the config as it is.
     """
     from coterie.config.resolve import load_config
-    from coterie.config.toml import Meant
+    from coterie.config.toml import EVERY, Meant
 
     config = load_config(target, sets)
     if model is None:
         return config
-    names = config.team.trained or [name for name, policy in config.policies.items() if policy.kind == "frozen"]
+    names = (
+        [EVERY] if config.team.trained else [name for name, each in config.policies.items() if each.kind == "frozen"]
+    )
     meant = (Meant(f"policies.{name}.model={json.dumps(model)}", f"--model {model}") for name in names)
     return load_config(target, [*sets, *meant])
 
