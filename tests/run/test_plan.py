@@ -114,7 +114,7 @@ def test_two_adapters_count_their_base_once(dtype, folder):
 def test_what_is_frozen_has_weights_alone(folder):
     memory = shares(config(folder, "policies.y.kind=frozen", "policies.y.dtype=bfloat16"))["y"].memory
     assert memory["weights"] == 2 * tiny().size
-    assert not {"gradients", "averages", "activations", "logits"} & memory.keys()
+    assert not {"gradients", "averages", "activations"} & memory.keys()
 
 
 @pytest.mark.long
@@ -136,7 +136,7 @@ def test_a_cache_is_bounded_by_the_engines_memory_and_is_a_rows_at_least(folder)
 
 
 def test_a_peak_is_that_of_the_worse_half_of_a_step():
-    parts = {"weights": 100, "averages": 200, "gradients": 50, "cache": 1000, "activations": 30, "logits": 20}
+    parts = {"weights": 100, "averages": 200, "gradients": 50, "cache": 1000, "activations": 50}
     share = Share("p", "full", "m", 1, 1, parts, 0.0, 0.0)
     whole = Plan(BOX, "cpu", 7, (share, share), ())
     assert whole.sampling == 7 + 600 + int(1000 * 1.2)  # one policy is sampled from after the other
@@ -396,6 +396,26 @@ def test_policies_that_differ_by_their_adapters_alone_are_measured_apart(folder)
     alone = shares(config(folder, *sets, "policies.x.lora.rank=64", "policies.y.lora.rank=64"))
     assert both["x"].memory["activations"] < alone["x"].memory["activations"]
     assert both["y"].memory["activations"] == alone["y"].memory["activations"]
+
+
+@pytest.mark.slow
+def test_policies_of_one_shape_are_measured_once_by_what_takes_the_most(folder, monkeypatch):
+    """Roles of another prompt ask more, and their policies are measured with the heavier micro-batch."""
+    heaviest, measure = [], measured.Measured._update
+    monkeypatch.setattr(measured, "KNOWN", {})
+    monkeypatch.setattr(
+        measured.Measured, "_update", lambda self, name, batch: heaviest.append(batch) or measure(self, name, batch)
+    )
+    roles = [f"team.{role}={role}" for role in ("clerk", "cashier")]
+    models = [f"policies.{role}.model={folder}" for role in ("clerk", "cashier")]
+    errand = load_config("errand", [*SETS[2:], *roles, *models])
+    both = shares(errand)
+    assert len(heaviest) == 1
+    assert both["clerk"].memory["activations"] == both["cashier"].memory["activations"]
+    monkeypatch.setattr(measured.Measured, "_shape", lambda self, name: (name,))
+    apart = shares(errand)
+    assert both["clerk"].memory["activations"] == max(share.memory["activations"] for share in apart.values())
+    assert len({share.memory["activations"] for share in apart.values()}) == 2
 
 
 @pytest.mark.long

@@ -43,8 +43,7 @@ KINDS = {
     "averages": "AdamW's averages",
     "gradients": "gradients",
     "cache": "prompts, caches",
-    "activations": "activations",
-    "logits": "logits",
+    "activations": "activations, logits",
     "gathered": "layers together",
 }
 """Kinds of memory, and what they are called."""
@@ -56,8 +55,8 @@ class Share:
 
     parameters, trained: how many. memory: bytes by kind: weights; copy: the engine's, where it computes in another
     type; reference: of a KL term; gradients; averages: AdamW's two; cache: prompts, caches and logits of what is
-    decoded at once; activations; logits: of what is trained at once; gathered: of a rank, weights that are whole for a
-    moment. rollout_s, update_s: seconds of a step, roughly.
+    decoded at once; activations: with logits, of what is trained at once, the most of policies of one shape; gathered:
+    of a rank, weights that are whole for a moment. rollout_s, update_s: seconds of a step, roughly.
     """
 
     policy: str
@@ -129,13 +128,10 @@ class Measured:
         memory, update_s = {**self.fixed[name], "cache": self._cache(name, costs)}, 0.0
         samples = self.asked.samples.get(name, [])
         if name in self.learner.trainees and samples:
-            batches = self._microbatches(name, samples)
-            worst = max(batches, key=_weight)
-            key = ("update", *self._shape(name), _weight(worst), len(worst), sum(len(pack.rows) for pack in worst))
-            body, whole = self._once(
-                key, lambda: (self._update(name, [_last(pack) for pack in worst]), self._update(name, worst))
-            )
-            memory |= {"activations": body, "logits": max(0, whole - body)}
+            shape = self._shape(name)
+            worst = max(self._microbatches(shape), key=_weight)
+            key = ("update", *shape, _weight(worst), len(worst), sum(len(pack.rows) for pack in worst))
+            memory["activations"] = self._once(key, lambda: self._update(name, worst))
             update_s = self._update_s(name, samples)
         return Share(
             name, policy.kind, settings.model, policy.model.size,
@@ -143,15 +139,23 @@ class Measured:
             memory, self._rollout_s(name, costs), update_s,
         )  # fmt: skip
 
-    def _microbatches(self, name: str, samples: Sequence[Sample]) -> list[list[Pack]]:
-        """A step's, where every task has samples like these: so many tasks as fill one, and a part of another."""
-        tokens = sum(len(sample.prompt_ids) + len(sample.completion_ids) for sample in samples)
-        enough = 1 + self.policies[name].optimizer.tokens_per_microbatch // tokens
-        copies = min(-(-self.config.train.tasks_per_step // self.asked.tasks), 1 + enough)
-        like = [
-            replace(sample, prompt_ids=(copy, *sample.prompt_ids[1:])) for copy in range(copies) for sample in samples
-        ]
-        return self.learner.microbatches(name, rows_of(graded(like), self.config.loss))
+    def _microbatches(self, shape: tuple[object, ...]) -> Iterator[list[Pack]]:
+        """A step's, of all policies of one shape, which are measured once.
+
+        Every task has samples like these: so many tasks as fill one, and a part of another.
+        """
+        for name in self.learner.trainees:
+            if self._shape(name) != shape or not (samples := self.asked.samples.get(name)):
+                continue
+            tokens = sum(len(sample.prompt_ids) + len(sample.completion_ids) for sample in samples)
+            enough = 1 + self.policies[name].optimizer.tokens_per_microbatch // tokens
+            copies = min(-(-self.config.train.tasks_per_step // self.asked.tasks), 1 + enough)
+            like = [
+                replace(sample, prompt_ids=(copy, *sample.prompt_ids[1:]))
+                for copy in range(copies)
+                for sample in samples
+            ]
+            yield from self.learner.microbatches(name, rows_of(graded(like), self.config.loss))
 
     def _shape(self, name: str) -> tuple[object, ...]:
         """What policies that take the same have in common, in this plan or another."""
@@ -268,10 +272,3 @@ def _weight(batch: Sequence[Pack]) -> int:
     """What a micro-batch is laid out in: tokens, and more where they are in one row."""
     longest = max(pack.tokens for pack in batch)
     return len(batch) * longest * (4096 + longest)
-
-
-def _last(pack: Pack) -> Pack:
-    """The same layout of which one token a row is trained, so that next to no logits are made."""
-    return Pack(pack.shared, tuple(
-        replace(row, prompt_ids=(*row.prompt_ids, *row.completion_ids[:-1]), completion_ids=row.completion_ids[-1:],
-                rollout_logprobs=row.rollout_logprobs[-1:]) for row in pack.rows))  # fmt: skip

@@ -72,7 +72,7 @@ class Plan:
     def learning(self) -> int:
         """Bytes while they learn: all gradients are there until all weights are moved."""
         gradients = sum(share.of("gradients") for share in self.shares)
-        passing = [share.of("activations", "logits") * self._slack(share.kind) for share in self.shares]
+        passing = [share.of("activations") * self._slack(share.kind) for share in self.shares]
         return self._whole(gradients, max(passing) + max(share.of("gathered") for share in self.shares))
 
     @property
@@ -181,7 +181,7 @@ def _rank(share: Share, ranks: int, policies: Mapping[str, Policy], *, beside: b
     model = policies[share.policy].model
     base = model.base if isinstance(model, Adapted) else model
     memory = {kind: share.of(kind) // ranks for kind in ("reference", "averages", "gradients")}
-    memory |= {kind: share.of(kind) for kind in ("activations", "logits")}
+    memory["activations"] = share.of("activations")
     size = share.of("weights")
     if ranks > 1:  # adapters on one base share it no longer
         size = sum(map(nbytes, model.net.parameters()))
