@@ -112,7 +112,10 @@ def spread(values: Sequence[float]) -> str:
 
 
 def picture(table: Table, entrants: Sequence[Entrant]) -> str:
-    """Success on validation against sampled tokens as an SVG: a thin line a seed, a thick one their mean."""
+    """Success on validation against sampled tokens as an SVG: a thin line a seed, a thick one their mean.
+
+    The mean ends where the first of them does.
+    """
     curves = {entrant.title: curves_of(table, entrant.row) for entrant in entrants
               if entrant.votes == 1 and table.found(entrant.row)}  # fmt: skip
     furthest = max(curve[-1][0] for several in curves.values() for curve in several)
@@ -129,19 +132,20 @@ def picture(table: Table, entrants: Sequence[Entrant]) -> str:
         (x, y), (right, _) = (place(tokens, success).split(",") for tokens in (0.0, furthest))
         lines.append(f'<line x1="{x}" y1="{y}" x2="{right}" y2="{y}" stroke="#dddddd"/>')
         lines.append(f'<text x="52" y="{float(y) + 4}" text-anchor="end" fill="#444444">{success:.0%}</text>')
+    unit, times = ("millions", 1) if furthest >= 0.5 else ("thousands", 1000)
     for at in range(5):
         x = place(furthest * at / 4, 0).split(",")[0]
-        tokens = f"{furthest * at / 4:.2g}"
+        tokens = f"{times * furthest * at / 4:.2g}"
         lines.append(f'<text x="{x}" y="{TOP + HEIGHT + 18}" text-anchor="middle" fill="#444444">{tokens}</text>')
     for number, (title, several) in enumerate(curves.items()):
         colour = COLOURS[number]
-        mean = [tuple(map(fmean, zip(*points, strict=True))) for points in zip(*several, strict=True)]
+        mean = [tuple(map(fmean, zip(*points, strict=True))) for points in zip(*several, strict=False)]
         thin = [(curve, 'stroke-width="1" opacity="0.3"') for curve in several]
         for points, style in (*thin, (mean, 'stroke-width="3"')):
             joined = " ".join(place(*point) for point in points)
             lines.append(f'<polyline fill="none" stroke="{colour}" {style} points="{joined}"/>')
         y = TOP + HEIGHT - 14 - 18 * (len(curves) - 1 - number)
         lines.append(f'<text x="{LEFT + WIDTH - 6}" y="{y}" text-anchor="end" fill="{colour}">{title}</text>')
-    caption = "Success on validation, greedy, against tokens sampled in training (millions)"
+    caption = f"Success on validation, greedy, against tokens sampled in training ({unit})"
     lines.append(f'<text x="340" y="{TOP + HEIGHT + 40}" text-anchor="middle" fill="#111111">{caption}</text></svg>')
     return "\n".join(lines) + "\n"
