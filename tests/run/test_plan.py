@@ -137,7 +137,7 @@ def test_a_cache_is_bounded_by_the_engines_memory_and_is_a_rows_at_least(folder)
 
 def test_a_peak_is_that_of_the_worse_half_of_a_step():
     parts = {"weights": 100, "averages": 200, "gradients": 50, "cache": 1000, "activations": 50}
-    share = Share("p", "full", "m", 1, 1, parts, 0.0, 0.0)
+    share = Share("p", "full", "m", 1, 1, parts, 0.0, 0.0, 0.0, 0.0)
     whole = Plan(BOX, "cpu", 7, (share, share), ())
     assert whole.sampling == 7 + 600 + int(1000 * 1.2)  # one policy is sampled from after the other
     assert whole.learning == 7 + 600 + 100 + int(50 * 1.2)  # all gradients are there
@@ -427,6 +427,10 @@ def test_seconds_grow_with_tasks_and_with_what_is_computed_again(folder):
     first, more = of("train.tasks_per_step=4"), of("train.tasks_per_step=8")
     assert more.update_s == pytest.approx(2 * first.update_s)
     assert more.rollout_s > first.rollout_s
+    longer = of("train.eval_tasks=10", "eval.tasks=100")
+    assert longer.validation_s > of("train.eval_tasks=5", "eval.tasks=100").validation_s > 0
+    assert longer.test_s > longer.validation_s
+    assert longer.rollout_s == first.rollout_s
     again = of("train.tasks_per_step=4", "optimizer.checkpointing=true")
     assert again.update_s == pytest.approx(4 / 3 * first.update_s)
     fast = of("train.tasks_per_step=4", machine=replace(BOX, bfloat16=4e11))

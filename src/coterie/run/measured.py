@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -56,7 +56,8 @@ class Share:
     parameters, trained: how many. memory: bytes by kind: weights; copy: the engine's, where it computes in another
     type; reference: of a KL term; gradients; averages: AdamW's two; cache: prompts, caches and logits of what is
     decoded at once; activations: with logits, of what is trained at once, the most of policies of one shape; gathered:
-    of a rank, weights that are whole for a moment. rollout_s, update_s: seconds of a step, roughly.
+    of a rank, weights that are whole for a moment. rollout_s, update_s, validation_s, test_s: seconds of a step, a
+    validation and a test at the end, roughly.
     """
 
     policy: str
@@ -67,10 +68,23 @@ class Share:
     memory: Mapping[str, int]
     rollout_s: float
     update_s: float
+    validation_s: float
+    test_s: float
 
     def of(self, *kinds: str) -> int:
         """Bytes of some kinds."""
         return sum(self.memory.get(kind, 0) for kind in kinds)
+
+    def with_times(self, sampling: float, learning: float, **changes: Any) -> Share:
+        """With other values, and the part of the time for sampling and for learning that is left to it."""
+        return replace(
+            self,
+            rollout_s=self.rollout_s * sampling,
+            validation_s=self.validation_s * sampling,
+            test_s=self.test_s * sampling,
+            update_s=self.update_s * learning,
+            **changes,
+        )
 
 
 class Measured:
@@ -136,7 +150,10 @@ class Measured:
         return Share(
             name, policy.kind, settings.model, policy.model.size,
             sum(weight.numel() for weight in policy.model.trained) if name in self.learner.trainees else 0,
-            memory, self._rollout_s(name, costs), update_s,
+            memory, self._seconds(name, costs, ((wave, self._scale) for wave in self.asked.waves.get(name, ()))),
+            update_s,
+            self._seconds(name, costs, self._played(name, self.config.train.eval_tasks)),
+            self._seconds(name, costs, self._played(name, self.config.eval.tasks)),
         )  # fmt: skip
 
     def _microbatches(self, shape: tuple[object, ...]) -> Iterator[list[Pack]]:
@@ -208,12 +225,13 @@ class Measured:
     def _waves(self, name: str) -> Iterator[tuple[Sequence[Request], float]]:
         """What is answered side by side, and how often a step, and a validation or test, has that."""
         played = min(self.config.environment.side_by_side, max(self.config.train.eval_tasks, self.config.eval.tasks))
+        yield from ((wave, self._scale) for wave in self.asked.waves.get(name, ()))
+        yield from self._played(name, played)
+
+    def _played(self, name: str, tasks: int) -> Iterator[tuple[Sequence[Request], float]]:
+        """The same of an evaluation of so many tasks, with a reply to each prompt."""
         for wave in self.asked.waves.get(name, ()):
-            yield wave, self._scale
-            yield (
-                [replace(request, seeds=request.seeds[:1]) for request in wave],
-                played / self.asked.tasks,
-            )
+            yield [replace(request, seeds=request.seeds[:1]) for request in wave], tasks / self.asked.tasks
 
     def _update(self, name: str, batch: Sequence[Pack]) -> int:
         """The most that a micro-batch's forward and backward take beside what is there."""
@@ -227,15 +245,15 @@ class Measured:
             model.net.zero_grad(set_to_none=True)
         return meter.peak
 
-    def _rollout_s(self, name: str, costs: Costs) -> float:
-        """Of a step: prompts as fast as they are computed, tokens as fast as weights and caches are read."""
+    def _seconds(self, name: str, costs: Costs, waves: Iterable[tuple[Sequence[Request], float]]) -> float:
+        """Of replies: prompts as fast as they are computed, tokens as fast as weights and caches are read."""
         policy, machine, seconds = self.policies[name], self.machine, 0.0
         size = sum(weight.numel() for weight in policy.model.net.parameters())
         layer_s = GRAPH_S if machine.kind == "cuda" and usual_layers(policy.model.net) else LAYER_S
         a_pass = size * policy.dtype.itemsize / machine.bandwidth + policy.model.config.num_hidden_layers * layer_s
-        for wave in self.asked.waves.get(name, ()):
-            prompts = sum(map(len, {request.prompt_ids for request in wave})) * self._scale
-            rows = sum(len(request.seeds) for request in wave) * self._scale
+        for wave, times in waves:
+            prompts = sum(map(len, {request.prompt_ids for request in wave})) * times
+            rows = sum(len(request.seeds) for request in wave) * times
             tokens = max(request.max_tokens for request in wave)
             cache = rows * (max(len(request.prompt_ids) for request in wave) + tokens) * costs.token
             passes = 1 + cache // (self.budget * GIB)

@@ -173,7 +173,7 @@ def _engine(share: Share, engines: int, policy: Policy, *, apart: bool) -> Share
     if apart:
         memory |= {"weights": 0, "copy": share.of("weights") * policy.dtype.itemsize // 4 if share.kind == "full"
                    else share.of("weights")}  # fmt: skip
-    return replace(share, trained=0, memory=memory, rollout_s=share.rollout_s / engines, update_s=0.0)
+    return share.with_times(1 / engines, 0.0, trained=0, memory=memory)
 
 
 def _rank(share: Share, ranks: int, policies: Mapping[str, Policy], *, beside: bool = False) -> Share:
@@ -189,7 +189,7 @@ def _rank(share: Share, ranks: int, policies: Mapping[str, Policy], *, beside: b
     memory["weights"] = size // ranks
     if beside:
         memory |= {"weights": share.of("weights") + size // ranks, "copy": share.of("copy"), "cache": share.of("cache")}
-    return replace(share, memory=memory, rollout_s=share.rollout_s if beside else 0.0, update_s=share.update_s / ranks)
+    return share.with_times(1.0 if beside else 0.0, 1 / ranks, memory=memory)
 
 
 def gathered(net: torch.nn.Module) -> int:
