@@ -7,12 +7,13 @@ import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from coterie.engines import lean
-from coterie.engines.decoding import Decoder
+from coterie.engines.decoding import Decoder, costs_of
 from coterie.engines.lean import Lean
 from coterie.learning.policy import Policy
 from coterie.models.adapters import adapted
 from coterie.models.lean import merged, usual
 from coterie.models.load import Model
+from coterie.models.meter import Meter
 from tests.families import family
 from tests.toys import tiny
 
@@ -97,6 +98,29 @@ def test_prompts_whose_rows_have_ended_leave_one_after_the_other(monkeypatch):
     monkeypatch.setattr(lean, "LONG", 0)
     three = [(5, 6, 7), (9, 8, 7, 6, 5), (4, 9, 4, 9)]
     assert furthest(tiny(scale=2.0), three, [0, 1, 2, 0, 1, 2], {1: [1, 2, 4, 5], 3: [1, 3]}) < 1e-5
+
+
+@pytest.mark.parametrize("lengths", PROMPTS)
+def test_prompts_that_are_read_one_after_the_other_go_to_their_own_rows(lengths, monkeypatch):
+    monkeypatch.setattr(lean, "CHUNK", 1)
+    assert furthest(tiny(scale=2.0), PROMPTS[lengths], [1, 0, 1], {2: [0, 2]}) < 1e-5
+
+
+def test_of_many_prompts_only_those_that_are_read_at_once_are_kept_twice(monkeypatch):
+    monkeypatch.setattr(lean, "CHUNK", 64)
+    monkeypatch.setattr(Lean, "reads", 64)
+    model = tiny(scale=2.0)
+    network = Lean(model.net, model.finish)
+    network.refresh()
+    counted = costs_of(model.net, network, pads=False)
+    ids, each = torch.full((40, 16), 7), torch.arange(40)
+    known = [*model.net.state_dict().values(), *network.copies, ids, each]
+    with torch.no_grad(), Meter(known) as taken:
+        logits = network.start(ids, None, each, 4)
+    assert logits.shape[0] == 40
+    cache = 40 * (16 + 4) * counted.token
+    assert cache <= taken.peak <= counted.of(rows=40, prompts=40, longest=16, max_tokens=4)
+    assert taken.peak - taken.live < cache / 2
 
 
 def test_it_follows_the_networks_weights_and_looks_at_them_again_only_where_they_moved():

@@ -262,6 +262,7 @@ def test_a_run_keeps_what_its_engine_found_and_goes_on_with_it(folder, tmp_path,
     with pytest.raises(CheckpointError, match=r"was run with engine\.memory_gib = 4\.0, not 3"):
         train(config(folder, "train.steps=4", "engine.memory_gib=3"), resume=run.folder)
     assert memory_of(load(run).models.config) == 2.0  # to play, what is free here
+    assert memory_of(load(config(folder, "engine.memory_gib=3")).models.config) == 3.0  # as somebody said
 
 
 @pytest.mark.slow

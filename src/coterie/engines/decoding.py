@@ -46,7 +46,8 @@ class Costs:
 
     token: in the cache of a row. row: of a row, whatever its length. choice: of a row, while its next token is chosen,
     which is done in parts. prompt: of a token of a prompt, beside its cache, while prompts are read. attention: then of
-    a prompt, times the square of its tokens: masks, and what attention makes where no kernel spares it.
+    a prompt, times the square of its tokens: masks, and what attention makes where no kernel spares it. reads: tokens
+    of prompts that are read at once.
     """
 
     token: int
@@ -54,6 +55,7 @@ class Costs:
     choice: int
     prompt: int
     attention: float
+    reads: float
 
     def of(self, rows: int, prompts: int, longest: int, max_tokens: int) -> int:
         """What a batch takes at most.
@@ -62,7 +64,8 @@ class Costs:
             prompts: how many are distinct; all are as long as the longest.
             max_tokens: of a reply.
         """
-        reading = prompts * (longest * self.prompt + int(longest**2 * self.attention))
+        together = int(min(prompts, max(1, self.reads // longest)))
+        reading = together * (longest * self.prompt + int(longest**2 * self.attention))
         choosing = min(rows * self.choice, max(self.choice, LOGITS_MEMORY))
         return rows * (self.row + (longest + max_tokens) * self.token) + max(reading, choosing)
 
@@ -305,7 +308,7 @@ def costs_of(net: Any, steps: Steps, *, pads: bool) -> Costs:
     attention = max(0.0, (passing[2] - 2 * passing[1] + passing[0]) / (2 * step**2))
     prompt = (passing[1] - passing[0]) / step - attention * (PROBES[0] + PROBES[1])
     row, choice = kept[0] - token * PROBES[0], LOGIT_BYTES * config.vocab_size
-    return Costs(token, max(0, row), choice, max(0, int(prompt)), attention)
+    return Costs(token, max(0, row), choice, max(0, int(prompt)), attention, steps.reads)
 
 
 def left_bytes(policies: Sequence[Policy]) -> int:

@@ -7,6 +7,7 @@ policy computes in; what lies between two products, and keys and values, are flo
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from transformers import PreTrainedModel
@@ -30,6 +31,8 @@ class Lean:
         dtype: in which matrices are multiplied.
         bases: weights of frozen networks, which several may share.
     """
+
+    reads: ClassVar[float] = CHUNK
 
     def __init__(
         self,
@@ -90,14 +93,16 @@ class Lean:
         self._filled = length - self._read
         size = rows * self._groups, self._filled + room, self._dim
         self._keys, self._values = ([self._empty(size) for _ in self._weights.layers] for _ in range(2))
-        table = prompts, self._groups, length, self._dim
+        some = min(prompts, max(1, CHUNK // length))
+        table = prompts if self._read else some, self._groups, length, self._dim
         self._shared = [(self._empty(table), self._empty(table)) for _ in self._weights.layers]
-        some = max(1, CHUNK // length)
-        parts = [self._read_some(ids, mask, turns, slice(at, at + some)) for at in range(0, prompts, some)]
+        parts = list[torch.Tensor]()
+        for at in range(0, prompts, some):
+            which = slice(at, min(at + some, prompts))
+            parts.append(self._read_some(ids, mask, turns, which, which if self._read else slice(0, which.stop - at)))
+            if not self._read:
+                self._hand_out(repeat, which, prompts, length)
         if not self._read:
-            for slabs, kept in zip((self._keys, self._values), zip(*self._shared, strict=True), strict=True):
-                for slab, each in zip(slabs, kept, strict=True):
-                    slab[:, :length] = each[repeat].flatten(0, 1)
             self._shared = []
         self._prompts, self._blank = repeat, None
         if self._padding is not None:
@@ -110,10 +115,23 @@ class Lean:
         """Memory for keys or values."""
         return self._weights.words.new_empty(size, dtype=self._network.dtype)
 
+    def _hand_out(self, repeat: torch.Tensor, which: slice, count: int, length: int) -> None:
+        """Writes what was kept of some of the prompts to the rows that go on from them."""
+        rows, prompts = slice(None), repeat
+        if which.stop - which.start < count:  # else all of them, without a look at their numbers
+            rows = ((repeat >= which.start) & (repeat < which.stop)).nonzero()[:, 0]
+            prompts = repeat[rows] - which.start
+        for slabs, kept in zip((self._keys, self._values), zip(*self._shared, strict=True), strict=True):
+            for slab, each in zip(slabs, kept, strict=True):
+                slab.view(-1, self._groups, *slab.shape[1:])[rows, :, :length] = each[prompts]
+
     def _read_some(
-        self, ids: torch.Tensor, mask: torch.Tensor | None, turns: torch.Tensor | None, which: slice
+        self, ids: torch.Tensor, mask: torch.Tensor | None, turns: torch.Tensor | None, which: slice, where: slice
     ) -> torch.Tensor:
-        """Reads some of the prompts, no more than a processor keeps at hand. Returns their last states, (some, W)."""
+        """Reads some of the prompts, no more than a processor keeps at hand. Returns their last states, (some, W).
+
+        where: they are kept.
+        """
         ids, length = ids[which], ids.shape[1]
         blank = None
         if mask is not None:
@@ -121,7 +139,7 @@ class Lean:
             blank = _blank(mask[which, None, None].bool() & before)
 
         def attend(layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-            kept, kept_values = (tensor[which] for tensor in self._shared[layer])
+            kept, kept_values = (tensor[where] for tensor in self._shared[layer])
             kept[:], kept_values[:] = keys.transpose(1, 2), values.transpose(1, 2)
             asked = queries.transpose(1, 2)
             if queries.shape[1] < length:  # the last alone

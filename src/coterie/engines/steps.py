@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
 
 class Steps(Protocol):
-    """Rows on their way side by side: `start`, then `step` by step, and `keep` when some have ended."""
+    """Rows on their way side by side: `start`, then `step` by step, and `keep` when some have ended.
+
+    reads: tokens of prompts that are read at once.
+    """
+
+    reads: ClassVar[float]
 
     def start(self, ids: torch.Tensor, mask: torch.Tensor | None, repeat: torch.Tensor, room: int) -> torch.Tensor:
         """Reads prompts.
@@ -55,6 +61,8 @@ def read(net: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor | None) -> 
 
 class Modules:
     """A network as the library runs it, with its cache."""
+
+    reads: ClassVar[float] = math.inf
 
     def __init__(self, net: PreTrainedModel) -> None:
         self._net = net

@@ -64,7 +64,7 @@ class TeamModels:
             self._learner: Learner | None = None
             if training:
                 self._learner = self.runtime.learner(self.trained, checkpoint)
-            else:  # to play, an engine finds anew what it finds for its machine
+            elif checkpoint is not None:  # to play, an engine finds anew what a run found for its machine
                 self.config = replace(
                     config, engine=config.engine.model_copy(update=dict.fromkeys(config.engine.found))
                 )
