@@ -89,6 +89,16 @@ def test_what_an_episode_pays(message, answer, geographer, team, ending):
     assert played(Documents(dense=False), message, answer).log.rewards() == {"team": team}
 
 
+def test_luck_after_a_wrong_country_solves_the_task_and_is_not_paid():
+    """Else a statistician learns where on a page to guess before the geographer is right."""
+    lucky = (("Chad", "stop"), ("19", "stop"))
+    for world, team in ((Documents(), 0.0), (Documents(dense=False), 1.0)):
+        log = played(world, *lucky).log
+        assert log.solved
+        assert log.rewards()["team"] == team
+    assert played(Documents(solo=True, view="full"), ("19", "stop")).log.rewards() == {"team": 1.0}
+
+
 def test_each_role_sees_its_own_page():
     cursor = Cursor(Documents(example=False), QUESTION, 0)
     assert text_of(run(cursor.advance()).asked.prompts["geographer"]) == (

@@ -8,8 +8,10 @@ alone.
 The facts are those of the World Factbook (ORIGIN.md). A country belongs to one split, with all its facts and also as
 one of the others on a page.
 
-Rewards: the geographer gets 1 if it names the right country and no other. The team gets 1 if the statistician says the
-right number and no other. Half of it is paid if a reply was cut at its token limit (`answers.py`).
+Rewards: the geographer gets 1 if it names the right country and no other. The team gets 1 if the statistician then says
+the right number and no other; after a wrong country a right number is luck, which solves the task and is not paid. Half
+of a reward is paid if a reply was cut at its token limit (`answers.py`). With `dense = false` the team gets 1 for the
+right number, whatever was said before.
 """
 
 from __future__ import annotations
@@ -127,19 +129,21 @@ class Documents(Environment):
     async def play(self, task: Question, scene: Scene) -> None:
         """The geographer's message, and the statistician's answer."""
         replies: list[Reply] = []
+        earned = True
         if not self.solo:
             message = await scene.ask(GEOGRAPHER, self.geographer_prompt(task), max_tokens=self.max_tokens)
-            right = countries_in(message) == {task.country}
-            scene.metric("geographer_right", float(right))
+            named = countries_in(message) == {task.country}
+            scene.metric("geographer_right", float(named))
             if self.dense:
-                scene.reward(GEOGRAPHER, worth(right, message))
+                scene.reward(GEOGRAPHER, worth(named, message))
+                earned = named
             replies.append(message)
         seen = self.statistician_prompt(task, "".join(map(heard, replies)))
         answer = await scene.ask(STATISTICIAN, seen, max_tokens=self.max_tokens)
         numbers = numbers_in(answer)
         right = numbers == [task.right]
         scene.metric("readable", float(len(numbers) == 1))
-        scene.team_reward(worth(right, *replies, answer))
+        scene.team_reward(worth(right and earned, *replies, answer))
         if right and answer.finish == "stop":
             return scene.succeed()
         return scene.fail("cut" if right else "another number" if len(numbers) == 1 else "no single number")
