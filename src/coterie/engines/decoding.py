@@ -64,7 +64,7 @@ class Costs:
             prompts: how many are distinct; all are as long as the longest.
             max_tokens: of a reply.
         """
-        together = int(min(prompts, max(1, self.reads // longest)))
+        together = int(min(prompts, max(1.0, self.reads / longest)))
         reading = together * (longest * self.prompt + int(longest**2 * self.attention))
         choosing = min(rows * self.choice, max(self.choice, LOGITS_MEMORY))
         return rows * (self.row + (longest + max_tokens) * self.token) + max(reading, choosing)
