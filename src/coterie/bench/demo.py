@@ -21,7 +21,7 @@ from coterie.run.loaded import headline, load
 from coterie.run.train import train
 
 ENVIRONMENT, MODEL = "errand", "smollm2"
-NEEDS = "This takes 4.5 GB of memory; the model takes 550 MB of disk, and the run 170 MB."
+NEEDS = "This takes 4 GB of memory; the model takes 550 MB of disk, and the run 170 MB."
 MUTED = 64
 """Test tasks on which each role is muted."""
 LONGEST = 300
