@@ -161,7 +161,14 @@ def test_what_is_kept_of_a_run(trained):
 
 @pytest.mark.parametrize(
     ("changed", "more", "again"),
-    [({}, 0, False), ({}, 1, True), ({"config": {**BRIEF.tables(), "algorithm": {"name": "drmas"}}}, 0, True)],
+    [
+        ({}, 0, False),
+        ({}, 1, True),
+        ({"config": {**BRIEF.tables(), "algorithm": {"name": "drmas"}}}, 0, True),
+        ({"overrides": (*BRIEF.overrides, "train.dtype=auto")}, 0, False),  # as the machine chose
+        ({"overrides": (*BRIEF.overrides, "train.dtype=bfloat16")}, 0, True),
+        ({"overrides": (*BRIEF.overrides, "train.stop_when_solved=0.9")}, 0, True),
+    ],
 )
 def test_a_run_is_trained_again_unless_its_folder_is_what_the_figures_are_of(trained, tmp_path, changed, more, again):
     """Other tokens than the figures say, or another row's folder."""

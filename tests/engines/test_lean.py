@@ -86,7 +86,7 @@ def furthest(
 )  # fmt: skip
 def test_its_log_probabilities_are_those_of_a_plain_forward(name, settings, lengths, shared, monkeypatch):
     monkeypatch.setattr(lean, "LONG", 0)
-    monkeypatch.setattr(lean, "CHUNK", 1 if shared else 2048)  # a prompt after the other
+    monkeypatch.setattr(Lean, "reads", 1 if shared else 2048)  # a prompt after the other
     model = small(name, **settings)
     assert usual(model.net)
     repeat = [0, 1, 0, 1, 0, 1, 1] if shared else [1, 0]
@@ -102,12 +102,11 @@ def test_prompts_whose_rows_have_ended_leave_one_after_the_other(monkeypatch):
 
 @pytest.mark.parametrize("lengths", PROMPTS)
 def test_prompts_that_are_read_one_after_the_other_go_to_their_own_rows(lengths, monkeypatch):
-    monkeypatch.setattr(lean, "CHUNK", 1)
+    monkeypatch.setattr(Lean, "reads", 1)
     assert furthest(tiny(scale=2.0), PROMPTS[lengths], [1, 0, 1], {2: [0, 2]}) < 1e-5
 
 
 def test_of_many_prompts_only_those_that_are_read_at_once_are_kept_twice(monkeypatch):
-    monkeypatch.setattr(lean, "CHUNK", 64)
     monkeypatch.setattr(Lean, "reads", 64)
     model = tiny(scale=2.0)
     network = Lean(model.net, model.finish)

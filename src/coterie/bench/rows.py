@@ -213,9 +213,11 @@ class Table:
             return False
         run = Run(folder)
         ended = [line["budget/sampled_tokens"] for line in run.metrics()[-1:]]
-        there, wanted = (config.tables() for config in (run.config, self.rows[name].resolved(seed)))
-        for tables in (there, wanted):  # a run says here what the machine has
-            del tables["engine"], tables["train"]["dtype"]
+        config = self.rows[name].resolved(seed)
+        if config.train.dtype == "auto":
+            config = replace(config, train=config.train.model_copy(update={"dtype": run.config.train.dtype}))
+        there, wanted = run.config.tables(), config.tables()
+        del there["engine"], wanted["engine"]  # a run says there what its machine has
         return ended == [sampled] and there == wanted
 
     def runs(self, name: str) -> list[Run]:

@@ -18,8 +18,6 @@ from coterie.models.lean import Bases, Network, merged
 SHARED, LONG = 2, 8192
 """Rows a prompt, and tokens of all rows' prompts, from which on a prompt's keys and values are kept once, beside those
 of each row's own tokens: fewer are read in less time than it takes to put two parts together."""
-CHUNK = 2048
-"""Tokens of prompts that are read at once: what is computed of them stays in a processor's cache."""
 
 
 class Lean:
@@ -32,7 +30,8 @@ class Lean:
         bases: weights of frozen networks, which several may share.
     """
 
-    reads: ClassVar[float] = CHUNK
+    reads: ClassVar[float] = 2048
+    """Tokens of prompts that are read at once: what is computed of them stays in a processor's cache."""
 
     def __init__(
         self,
@@ -93,7 +92,7 @@ class Lean:
         self._filled = length - self._read
         size = rows * self._groups, self._filled + room, self._dim
         self._keys, self._values = ([self._empty(size) for _ in self._weights.layers] for _ in range(2))
-        some = min(prompts, max(1, CHUNK // length))
+        some = min(prompts, max(1, int(self.reads // length)))
         table = prompts if self._read else some, self._groups, length, self._dim
         self._shared = [(self._empty(table), self._empty(table)) for _ in self._weights.layers]
         parts = list[torch.Tensor]()

@@ -57,14 +57,14 @@ def planned_text(plan: Plan) -> str:
         ),
         _row("s sampling", [_seconds(share.rollout_s) for share in plan.shares]),
         _row("s learning", [_seconds(share.update_s) for share in plan.shares]),
-        _row("s a validation", [_seconds(share.validation_s) for share in plan.shares]),
-        _row("s a test", [_seconds(share.test_s) for share in plan.shares]),
+        _row("s validation", [_seconds(share.validation_s) for share in plan.shares]),
+        _row("s test", [_seconds(share.test_s) for share in plan.shares]),
         "",
         f"GiB while policies are sampled from: {plan.sampling / GIB:.2f}: {_sum(plan, 'the largest caches')}.",
         f"GiB while policies learn: {plan.learning / GIB:.2f}: "
         f"{_sum(plan, 'all gradients, the largest activations and logits')}.",
-        "Seconds are of a step, a validation and a test in which every reply has its maximum length, at the present "
-        "speed of the device.",
+        "Seconds are for one step, one validation and one test in which every reply has its maximum length, at the "
+        "present speed of the device.",
     ]
     return "\n".join([*lines, *(f"{remark}." for remark in plan.remarks)])
 

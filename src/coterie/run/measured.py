@@ -76,7 +76,7 @@ class Share:
         return sum(self.memory.get(kind, 0) for kind in kinds)
 
     def with_times(self, sampling: float, learning: float, **changes: Any) -> Share:
-        """With other values, and the part of the time for sampling and for learning that is left to it."""
+        """Returns a share of which a device does only a part: so much of the sampling and of the learning."""
         return replace(
             self,
             rollout_s=self.rollout_s * sampling,
