@@ -5,7 +5,9 @@ words, and says what that person has to pay. Everything is asked in plain langua
 without a starter. With `solo` one agent, the cashier, answers alone.
 
 Rewards: the clerk gets 1 if it names the one thing that the person wants and no other. The team gets 1 if the cashier
-says the one right price and no other number. Half of it is paid if a reply was cut at its token limit (`answers.py`).
+then says the one right price and no other number; after a wrong thing the right price is luck, which solves the task
+and is not paid. Half of a reward is paid if a reply was cut at its token limit (`answers.py`). With `dense = false` the
+team gets 1 for the right price, whatever was said before.
 """
 
 from __future__ import annotations
@@ -101,10 +103,7 @@ class Errand(Environment):
         return {"dense": "solo = true has no clerk"} if self.solo else {}
 
     def recommended(self) -> dict[str, dict[str, Any]]:
-        """Each role is paid for its own reply, and the cashier hears the best of the clerk's replies.
-
-        After a wrong one only a guess earns, so with `commit = "random"` an early cashier learns to guess.
-        """
+        """Each role is paid for its own reply, and the cashier hears the best of the clerk's replies."""
         return {"algorithm": {"name": "at_grpo", "horizon": "point"}} if self.dense and not self.solo else {}
 
     def task(self, split: Split, index: int) -> Order:
@@ -121,19 +120,21 @@ class Errand(Environment):
     async def play(self, task: Order, scene: Scene) -> None:
         """One question to each."""
         replies: list[Reply] = []
+        earned = True
         if not self.solo:
             wish = await scene.ask(CLERK, self.clerk_prompt(task), max_tokens=self.max_tokens)
-            right = things_in(wish) == {task.thing}
-            scene.metric("clerk_right", float(right))
+            named = things_in(wish) == {task.thing}
+            scene.metric("clerk_right", float(named))
             if self.dense:
-                scene.reward(CLERK, worth(right, wish))
+                scene.reward(CLERK, worth(named, wish))
+                earned = named
             replies.append(wish)
         seen = self.cashier_prompt(task, "".join(map(heard, replies)))
         bill = await scene.ask(CASHIER, seen, max_tokens=self.max_tokens)
         numbers = numbers_in(bill)
         right = numbers == [task.price]
         scene.metric("readable", float(len(numbers) == 1))
-        scene.team_reward(worth(right, *replies, bill))
+        scene.team_reward(worth(right and earned, *replies, bill))
         if right and bill.finish == "stop":
             return scene.succeed()
         return scene.fail("cut" if right else "another price" if len(numbers) == 1 else "no single price")

@@ -19,8 +19,8 @@ from coterie.errors import CheckpointError, ConfigError, first_line, nearest
 from coterie.kernel.environment import STARTERS
 from coterie.models import attention, hub
 from coterie.models.files import ADAPTER_CONFIG
-from coterie.models.flat import flatten
 from coterie.models.gguf import read_gguf
+from coterie.models.halves import keep_sums
 from coterie.models.named import NAMED
 from coterie.models.obtain import obtain
 
@@ -263,7 +263,7 @@ def prepare(net: PreTrainedModel, tokenizer: Any, where: str = "model") -> Model
         raise ConfigError(f"{where}: neither tokenizer nor generation_config names an end-of-turn token")
     net.eval()
     _disable_noise(net)
-    flatten(net)
+    keep_sums(net)
     model = Model(
         net=net,
         tokenizer=tokenizer,

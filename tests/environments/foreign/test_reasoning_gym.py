@@ -42,13 +42,24 @@ def gold(world: ReasoningGym) -> str:
     return world.demonstrate("checker", world.task("test", 0), "", None)
 
 
-def test_only_the_checkers_answer_counts():
-    world = sums()
+@pytest.mark.parametrize("dense", [True, False])
+def test_the_team_is_paid_for_the_checkers_answer_and_the_reasoner_for_its_own(dense):
+    world = sums(dense=dense)
     right = gold(world)
-    for proposal, verdict, earned in ((right, "7777", 0.0), ("7777", right, 1.0), (right, f"Answer: {right}", 1.0)):
+    for proposal, verdict, proposed, earned in (
+        (right, "7777", 1.0, 0.0),
+        ("7777", right, 0.0, 1.0),
+        (right, f"Answer: {right}", 1.0, 1.0),
+    ):
         log = played(world, Reply("reasoner", proposal), Reply("checker", verdict)).log
-        assert log.rewards() == {"team": earned}
+        assert log.rewards() == {"team": earned} | ({"reasoner": proposed} if dense else {})
         assert log.solved == bool(earned)
+
+
+def test_the_reasoner_is_paid_for_its_own_reply_only_where_it_has_a_reward():
+    needed()
+    assert ReasoningGym(game="chain_sum").recommended()["algorithm"]["horizon"] == "point"
+    assert ReasoningGym(game="chain_sum", dense=False).recommended() == {}
 
 
 def test_replies_that_were_cut_cost_or_earn_nothing():
@@ -56,15 +67,19 @@ def test_replies_that_were_cut_cost_or_earn_nothing():
     log = played(world, Reply("reasoner", "so we", "length"), Reply("checker", gold(world))).log
     assert log.rewards() == {"team": 1.0, "reasoner": -0.25}
     log = played(world, Reply("reasoner", "x"), Reply("checker", gold(world), "length")).log
-    assert log.rewards() == {"team": 0.0}
+    assert log.rewards() == {"team": 0.0, "reasoner": 0.0}
 
 
 def test_a_list_of_answers_earns_nothing_unless_the_packages_partial_scores_are_asked_for():
     world = sums()
     several = " ".join([*map(str, range(-9, 200)), gold(world)])
-    assert played(world, Reply("reasoner", "x"), Reply("checker", several)).log.rewards() == {"team": 0.0}
+    assert played(world, Reply("reasoner", several), Reply("checker", several)).log.rewards() == {
+        "team": 0.0,
+        "reasoner": 0.0,
+    }
     partly = played(sums(partial=True), Reply("reasoner", "x"), Reply("checker", f"{gold(world)} or so")).log
     assert 0 < partly.rewards()["team"] < 1
+    assert partly.rewards()["reasoner"] < partly.rewards()["team"]
     assert not partly.solved
 
 

@@ -85,6 +85,8 @@ class ReasoningGym(Environment):
     partial: bool = False
     """true: the team's reward is the score of reasoning-gym. false: it is 1 for the full score and 0 otherwise. Many
     scorers give part of the score to an answer that only contains the right one, or to any text."""
+    dense: bool = True
+    """true: the reasoner gets a reward of its own. false: the team's reward is the only one."""
     proposal_tokens: int = Field(default=32, ge=4)
     """Maximum tokens of the reasoner's reply. A reply that is cut off costs the reasoner 0.25."""
     answer_tokens: int = Field(default=16, ge=2)
@@ -100,6 +102,10 @@ class ReasoningGym(Environment):
             if key in self.options:
                 raise ValueError(f"options: {key} cannot be set; tasks are drawn from seeds of the environment")
         return self
+
+    def recommended(self) -> dict[str, dict[str, Any]]:
+        """Each role is paid for its own reply, and the checker sees the best of the reasoner's proposals."""
+        return {"algorithm": {"name": "at_grpo", "horizon": "point"}} if self.dense else {}
 
     def ready(self) -> None:
         """Raises ConfigError: the package is not installed, has no such task, or the options do not fit it."""
@@ -136,10 +142,13 @@ class ReasoningGym(Environment):
     async def play(self, task: Exercise, scene: Scene) -> None:
         """A proposal, then the final answer."""
         proposal = await scene.ask(REASONER, self.for_reasoner(task), max_tokens=self.proposal_tokens)
+        proposed = await self._score(scene, task, proposal)
+        scene.metric("proposal_right", float(proposed >= 1.0))
         if proposal.finish != "stop":
             scene.reward(proposal, -CUT)
+        elif self.dense:
+            scene.reward(proposal, proposed if self.partial else float(proposed >= 1.0))
         verdict = await scene.ask(CHECKER, self.for_checker(task, proposal.text), max_tokens=self.answer_tokens)
-        scene.metric("proposal_right", float(await self._score(scene, task, proposal) >= 1.0))
         score = await self._score(scene, task, verdict)
         right = score >= 1.0
         scene.metric("score", score)

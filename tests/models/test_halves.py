@@ -1,6 +1,7 @@
-"""Linear layers in bfloat16 read their input as one matrix; what decoding takes is what is counted of it."""
+"""In bfloat16, sums stay exact enough for an adapter; linear layers read one matrix; what decoding takes is counted."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -8,9 +9,15 @@ import sys
 import pytest
 import torch
 
-from coterie.models.flat import FlatLinear, flatten
+from coterie.learning.batch import Pack, Row
+from coterie.learning.forward import lay_out, score, way_of
+from coterie.models.adapters import adapted
+from coterie.models.halves import HalfLinear, keep_sums
+from coterie.models.load import prepare
 from coterie.run.plan import KERNELS
 from coterie.run.policies import KERNEL_CACHES
+from tests.families import family
+from tests.toys import tiny
 
 RESIDENT = """
 import json, sys, torch
@@ -61,15 +68,50 @@ def test_an_input_that_is_not_contiguous_gives_the_numbers_of_one_that_is():
     layer = torch.nn.Linear(6, 5).to(torch.bfloat16)
     states = torch.randn(3, 4, 6, dtype=torch.bfloat16)[:, -1:]
     expected = layer(states.contiguous())
-    flatten(layer)
-    assert type(layer) is FlatLinear
+    keep_sums(layer)
+    assert type(layer) is HalfLinear
     assert torch.equal(layer(states), expected)
 
 
 def test_layers_in_float32_stay_as_they_are():
     layer = torch.nn.Linear(6, 5)
-    flatten(layer)
+    keep_sums(layer)
     assert type(layer) is torch.nn.Linear
+
+
+@torch.no_grad()
+def test_where_the_learner_scores_what_an_adapter_adds_is_not_lost_in_rounding():
+    base = tiny(scale=2.0)
+    model = adapted(prepare(base.net.to(torch.bfloat16), base.tokenizer), rank=4, alpha=8.0, seed=1, where="p")
+    chance = torch.Generator().manual_seed(0)
+    part = model.net.model.layers[0].self_attn.o_proj
+    small = part.lora_B["default"].weight
+    small.copy_(1e-4 * torch.randn(small.shape, generator=chance))  # far below half a step of an output in bfloat16
+    states = torch.randn(1, 4096, part.in_features, generator=chance)
+    expected = torch.nn.functional.linear(states, part.get_delta_weight("default").float())
+    for enabled in (True, False):
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            read = states if enabled else states.bfloat16()
+            moved = (part(read) - part.base_layer(read)).float()
+        gain = float((moved * expected).sum() / (expected * expected).sum())
+        assert gain == pytest.approx(1.0, abs=0.02) if enabled else gain < 0.8, "in the mean over inputs"
+    assert model.net.model.embed_tokens(torch.tensor([[3]])).dtype == torch.bfloat16
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model.net.model.embed_tokens(torch.tensor([[3]])).dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt_neox", "nemotron", "gemma3_text"])
+def test_adapters_beside_a_base_in_bfloat16_have_a_gradient_in_each_kind_of_network(name):
+    """Layer norms of PyTorch's, of a network's own, and none."""
+    base = family(name)
+    model = prepare(base.net.to(torch.bfloat16), base.tokenizer)
+    model.net.requires_grad_(False)
+    model = adapted(model, rank=4, alpha=8.0, seed=1, where="p")
+    packs = [Pack(0, (Row((5, 6, 7), (8, 9, 2), (0.0,) * 3, 0.0, 0.0, 1.0, ""),))]
+    score(model, lay_out(packs, way_of(model, packs)), torch.bfloat16).logprobs.sum().backward()
+    grads = [float(weight.grad.norm()) for weight in model.trained if weight.grad is not None]
+    assert any(grads)
+    assert all(map(math.isfinite, grads))
 
 
 @pytest.mark.slow
