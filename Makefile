@@ -95,7 +95,10 @@ test-plans: setup ## every config for a GPU fits the one that it names: three mi
 test-gpu: setup ## what needs a CUDA device
 	$(BIN)/pytest -m gpu
 
-check: lint site test test-slow ## all that CI does
+check: ## all that CI does; what only installs or reads, side by side
+	$(MAKE) --jobs 2 lint site .venv/oracles
+	$(MAKE) test
+	$(MAKE) test-slow
 
 mutants: setup ## mutation testing: about two hours; survivors by kind are in docs/mutants.md
 	OMP_NUM_THREADS=1 $(BIN)/mutmut run --max-children 2

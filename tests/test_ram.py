@@ -1,5 +1,6 @@
 """ram: what was freed goes back to the machine."""
 
+import subprocess
 import sys
 
 import psutil
@@ -35,3 +36,26 @@ def test_what_only_cycles_hold_is_collected_first_if_asked():
     held = psutil.Process().memory_info().rss
     ram.give_back(collect=True)
     assert held - psutil.Process().memory_info().rss > 128 * MIB
+
+
+MAPPED = """
+import psutil, torch
+from coterie import ram
+block = 1 << 19  # numbers of 2 MiB
+warm = torch.ones(8 * block)
+del warm  # from then on glibc keeps blocks of up to 16 MiB
+{told}
+blocks = [torch.ones(block) for _ in range(200)]
+held = psutil.Process().memory_info().rss
+kept, blocks = blocks[::20], None
+print(held - psutil.Process().memory_info().rss)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc is told to map")
+def test_blocks_that_are_mapped_go_back_when_they_are_freed():
+    freed = [
+        int(subprocess.run([sys.executable, "-c", MAPPED.format(told=told)], capture_output=True, check=True).stdout)
+        for told in ("ram.map_blocks()", "")
+    ]
+    assert freed[0] > 300 * MIB > freed[1]

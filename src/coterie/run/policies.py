@@ -12,12 +12,14 @@ from typing import Any
 
 import torch
 
+from coterie import ram
 from coterie.checks.families import FOUND, check_family
 from coterie.config.settings import UNTRAINED, Config, LoraConfig, PolicyConfig
 from coterie.errors import CheckpointError, ConfigError, first_line
 from coterie.learning.policy import Policy
 from coterie.models.adapters import adapted
 from coterie.models.files import adapter_config, base_of
+from coterie.models.lean import LARGE
 from coterie.models.load import Model, load_model
 from coterie.registry import Past, past_policy
 from coterie.run.folder import Run
@@ -61,6 +63,8 @@ class Policies:
             for cache in KERNEL_CACHES:
                 os.environ.setdefault(cache, "64")
         made = self.load(name, policy, device, folder)
+        if device == "cpu" and made.model.size > LARGE:
+            ram.map_blocks()
         self._test(made, policy)
         return made
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from coterie import ram
 from coterie.checks.rehearsal import rehearse
 from coterie.config.resolve import load_config
 from coterie.config.settings import Config
@@ -345,6 +346,7 @@ def _rollout(run: Run, models: TeamModels, progress: Progress, step: int) -> Rol
 
     with _bugs_kept(run, config.environment, "train", step_tasks(config, step)):
         rollout = models.rollout(step, recall)
+    ram.give_back()  # before the update takes as much
     tasks = len(rollout.played) + rollout.lost
     if rollout.lost > config.train.max_dropped_share * tasks:
         raise RolloutError(
