@@ -7,6 +7,7 @@ import pytest
 
 from coterie import load_config
 from coterie.config.fitting import parameters
+from coterie.config.resolve import load_sft
 from coterie.config.settings import LoraConfig, TrainConfig
 from coterie.errors import ConfigError
 from coterie.learning.optimizer import OptimizerConfig
@@ -41,6 +42,21 @@ def test_every_choice_is_told_with_its_reason_and_what_is_written_is_not_chosen(
     assert any(line.startswith("train.temperature = 0.7: 135 million parameters") for line in told)
     assert not [line for line in told if line.startswith(("optimizer.lr", "train.steps"))]
     assert config("policies.*.model=smollm2", "train.steps=7").train.steps == 7
+
+
+@pytest.mark.parametrize(
+    ("model", "sets", "lr", "said"),
+    [
+        ("smollm2", (), 2e-5, ["sft.lr = 2e-05: all weights of 135 million parameters"]),
+        ("smollm2", ("sft.lr=1e-4",), 1e-4, []),
+        ("starter", (), 3e-3, []),
+        (None, (), 3e-3, []),
+    ],
+)
+def test_a_real_model_is_taught_by_demonstrations_at_its_own_rate(model, sets, lr, said):
+    _, settings, _, chosen = load_sft("tally", sets, model)
+    assert settings.lr == lr
+    assert list(map(str, chosen)) == said
 
 
 # 1e-5 for all weights of 135M, less in proportion down to 1e-6; 3e-4 for adapters, by the power 0.4

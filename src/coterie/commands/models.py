@@ -24,10 +24,12 @@ def sft(
     from coterie.report.display import step_progress
     from coterie.run.sft import sft as build
 
-    world, config, memory = load_sft(environment, sets or ())
+    world, config, memory, chosen = load_sft(environment, sets or (), model)
     from coterie.report.terminal import let_output_break
 
     let_output_break()
+    for each in chosen:
+        say(str(each))
     with step_progress(terminal(), config.steps) as (looking, progress):
         built = build(world, out, config, source=model, memory=memory, progress=progress, looking=looking)
     say(f"done: {out}, {built.size / 1e6:.2f} million parameters")

@@ -31,6 +31,8 @@ TRIED = 135e6
 """Parameters of the model with which they were tried."""
 LORA_LR, FULL_LR = 3e-4, 1e-5
 """Learning rates of a model of that size."""
+TAUGHT = 2.0
+"""Times that of all weights, on demonstrations, which vary less than rewards."""
 LEAST_FULL_LR = 1e-6
 """The learning rate of all weights of large models, as published runs have it."""
 CREATIVE = 1e9
@@ -81,6 +83,15 @@ class Learner:
         if self.kind == "lora":
             return _rounded(LORA_LR * relative**0.4), f"adapters on {self.called}"
         return _rounded(max(LEAST_FULL_LR, FULL_LR * relative)), f"all weights of {self.called}"
+
+
+def taught(source: Source, model: str | None) -> list[Choice]:
+    """Returns the learning rate on demonstrations that fits a large model, where the tables of `source` say none."""
+    size = parameters(model) if model else None
+    if size is None or size <= LARGE or "lr" in source.table("sft"):
+        return []
+    lr, reason = Learner("", model or "", "full", size, cpu=True).lr
+    return [Choice("sft.lr", _rounded(TAUGHT * lr), reason)]
 
 
 def learners(data: Mapping[str, Any], starter: str) -> list[Learner]:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from coterie.algorithms.base import Algorithm
-from coterie.config.fitting import as_tables, choices, one_each, warnings
+from coterie.config.fitting import Choice, as_tables, choices, one_each, taught, warnings
 from coterie.config.settings import (
     SHARED,
     UNTRAINED,
@@ -131,8 +131,13 @@ def load_environment(source: str | Mapping[str, Any], overrides: Sequence[str] =
     return _world(written, {})
 
 
-def load_sft(environment: str, overrides: Sequence[str] = ()) -> tuple[Environment, SFTConfig, MemoryConfig]:
-    """An environment and how its starter is made; the tables are environment, sft and memory."""
+def load_sft(
+    environment: str, overrides: Sequence[str] = (), model: str | None = None
+) -> tuple[Environment, SFTConfig, MemoryConfig, list[Choice]]:
+    """An environment, how a model learns its demonstrations, and what of that was chosen to fit the model.
+
+    The tables are environment, sft and memory.
+    """
     source = read(environment, overrides)
     tables = ("environment", "sft", "memory")
     for table in source.data:
@@ -145,7 +150,9 @@ def load_sft(environment: str, overrides: Sequence[str] = ()) -> tuple[Environme
             f"{source.place('memory.mode')}memory.mode = '{memory.mode}' has no effect: this environment writes its "
             "`lessons` itself, and they show no notes; set memory.mode = 'off'"
         )
-    return world, _settings(source, "sft", SFTConfig), memory
+    chosen = taught(source, model)
+    config = _settings(source, "sft", SFTConfig).model_copy(update={each.path[4:]: each.value for each in chosen})
+    return world, config, memory, chosen
 
 
 def _sized(config: Config, source: Source) -> Config:
