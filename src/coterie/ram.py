@@ -11,11 +11,13 @@ from pathlib import Path
 
 import psutil
 
+OLD = "/sys/fs/cgroup/memory/memory"
 LIMITS = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "inactive_file"),
+    (f"{OLD}.limit_in_bytes", f"{OLD}.usage_in_bytes", "total_inactive_file"),
 )
-"""Where Linux says what a container may take, and what it has taken: of the second version, of the first."""
+"""Where Linux says what a container may take and what it has taken, and what it calls, in memory.stat, that part which
+are copies of files and is given up when it is needed: of the second version, of the first."""
 
 
 def total() -> int:
@@ -60,11 +62,12 @@ def _of_glibc(name: str) -> Callable[..., int] | None:
 
 
 def _limits() -> list[tuple[int, int]]:
-    """Limits of this process's container with what it has taken, where there are any."""
+    """Limits of this process's container with what it has taken for good, where there are any."""
     found: list[tuple[int, int]] = []
-    for limit, taken in LIMITS:
+    for limit, taken, files in LIMITS:
         try:
-            found.append((int(Path(limit).read_text()), int(Path(taken).read_text())))
-        except (OSError, ValueError):  # there is no such file, or it says "max"
+            stat = dict(line.split() for line in Path(taken).with_name("memory.stat").read_text().splitlines())
+            found.append((int(Path(limit).read_text()), int(Path(taken).read_text()) - int(stat[files])))
+        except (OSError, ValueError, KeyError):  # there is no such file, or it says "max"
             continue
     return found

@@ -105,10 +105,36 @@ def test_a_learning_rate_far_from_what_fits_is_warned_of(lr, words):
 def test_sizes_are_read_from_headers_and_names(tmp_path):
     assert parameters(str(folder(tmp_path / "large", 60_000_000))) == 60_000_000
     assert parameters("Qwen/Qwen3-0.6B") == 600_000_000
+    assert parameters("Qwen/Qwen2.5-7B-Instruct-1M") == 7_000_000_000, "the other is a length"
+    assert parameters("mistralai/Mixtral-8x7B-v0.1") == 56_000_000_000
     assert parameters("some/model") is None
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "model.safetensors").write_bytes(b"\xff" * 64)
     assert parameters(str(tmp_path / "broken")) is None
+
+
+def test_an_adapter_is_as_large_as_its_base_and_a_model_of_unknown_size_is_no_starter(tmp_path):
+    for name, base in (("adapter", "smollm2"), ("circle", str(tmp_path / "circle"))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}))
+    assert parameters(str(tmp_path / "adapter")) == parameters("smollm2") > 100_000_000
+    assert parameters(str(tmp_path / "circle")) is None
+    for model in ("some/model", str(tmp_path / "adapter")):
+        made = config(f"policies.*.model={model}", "policies.*.kind=lora")
+        assert (made.optimizer.lr, made.train.temperature, len(made.policies)) == (3e-4, 0.7, 4)
+
+
+def test_what_follows_from_a_written_value_follows_it_and_what_has_no_effect_is_not_chosen():
+    def of(*sets: str) -> list[str]:
+        return [line.partition(":")[0] for line in config("policies.*.model=smollm2", *sets).chosen]
+
+    assert "eval.temperature = 1" in of("train.temperature=1.0")
+    assert config("policies.*.model=smollm2", "train.temperature=1.0").eval.temperature == 1.0
+    assert any(line.startswith("optimizer.lr") for line in of())
+    assert not any(line.startswith("optimizer.lr") for line in of("policies.*.optimizer.lr=1e-4"))
+    assert not any("_every" in line for line in of("train.steps=5000"))
+    made = config("policies.*.model=smollm2", "policies.*.lora.targets=['q_proj']")
+    assert {policy.lora for policy in made.policies.values()} == {LoraConfig(rank=16, alpha=32.0, targets=("q_proj",))}
 
 
 def test_a_folder_is_large_by_its_header(tmp_path):

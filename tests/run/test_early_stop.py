@@ -78,11 +78,13 @@ def test_a_run_without_a_live_group_ends_after_so_many_steps_and_goes_on_with_mo
 
 
 def test_a_run_that_solves_two_validations_in_a_row_ends(model, tmp_path):
-    sets = ("train.eval_every=2", "train.stop_when_solved=1.0", "train.steps=6")
+    every = ("train.eval_every=2", "train.mute_every=2", "train.mute_tasks=3", "train.steps=6")
+    sets = (*every, "train.stop_when_solved=1.0")
     run = train(config(model, "tests/run/test_early_stop.py:Solved", *sets), tmp_path / "run")
     assert [line["step"] for line in run.metrics()] == [0, 1, 2]
+    assert [any(key.startswith("mute/") for key in line) for line in run.metrics()] == [False, False, True]
     assert run.checkpoints.steps()[-1] == 2
-    train(config(model, "tests/run/test_early_stop.py:Solved", *sets[:1], "train.steps=6"), resume=run.folder)
+    train(config(model, "tests/run/test_early_stop.py:Solved", *every), resume=run.folder)
     assert run.metrics()[-1]["step"] == 6, "without the setting it makes all steps"
 
 

@@ -3,7 +3,8 @@
 The defaults of the settings' classes fit the shipped starters, of under a million parameters. Where a policy is trained
 that has more than 50 million, other values take their place, unless the config or its environment says otherwise. They
 are our own choice: at 135 million parameters they were tried (docs/real_models.md), above that they follow what is
-usual. This module does not import torch; sizes are read from files' headers, or from a model's name.
+usual. A model whose size neither its files nor its name tell counts as one of 135 million. This module does not import
+torch; sizes are read from files' headers, or from a model's name.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ import os
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from coterie.config.settings import SHARED, UNTRAINED
 from coterie.config.toml import EVERY, Source
+from coterie.errors import ConfigError
 from coterie.kernel.environment import STARTERS
-from coterie.models.files import ADAPTER_CONFIG
+from coterie.models.files import ADAPTER_CONFIG, base_of
 from coterie.models.named import NAMED
 from coterie.registry import past_policy
 
@@ -39,6 +41,8 @@ CREATIVE = 1e9
 """Parameters below which replies at temperature 1 are mostly noise."""
 FAR = 10.0
 """Times the fitting learning rate above which, and below whose inverse by the square, one is warned of."""
+OFTEN = 200
+"""Steps up to which one validates and saves every few of them."""
 LONGEST_HEADER = 100 << 20
 """Bytes of a safetensors header that is read."""
 
@@ -58,13 +62,17 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Learner:
-    """A trained policy of more than LARGE parameters. size: None: not known. cpu: it is trained on a processor."""
+    """A trained policy of more than LARGE parameters. size: None: not known. cpu: it is trained on a processor.
+
+    lr_written: it has a learning rate of its own in the config.
+    """
 
     name: str
     model: str
     kind: str
     size: int | None
     cpu: bool
+    lr_written: bool = False
 
     @property
     def parameters(self) -> float:
@@ -87,8 +95,8 @@ class Learner:
 
 def taught(source: Source, model: str | None) -> list[Choice]:
     """Returns the learning rate on demonstrations that fits a large model, where the tables of `source` say none."""
-    size = parameters(model) if model else None
-    if size is None or size <= LARGE or "lr" in source.table("sft"):
+    size = parameters(model or "")
+    if (size is not None and size <= LARGE) or "lr" in source.table("sft"):
         return []
     lr, reason = Learner("", model or "", "full", size, cpu=True).lr
     return [Choice("sft.lr", _rounded(TAUGHT * lr), reason)]
@@ -105,10 +113,12 @@ def learners(data: Mapping[str, Any], starter: str) -> list[Learner]:
     for name, table in _trained(data).items():
         model = str(table.get("model", starter))
         size = parameters(model)
-        if size is not None and size > LARGE:
+        if size is None or size > LARGE:
             device = str(table.get("device", wanted))
             cpu = device == "cpu" or (device == "auto" and not Path("/dev/nvidiactl").exists())
-            found.append(Learner(name, model, str(table.get("kind", "lora")), size, cpu))
+            own = table.get("optimizer")
+            written = isinstance(own, Mapping) and "lr" in own
+            found.append(Learner(name, model, str(table.get("kind", "lora")), size, cpu, written))
     return found
 
 
@@ -129,7 +139,7 @@ def one_each(data: Mapping[str, Any], roles: Sequence[str], starter: str) -> Cho
     if data.get("team") or policies or len(roles) < 2 or every.get("kind", "lora") != "lora":
         return None
     size = parameters(str(every.get("model", starter)))
-    if size is None or size <= LARGE or not all(re.fullmatch(r"[\w-]+", role) for role in roles):
+    if (size is not None and size <= LARGE) or not all(re.fullmatch(r"[\w-]+", role) for role in roles):
         return None
     return Choice("team", {role: role for role in roles}, "an adapter a role over one base, so that roles can differ")
 
@@ -140,14 +150,17 @@ def choices(source: Source, starter: str) -> list[Choice]:
     if not large:
         return []
     one_rate = len({each.lr for each in large}) == 1 and len(large) == len(_trained(source.data))
-    return [
-        choice
-        for choice in (
-            *_policies(source, large, one_rate=one_rate),
-            *_run(max(large, key=lambda one: one.parameters), ahead=bool(source.table("runtime").get("max_staleness"))),
-        )
-        if choice.path.rpartition(".")[2] not in source.table(choice.path.rpartition(".")[0])
-    ]
+    made = (*_policies(source, large, one_rate=one_rate), *_run(max(large, key=lambda one: one.parameters), source))
+    return [left for choice in made if (left := _unwritten(choice, source))]
+
+
+def _unwritten(choice: Choice, source: Source) -> Choice | None:
+    """What a config leaves of a choice; of a table, the keys that are not written."""
+    table, _, key = choice.path.rpartition(".")
+    written = source.table(table).get(key)
+    if isinstance(choice.value, dict) and isinstance(written, Mapping):
+        return replace(choice, value={key: value for key, value in choice.value.items() if key not in written})
+    return choice if written is None else None
 
 
 def _policies(source: Source, large: list[Learner], *, one_rate: bool) -> Iterator[Choice]:
@@ -161,20 +174,21 @@ def _policies(source: Source, large: list[Learner], *, one_rate: bool) -> Iterat
             )
         if not one_rate and "lr" not in source.table("optimizer"):
             yield Choice(f"{path}.optimizer.lr", *each.lr)
-    if one_rate:
+    if one_rate and not all(each.lr_written for each in large):
         yield Choice("optimizer.lr", *large[0].lr)
     yield Choice("optimizer.warmup_steps", 2, "AdamW's averages are unsettled in the first steps")
     yield Choice("optimizer.schedule", "constant", "a run may end early, or go on")
 
 
-def _run(each: Learner, *, ahead: bool) -> Iterator[Choice]:
-    """Yields the settings of a step and of evaluation. ahead: rollouts are played before a step has ended."""
+def _run(each: Learner, source: Source) -> Iterator[Choice]:
+    """Yields the settings of a step and of evaluation, of the largest policy."""
+    train = source.table("train")
     yield Choice("train.dtype", "auto", "the faster type of this machine for large products")
     if each.parameters < CREATIVE:
         yield Choice("train.temperature", 0.7, f"{each.called}: at 1.0 most replies are noise")
-        yield Choice("eval.temperature", 0.7, "as in training")
+        yield Choice("eval.temperature", train.get("temperature", 0.7), "as in training")
     yield Choice("train.keep_checkpoints", 1, "a checkpoint may be large")
-    if not ahead:
+    if not source.table("runtime").get("max_staleness"):  # else rollouts are played before a step has ended
         yield Choice("train.stop_when_solved", 0.98, "steps are costly, and teach nothing once the task is solved")
         yield Choice("train.stop_dead_steps", 10, "the same, if nothing is learned")
     if not each.cpu:
@@ -184,14 +198,16 @@ def _run(each: Learner, *, ahead: bool) -> Iterator[Choice]:
         return
     slow = "a real model on a processor takes seconds a task"
     yield Choice("train.steps", 40, "a real model on a processor takes half a minute a step or more")
-    yield Choice("train.eval_every", 5, "few steps")
+    steps = train.get("steps", 0)
+    if isinstance(steps, int) and steps <= OFTEN:
+        yield Choice("train.eval_every", 5, "few steps")
+        yield Choice("train.checkpoint_every", 10, "few steps")
+        yield Choice("train.episodes_every", 5, "few steps")
     yield Choice("train.eval_tasks", 64, slow)
     yield Choice("train.mute_tasks", 64, slow)
-    yield Choice("train.checkpoint_every", 10, "few steps")
-    yield Choice("train.episodes_every", 5, "few steps")
     yield Choice("eval.tasks", 200, slow)
     yield Choice("optimizer.tokens_per_microbatch", 512, "activations of 2,048 tokens would take gigabytes")
-    yield Choice("engine.max_tokens", 64, "a processor samples about a hundred tokens a second")
+    yield Choice("engine.max_tokens", 64, "where an environment sets no limit: a processor samples slowly")
 
 
 def as_tables(chosen: list[Choice]) -> dict[str, dict[str, Any]]:
@@ -241,19 +257,20 @@ def parameters(model: str) -> int | None:
 
 
 def _by_name(name: str) -> int | None:
-    """Parameters as a name says them: Qwen3-0.6B, SmolLM2-135M."""
-    found = re.findall(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)([BbMm])(?![A-Za-z0-9])", name)
-    return int(float(found[-1][0]) * (1e9 if found[-1][1] in "Bb" else 1e6)) if found else None
+    """Parameters as a name says them: Qwen3-0.6B, SmolLM2-135M, Mixtral-8x7B; the most, for 1M may be a context."""
+    found = re.findall(r"(?<![A-Za-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)([BbMm])(?![A-Za-z0-9])", name)
+    sizes = [int(times or 1) * float(size) * (1e9 if unit in "Bb" else 1e6) for times, size, unit in found]
+    return int(max(sizes)) if sizes else None
 
 
 def _in_folder(folder: Path) -> int | None:
-    """The sum over a folder's safetensors headers; None where it has none that can be read, or is an adapter."""
-    files = sorted(folder.glob("*.safetensors"))
-    if not files or (folder / ADAPTER_CONFIG).exists():
-        return None
+    """The sum over a folder's safetensors headers, of an adapter its base's; None where none can be read."""
     try:
-        return sum(map(_in_file, files))
-    except (OSError, ValueError, TypeError, KeyError, struct.error, AttributeError):
+        if (base := base_of(folder)) is not None:
+            return None if (Path(base) / ADAPTER_CONFIG).exists() else parameters(base)
+        files = sorted(folder.glob("*.safetensors"))
+        return sum(map(_in_file, files)) if files else None
+    except (OSError, ValueError, TypeError, KeyError, struct.error, AttributeError, ConfigError):
         return None  # loading it will say what is wrong
 
 

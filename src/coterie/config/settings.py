@@ -143,8 +143,8 @@ class TrainConfig(Settings):
     eval_tasks: int = Field(default=400, ge=1)
     """Validation tasks, always the same."""
     mute_every: int = Field(default=5, ge=0)
-    """Number of validations between two mute probes. A probe mutes each role to find roles that do not
-    contribute. 0: never."""
+    """Number of validations between two mute probes; there is one too where a run ends early. A probe mutes each
+    role to find roles that do not contribute. 0: never."""
     mute_tasks: int = Field(default=500, ge=1)
     """Validation tasks of a mute probe."""
     checkpoint_every: int = Field(default=20, ge=1)

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from fractions import Fraction
 
+from coterie.environments.named_rewards import numbers
 from coterie.kernel.scene import Message, Reply
 
 HEARD = 80
 """Characters of another role's words that a role sees."""
-DIGITS = 7
-"""Digits of a number that are read; more are never a right answer."""
+CUT = re.compile(r"(?:[0-9][0-9.,]*|[\w-]+)$")
+"""The end of a reply after which more of a word or number might have followed."""
+LONGEST = 2000
+"""Characters of a reply in which numbers are looked for."""
 
 
 def chat(instruction: str, examples: Sequence[tuple[str, str]], question: str) -> list[Message]:
@@ -36,12 +40,12 @@ def heard(reply: Reply) -> str:
 
 def whole_words(reply: Reply) -> str:
     """Returns the text of a reply, without the word or number at which it was cut."""
-    return reply.text if reply.finish == "stop" else re.sub(r"\w+$", "", reply.text)
+    return reply.text if reply.finish == "stop" else CUT.sub("", reply.text)
 
 
-def numbers_in(reply: Reply) -> list[int]:
-    """Returns the numbers that a reply says, in order."""
-    return [int(digits[:DIGITS]) for digits in re.findall(r"[0-9]+", whole_words(reply))]
+def numbers_in(reply: Reply) -> set[Fraction | str]:
+    """Returns the different numbers that a reply says, as `named_rewards.numbers` reads them."""
+    return numbers(whole_words(reply)[:LONGEST])
 
 
 def worth(right: bool, *replies: Reply) -> float:

@@ -132,7 +132,7 @@ class Errand(Environment):
         seen = self.cashier_prompt(task, "".join(map(heard, replies)))
         bill = await scene.ask(CASHIER, seen, max_tokens=self.max_tokens)
         numbers = numbers_in(bill)
-        right = numbers == [task.price]
+        right = numbers == {task.price}
         scene.metric("readable", float(len(numbers) == 1))
         scene.team_reward(worth(right and earned, *replies, bill))
         if right and bill.finish == "stop":
@@ -180,4 +180,4 @@ def clerk_sees(task: Order) -> str:
 def things_in(reply: Reply) -> set[str]:
     """The things that a reply names."""
     words = set(re.findall(r"[a-z]+", whole_words(reply).lower()))
-    return {thing for thing in THINGS if thing in words or thing.removesuffix("s") in words}
+    return {thing for thing in THINGS if {thing, f"{thing}s", thing.removesuffix("s")} & words}

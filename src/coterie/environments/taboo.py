@@ -30,7 +30,19 @@ FOUL = 0.25
 HELD_OUT = {"validation": 60, "test": 80}
 """How many words are held out. All others are for training."""
 ENDINGS = ("", "s", "es", "ed", "d", "ing", "er", "ers", "y")
-"""Endings with which a word is still said."""
+STEM_ENDINGS = ("ing", "ed", "er", "ies", "y")
+"""Endings with which a word is still said; the second ones behind its stem, as in swimming and icy."""
+PLURALS = {
+    "child": "children", "foot": "feet", "goose": "geese", "man": "men", "mouse": "mice", "ox": "oxen",
+    "person": "people", "tooth": "teeth", "woman": "women",
+}  # fmt: skip
+INNOCENT = {
+    "bat": "tab", "bus": "sub", "deer": "reed", "dog": "god", "golf": "flog", "island": "is land", "pan": "nap",
+    "saw": "was", "star": "rats", "wolf": "flow",
+}  # fmt: skip
+"""Ordinary words that a hint may have, though they are a word backwards or in pieces."""
+LONG = 5
+"""Letters from which a word counts as said in a longer one, such as gingerbread."""
 ARTICLES = ("a", "an", "the")
 KINDS = {
     "animal": "animal", "body": "part of the body", "clothing": "thing to wear", "fantasy": "being of fairy tales",
@@ -210,15 +222,21 @@ def plain(text: str) -> list[str]:
 
 def forms(word: str) -> set[str]:
     """A word and its plural, as guesses."""
-    return {word, f"{word}s", f"{word}es", f"{word[:-1]}ies" if word.endswith("y") else word}
+    plurals = {f"{word}s", f"{word}es", PLURALS.get(word, word)}
+    for ending, plural in (("y", "ies"), ("f", "ves"), ("fe", "ves")):
+        if word.endswith(ending):
+            plurals.add(word.removesuffix(ending) + plural)
+    return {word, *plurals}
 
 
 def says(text: str, word: str) -> bool:
-    """Returns True if a hint says a word: as it is, inflected, in pieces, letter by letter or backwards."""
+    """Returns True if a hint says a word: as it is, inflected, in a longer word, in pieces, by letters or backwards."""
     spoken = plain(text)
+    if word in INNOCENT:
+        spoken = re.sub(rf"\b{INNOCENT[word]}\b", "", " ".join(spoken)).split()
     stem = word[:-1] if word.endswith(("e", "y")) else f"{word}{word[-1]}"
-    inflected = {*(word + end for end in ENDINGS), *forms(word), *(stem + end for end in ("ing", "ed", "er", "ies"))}
-    if any(token in inflected or token == word[::-1] for token in spoken):
+    inflected = {word[::-1], *forms(word), *(word + end for end in ENDINGS), *(stem + end for end in STEM_ENDINGS)}
+    if any(token in inflected or (len(word) >= LONG and word in token) for token in spoken):
         return True
     for begin in range(len(spoken)):
         piece = ""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ def read_gguf(file: Path, dtype: torch.dtype, where: str) -> tuple[PreTrainedMod
     """Returns the network of a GGUF file, dequantised, and its tokenizer.
 
     Raises:
-        ConfigError: the file is no such model, or is damaged.
+        ConfigError: the file is no such model, is damaged, or lacks weights.
     """
     try:
         with file.open("rb") as begin:
@@ -30,7 +32,9 @@ def read_gguf(file: Path, dtype: torch.dtype, where: str) -> tuple[PreTrainedMod
         raise ConfigError(f"{where} = '{file}': this is no GGUF file; name a model folder, or a file of llama.cpp's")
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # a progress bar a tensor
-            read = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=dtype)
+            read: Any = AutoModelForCausalLM.from_pretrained(
+                file.parent, gguf_file=file.name, dtype=dtype, output_loading_info=True
+            )
             tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     except ImportError as error:
         raise ConfigError(f"{where} = '{file}': reading GGUF needs a package: pip install gguf") from error
@@ -39,7 +43,8 @@ def read_gguf(file: Path, dtype: torch.dtype, where: str) -> tuple[PreTrainedMod
             f"{where} = '{file}': this GGUF file cannot be read ({first_line(error)}); its copy may be damaged, or its "
             "architecture is not one that transformers reads from GGUF"
         ) from error
-    network: Any = read
+    network, loading = read
+    refuse_missing(network, loading["missing_keys"], f"{where} = '{file}'", "its copy may be incomplete, get it again")
     network.hf_quantizer = None  # its numbers are whole now, and it can be trained and saved as any other
     del network.config.quantization_config
     network.config._name_or_path = ""  # noqa: SLF001
@@ -50,8 +55,40 @@ def write_folder(file: Path, folder: Path, where: str) -> None:
     """Writes a GGUF file's model as an ordinary folder of Hugging Face, with weights in float32.
 
     Raises:
-        ConfigError: the file is no such model, or is damaged.
+        ConfigError: the file is no such model, is damaged, or has weights that are not finite.
+        OSError: the folder cannot be written.
     """
     net, tokenizer = read_gguf(file, torch.float32, where)
-    net.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    for name, weight in net.named_parameters():
+        if not weight.isfinite().all():
+            raise ConfigError(
+                f"{where} = '{file}': its weight {name} is not finite; its copy may be damaged, get it again"
+            )
+    try:
+        net.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    except OSError:
+        raise
+    except Exception as error:  # where a disk is full, the libraries' Rust code raises classes of its own
+        raise OSError(errno.EIO, first_line(error)) from error
+
+
+def refuse_missing(net: PreTrainedModel, missing: Collection[str], source: str, advice: str) -> None:
+    """Refuses a network that lacks weights, which the library has filled with random numbers.
+
+    Buffers do not count, and weights that are one tensor count once.
+
+    Args:
+        missing: names of what was not in the model's files, as the library gives them.
+        source: where the network is from, for the error.
+        advice: what to do about it.
+
+    Raises:
+        ConfigError: a weight is missing.
+    """
+    weights = [name for name, _ in net.named_parameters()]
+    if lacking := [name for name in weights if name in missing]:
+        raise ConfigError(
+            f"{source}: {len(lacking)} of its {len(weights)} weights {'is' if len(lacking) == 1 else 'are'} missing, "
+            f"the first is {lacking[0]}; {advice}"
+        )

@@ -19,7 +19,7 @@ from coterie.errors import CheckpointError, ConfigError, first_line, nearest
 from coterie.kernel.environment import STARTERS
 from coterie.models import attention, hub
 from coterie.models.files import ADAPTER_CONFIG
-from coterie.models.gguf import read_gguf
+from coterie.models.gguf import read_gguf, refuse_missing
 from coterie.models.halves import keep_sums
 from coterie.models.named import NAMED
 from coterie.models.obtain import obtain
@@ -169,7 +169,7 @@ def load_model(source: str, *, device: str = "cpu", dtype: torch.dtype = torch.f
         where: names the setting in errors.
 
     Raises:
-        ConfigError: nothing loadable is there, or it is not a causal language model.
+        ConfigError: nothing loadable is there, a weight is missing, or it is not a causal language model.
     """
     folder, name = located(source, where)
     if folder.suffix == GGUF:
@@ -178,17 +178,28 @@ def load_model(source: str, *, device: str = "cpu", dtype: torch.dtype = torch.f
     try:
         if not folder.exists() and not hub.answers():  # otherwise the library tries each of its files five times
             name = snapshot_download(source, local_files_only=True)
-        net = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, trust_remote_code=False)
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            name, dtype=dtype, trust_remote_code=False, output_loading_info=True
+        )
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # whatever a damaged config makes of the library's own code
         reason = first_line(error).split(". ")[0]
+        if source in NAMED:
+            raise ConfigError(f"{where} = '{source}': it cannot be loaded ({reason}); {_again(folder)}") from error
         raise ConfigError(
             f"{where} = '{source}': no causal language model could be loaded from there"
             f"{nearest(source, (*NAMED, *STARTERS))}; give {', '.join(map(repr, (*NAMED, *STARTERS)))}, a folder or a "
             f"Hugging Face id ({reason})"
         ) from error
-    network: Any = net
+    network, loading = loaded
+    advice = _again(folder) if source in NAMED else "its copy may be incomplete, get it again"
+    refuse_missing(network, loading["missing_keys"], f"{where} = '{source}'", advice)
     return prepare(network.to(device), tokenizer, where)
+
+
+def _again(folder: Path) -> str:
+    """Returns the advice for a damaged folder of a model that is known by a short name."""
+    return f"delete {folder}, and it is made again"
 
 
 def located(source: str, where: str) -> tuple[Path, str]:
@@ -220,6 +231,8 @@ def located(source: str, where: str) -> tuple[Path, str]:
         kind = "file" if folder.suffix == GGUF else "folder"
         raise ConfigError(f"{where} = '{source}': this {kind} does not exist; put it back, or name another model")
     if folder.is_dir() and not (folder / "config.json").exists():
+        if source in NAMED:
+            raise ConfigError(f"{where} = '{source}': its config.json is missing; {_again(folder)}")
         adapter = (folder / ADAPTER_CONFIG).exists()
         if files := sorted(folder.glob(f"*{GGUF}")):
             raise ConfigError(f"{where} = '{source}': this folder holds a GGUF file; name that: {files[0]}")

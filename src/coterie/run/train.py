@@ -239,7 +239,8 @@ def _conclude(
     if last or step % settings.eval_every == 0:
         line |= _validate(run, models, progress)
         last = progress.over(settings)  # a validation may end the run
-    if step and settings.mute_every and step % (settings.eval_every * settings.mute_every) == 0:
+    period = settings.eval_every * settings.mute_every
+    if step and period and (step % period == 0 or progress.early(settings)):
         line |= _mute(run, models, progress)
     if "time/step" in line:
         line["time/step"] += time.perf_counter() - began

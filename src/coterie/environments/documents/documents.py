@@ -69,9 +69,14 @@ class Question(Task):
         return int(dict(dict(self.numbers)[self.country])[self.number])
 
     @property
+    def fact(self) -> str:
+        """The fact by which the question tells the country, such as `Nairobi`."""
+        return dict(dict(self.clues)[self.country])[self.clue]
+
+    @property
     def told(self) -> str:
-        """The fact by which the question tells the country, such as `Nairobi is the capital`."""
-        return f"{dict(dict(self.clues)[self.country])[self.clue]} is the {self.clue}"
+        """The same as the question says it, such as `Nairobi is the capital`."""
+        return f"{self.fact} is the {self.clue}"
 
 
 class Documents(Environment):
@@ -132,7 +137,7 @@ class Documents(Environment):
         earned = True
         if not self.solo:
             message = await scene.ask(GEOGRAPHER, self.geographer_prompt(task), max_tokens=self.max_tokens)
-            named = countries_in(message) == {task.country}
+            named = countries_in(message, task.fact) == {task.country}
             scene.metric("geographer_right", float(named))
             if self.dense:
                 scene.reward(GEOGRAPHER, worth(named, message))
@@ -141,7 +146,7 @@ class Documents(Environment):
         seen = self.statistician_prompt(task, "".join(map(heard, replies)))
         answer = await scene.ask(STATISTICIAN, seen, max_tokens=self.max_tokens)
         numbers = numbers_in(answer)
-        right = numbers == [task.right]
+        right = numbers == {task.right}
         scene.metric("readable", float(len(numbers) == 1))
         scene.team_reward(worth(right and earned, *replies, answer))
         if right and answer.finish == "stop":
@@ -230,14 +235,14 @@ def geographer_sees(task: Question) -> str:
     return f"{clues_page(task)}\n{task.told} of which country?"
 
 
-def countries_in(reply: Reply) -> set[str]:
-    """Returns the countries that a reply names; South Sudan is not also Sudan."""
-    return {NAMES[name.lower()] for name in NAMED.findall(whole_words(reply))}
+def countries_in(reply: Reply, fact: str) -> set[str]:
+    """Returns the countries that a reply names: not Sudan in South Sudan, nor Spain in the fact Port of Spain."""
+    return {NAMES[name.lower()] for name in NAMED.findall(whole_words(reply).replace(fact, ""))}
 
 
 NAMES = {name.lower(): name for name in COUNTRIES}
 NAMED = re.compile(
-    rf"(?<!\w)(?:{'|'.join(sorted(map(re.escape, COUNTRIES), key=len, reverse=True))})(?!\w)", re.IGNORECASE
+    rf"(?<![\w-])(?:{'|'.join(sorted(map(re.escape, COUNTRIES), key=len, reverse=True))})(?![\w-])", re.IGNORECASE
 )
 EXAMPLE = Question(
     "example",

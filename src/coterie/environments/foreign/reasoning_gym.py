@@ -86,7 +86,7 @@ class ReasoningGym(Environment):
     """true: the team's reward is the score of reasoning-gym. false: it is 1 for the full score and 0 otherwise. Many
     scorers give part of the score to an answer that only contains the right one, or to any text."""
     dense: bool = True
-    """true: the reasoner gets a reward of its own. false: the team's reward is the only one."""
+    """true: the reasoner gets a reward of its own. false: it has none but what a reply that is cut off costs."""
     proposal_tokens: int = Field(default=32, ge=4)
     """Maximum tokens of the reasoner's reply. A reply that is cut off costs the reasoner 0.25."""
     answer_tokens: int = Field(default=16, ge=2)
