@@ -13,6 +13,7 @@ import pytest
 from coterie import check, load_config
 from coterie.commands.new_team import fitting
 from coterie.environments.prompts import Prompts
+from coterie.errors import ConfigError
 from coterie.kernel.environment import Environment
 from coterie.registry import find
 from tests.test_cli import call
@@ -110,12 +111,58 @@ def test_a_team_finds_its_table_beside_it_whatever_the_columns_are_called(tmp_pa
         (["a long answer that nobody would give word for word"], "contains", "Answer in at most 22 words.", 48),
         (["3", "four"], "exact", "Answer with one of these: 3, four.", 16),
         (["x" * 9000], "exact", "Answer with one word.", 512),
+        (["<", ">", "=", "!="], "exact", "Answer with one of these: <, >, =, !=.", 16),
+        (["\N{GRINNING FACE}", "\N{CRYING FACE}"], "exact", "Answer with one of these: \U0001f600, \U0001f622.", 16),
+        (["C", "C++", "C#", "Java"], "exact", "Answer with one of these: C, C++, C#, Java.", 16),
+        (["x < 5", "x > 5", "x = 5"], "exact", "Answer with one of these: x < 5, x > 5, x = 5.", 16),
+        (["5 km", "5 miles", "5 m"], "exact", "Answer with one of these: 5 km, 5 miles, 5 m.", 16),
+        (["not 5", "version 5", "under 5"], "exact", "Answer with one of these: not 5, version 5, under 5.", 16),
+        (["5", "5%"], "exact", "Answer with one of these: 5, 5%.", 16),
+        (["-$5", "$5"], "exact", "Answer with one of these: -$5, $5.", 16),
+        (["5-5", "6"], "exact", "Answer with one of these: 5-5, 6.", 16),
+        (["5 km", "7 KM.", "1,000 km"], "number", "Answer with one number.", 16),
+        (["$5", "$ 7"], "number", "Answer with one number.", 16),
+        (["5%", "-.7 %"], "number", "Answer with one number.", 16),
+        (["7", "7.0", "1/2"], "number", "Answer with one number.", 16),
+        (
+            ["the big brown dog bites the small man", "the small man bites the big brown dog"],
+            "exact",
+            "Answer with one of these: "
+            "the big brown dog bites the small man, the small man bites the big brown dog.",
+            24,
+        ),
     ],
-)
+)  # fmt: skip
 def test_what_suits_answers_is_chosen_by_their_kind(answers, reward, form, tokens):
     # the long answer has 9 words besides its article: 2 x 9 + 4 = 22; 2 x 50 characters / 3 + 8 = 41, in eights 48
     chosen = fitting(answers)
     assert (chosen.reward, chosen.form, chosen.max_tokens) == (reward, form, tokens)
+
+
+@pytest.mark.parametrize("answers", [["$5", "\u20ac5"], ["(1, 2)", "[1, 2]"], ["it's", "its"], ["re-sign", "re sign"]])
+def test_answers_that_no_named_reward_tells_apart_are_refused(answers):
+    with pytest.raises(ConfigError, match=r"'exact' does not tell the answers .* apart; .*docs/rewards\.md") as found:
+        fitting([*answers, "another"])
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize("odd", ["\x07", "\x7f", "\u0085", "\\", '"""', "\N{GRINNING FACE}"])
+def test_a_team_can_be_read_whatever_its_answers_and_its_table_are_called(tmp_path, monkeypatch, odd):
+    monkeypatch.chdir(tmp_path)
+    table(f"a\n{odd}b.csv", [(f"Question {n}?", (f"yes{odd}", "no")[n % 2]) for n in range(90)])
+    code, _, err = call("new", "team", f"a\n{odd}b.csv", "--out", f"a\n{odd}.toml")
+    assert code == 0, err
+    environment = load_config(f"a\n{odd}.toml").environment
+    assert isinstance(environment, Prompts)
+    assert {"yes" + odd.strip(), "no"} == set(environment.prompts["solver"].split(": ")[1].rstrip(".\n").split(", "))
+
+
+def test_a_table_whose_name_no_file_can_hold_is_refused_and_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table("qa\udcff.csv", SUMS)
+    code, _, err = call("new", "team", "qa\udcff.csv")
+    assert (code, "cannot be written as TOML" in err, err.count("\n")) == (2, True, 1), err
+    assert not Path("team.toml").exists()
 
 
 def test_braces_and_quotes_of_answers_stay_signs_in_the_team(tmp_path, monkeypatch):
@@ -145,7 +192,8 @@ def test_a_long_answer_comes_with_advice_on_a_judge(tmp_path, monkeypatch):
         (
             "Frage,Antwort\n1,2\n",
             (),
-            "no column is obviously the question or the answer; the columns are Frage, Antwort",
+            "no column is obviously the question or the answer; the columns are Frage, Antwort; "
+            "rename them to question and answer\n",
         ),
         (
             "question,answer\n1,\n",
@@ -153,6 +201,11 @@ def test_a_long_answer_comes_with_advice_on_a_judge(tmp_path, monkeypatch):
             "none of the first 1 rows has a question in 'question' and an answer in 'answer'",
         ),
         ("question,answer\n1,2\n", (), "1 rows are too few: none belongs to"),
+        (
+            "question,answer\n" + "1,2\n" * 200,
+            (),
+            "which a row's content decides, and rows with equal questions count once; give some dozens of rows",
+        ),
         ("question,answer\n1,2\n", ("--out", "team.yaml"), "a team is a TOML file; write team.toml"),
         ("question,answer\n1,2\n", ("--out", "no/team.toml"), "cannot be written"),
     ],

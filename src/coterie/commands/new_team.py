@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+import re
+import tomllib
+import unicodedata
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
 from string import Template
 
-from coterie.environments.named_rewards import SPARE, as_json, choices, numbers, words
+from coterie.environments.named_rewards import ALIKE, FILLERS, SPARE, as_json, choices, meaning, numbers, words
 from coterie.environments.prompt_rows import Prompted, PromptTask
+from coterie.environments.prompts import MOST_CHOICES
 from coterie.environments.published.data import load
 from coterie.environments.published.sources import Row, source_of
 from coterie.errors import ConfigError
-from coterie.kernel.safe import command
+from coterie.kernel.safe import command, one_line
 from coterie.report.output import say
 
 LOOKED = 100
@@ -33,10 +37,12 @@ LONGEST_OPTIONS = 120
 """Characters of them."""
 MOST_TOKENS = 512
 CONTAINS = f"""\
-A reply earns 1 if it has all words of the answer, and at most twice as many and {SPARE} more. Long answers are seldom
+A reply earns 1 if it has all words of the answer, and at most twice as many and {SPARE} more. If the table has more
+than {MOST_CHOICES} different answers, the others may only be words such as "the answer is". Long answers are seldom
 given word for word. If no reply earns anything, write ["judge"] instead: a model that is not trained then says whether
 a reply is right. It needs judge = "judge" under [team], [policies.judge] with kind = "frozen" (or "remote", a server)
 and a model that can tell, and horizon = "turn" under [algorithm]."""
+NUMERAL = re.compile(r"[-+\N{MINUS SIGN}\N{EN DASH}]?[.,]?\d[\d.,/]*(?:[eE][+-]?\d+)?")
 TASKS = 8
 """Tasks a step, if there are as many for training."""
 
@@ -66,7 +72,11 @@ def new_team(data: str, out: Path) -> None:
     if not rows:
         raise ConfigError(f"environment.data: {data} has no rows; write a line that names the columns, and rows below")
     reader = Prompted(needs=("answer",), rewards=("regex",))  # of the answer nothing is demanded yet
-    chosen = reader.chosen(rows[0], source.place("", 1))
+    try:
+        chosen = reader.chosen(rows[0], source.place("", 1))
+    except ConfigError as error:
+        told = str(error).rpartition("; write environment.columns")[0]
+        raise ConfigError(f"{told}; rename them to question and answer") from error
     read = reader.format_of(rows[0], source.place("", 1))
     tasks = [task for row in rows if (task := _read(read, row)) and task.answer.strip()]
     if not tasks:
@@ -80,11 +90,13 @@ def new_team(data: str, out: Path) -> None:
     if empty := [split for split, its in splits.items() if not its]:
         raise ConfigError(
             f"environment.data: {data}: {sum(map(len, splits.values()))} rows are too few: none belongs to "
-            f"{' and '.join(empty)}, which a row's content decides; give some dozens of rows"
+            f"{' and '.join(empty)}, which a row's content decides, and rows with equal questions count once; "
+            "give some dozens of rows"
         )
     text = Template(files("coterie.templates").joinpath("team.toml").read_text(encoding="utf-8")).substitute(
-        file=Path(data).name,
-        out=out,
+        file=one_line(Path(data).name),
+        check=one_line(command("check", out)),
+        train=one_line(command("train", out, "--model", "smollm2")),
         data=_string(os.path.relpath(data, out.parent) if Path(data).is_file() else data),
         question=_string(chosen["question"]),
         answer=_string(chosen["answer"]),
@@ -97,7 +109,10 @@ def new_team(data: str, out: Path) -> None:
         tasks=min(TASKS, len(splits["train"])),
     )
     try:
-        out.write_text(text, encoding="utf-8")
+        tomllib.loads(text)
+        out.write_bytes(text.encode())
+    except ValueError as error:
+        raise ConfigError(f"environment.data: {data} cannot be written as TOML: {one_line(str(error))}") from error
     except OSError as error:
         raise ConfigError(f"{out} cannot be written: {error.strerror}") from error
     sizes = ", ".join(f"{len(its)} for {split}" for split, its in splits.items())
@@ -108,7 +123,11 @@ def new_team(data: str, out: Path) -> None:
 
 
 def fitting(answers: Sequence[str]) -> Chosen:
-    """The reward that suits answers, and what goes with it."""
+    """The reward that suits answers, and what goes with it.
+
+    Raises:
+        ConfigError: no named reward tells two of them apart.
+    """
     longest = max(map(len, answers))
     if all(map(_is_data, answers)):
         return Chosen(
@@ -117,7 +136,7 @@ def fitting(answers: Sequence[str]) -> Chosen:
             "Answer with JSON alone.",
             _tokens(2 * longest, 32),
         )
-    if all(len(numbers(answer)) == 1 and len(words(answer)) <= SHORT for answer in answers):
+    if _are_numbers(answers):
         return Chosen(
             "number",
             "All answers are numbers: a reply earns 1 if it holds that number and no other.",
@@ -125,24 +144,61 @@ def fitting(answers: Sequence[str]) -> Chosen:
             _tokens(longest, 16),
         )
     most = max(len(words(answer)) for answer in answers)
-    if most <= SHORT:
-        options = [" ".join(option.split()) for option in choices(answers, MOST_OPTIONS)]
+    if most > SHORT and not _confused(answers, lambda answer: frozenset(words(answer)) - FILLERS):
         return Chosen(
-            "exact",
-            "All answers are short: a reply earns 1 if it is the answer; case, punctuation and articles do not matter.",
-            f"Answer with one of these: {', '.join(options)}."
-            if 0 < sum(map(len, options)) <= LONGEST_OPTIONS
-            else "Answer with one word."
-            if most == 1
-            else f"Answer with at most {most} words.",
-            _tokens(longest, 16),
+            "contains",
+            CONTAINS,
+            f"Answer in at most {2 * most + SPARE} words.",
+            _tokens(2 * longest, 32),
         )
+    if pair := _confused(answers, meaning):
+        raise ConfigError(
+            f"environment.data: reward 'exact' does not tell the answers {pair[0]!r:.60} and {pair[1]!r:.60} apart; "
+            "write them alike if they mean the same, or write a reward function: docs/rewards.md"
+        )
+    options = [" ".join(option.split()) for option in choices(answers, MOST_OPTIONS)]
     return Chosen(
-        "contains",
-        CONTAINS,
-        f"Answer in at most {2 * most + SPARE} words.",
-        _tokens(2 * longest, 32),
+        "exact",
+        "A reply earns 1 if it is the answer; case, articles, quotes and the punctuation of a sentence do not matter.",
+        f"Answer with one of these: {', '.join(options)}."
+        if 0 < sum(map(len, options)) <= LONGEST_OPTIONS
+        else "Answer with one word."
+        if most <= 1
+        else f"Answer with at most {most} words.",
+        _tokens(longest, 16),
     )
+
+
+def _are_numbers(answers: Iterable[str]) -> bool:
+    """Returns True if answers are nothing but numbers, apart from one unit that may stand at each of them."""
+    pairs = {(*numbers(answer), _unit(answer)) for answer in answers}
+    units = {unit for *_, unit in pairs}
+    values = {tuple(value) for *value, _ in pairs}
+    return None not in units and len(units - {""}) <= 1 and len(values) == len(pairs)
+
+
+def _unit(answer: str) -> str | None:
+    """Returns the currency sign, percent sign or word at the only number of a text, or ""; None if there is more."""
+    around = [part.strip(" \t\n.") for part in NUMERAL.split(answer)]
+    if len(numbers(answer)) != 1 or len(around) != 2 or all(around):
+        return None
+    unit = "".join(around).casefold()
+    sign = len(unit) == 1 and (unit == "%" or unicodedata.category(unit) == "Sc")
+    return unit if not unit or sign or around[1].isalpha() else None
+
+
+def _confused(answers: Iterable[str], meant: Callable[[str], Hashable]) -> tuple[str, str] | None:
+    """Returns two answers that mean the same but differ in more than case, spaces and a full stop; None if none do."""
+    seen: dict[Hashable, str] = {}
+    for answer in answers:
+        other = seen.setdefault(meant(answer), answer)
+        if _bare(other) != _bare(answer):
+            return other, answer
+    return None
+
+
+def _bare(answer: str) -> str:
+    return "".join(answer.translate(ALIKE).split()).casefold().rstrip(".")
 
 
 def _read(read: Callable[[Row], PromptTask], row: Row) -> PromptTask | None:
@@ -167,9 +223,9 @@ def _tokens(characters: int, least: int) -> int:
 
 
 def _string(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _in_text(form: str) -> str:
     """A line of a prompt's text within three quotes, whose braces are signs."""
-    return form.replace("\\", "\\\\").replace('"', '\\"').replace("{", "{{").replace("}", "}}")
+    return _string(form)[1:-1].replace("{", "{{").replace("}", "}}")
