@@ -40,8 +40,8 @@ test: setup ## the tests: CPU, offline, three minutes on two idle cores
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,oracles]'
 	@touch $@
 
-test-slow: .venv/oracles ## what takes longer: runs, exact gradients, TRL, SIGKILL, a browser, twenty steps of the demo
-	$(BIN)/pytest -m 'slow and not long' -n 2 --dist loadfile --no-loadscope-reorder
+test-slow: .venv/oracles ## what takes longer, three at a time, since some wait: runs, exact gradients, TRL, SIGKILL, a browser, twenty steps of the demo
+	$(BIN)/pytest -m 'slow and not long' -n 3 --dist loadfile --no-loadscope-reorder
 
 .venv-oldest/ready: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv .venv-oldest

@@ -259,7 +259,7 @@ def test_the_team_goes_round_until_the_checker_accepts(tmp_path):
         (("right", "yes"), [(None, 1.0), ("checker", 1.0)], True),
         (("wrong", "yes"), [(None, 0.0), ("checker", -1.0)], False),
         (("right", "no", "wrong", "maybe", "wrong", ""), [
-            (None, 1.0), ("checker", 0.0), (None, -1.0), ("checker", -1.0), (None, 0.0), ("checker", -1.0)
+            (None, 1.0), ("checker", -1.0), (None, -1.0), ("checker", -1.0), (None, 0.0), ("checker", -1.0)
         ], False),
         (("wrong", "no") * 3, [(None, 0.0), ("checker", 0.0)] * 3, False),
     ],
@@ -305,7 +305,7 @@ def test_the_teams_answer_is_the_last_of_the_role_that_answers(tmp_path):
         tmp_path, roles=("solver", "critic", "checker"), accept="checker", answerer="solver", rewards="number"
     )
     cursor = played(other, right(other), "hm", "no")
-    assert rewards(cursor) == [(None, 1.0), ("checker", 0.0)]
+    assert rewards(cursor) == [(None, 1.0), ("checker", -1.0)]
     assert not of(cursor, TurnBegan)
 
 

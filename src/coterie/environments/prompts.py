@@ -97,8 +97,9 @@ class Prompts(PlaysRows):
     answerer: str = ""
     """The role whose last reply is the team's answer. Empty: the last role that does not check."""
     checker_reward: float = Field(default=1.0, ge=0)
-    """Local reward of the role in `accept` for accepting a right answer, and its loss for accepting a wrong one or for
-    a reply that begins neither with ACCEPT or yes nor with REJECT or no. Rejecting earns 0."""
+    """Local reward of the role in `accept` for accepting a right answer, and its loss for accepting a wrong one,
+    rejecting a right one, or a reply that begins neither with ACCEPT or yes nor with REJECT or no. Rejecting a wrong
+    one earns 0."""
     tools: Mapping[str, str] = {}
     """MCP servers by role, each as a command or a URL. The role may call their tools before it answers."""
     max_calls: int = Field(default=8, ge=1)
@@ -325,11 +326,13 @@ class Prompts(PlaysRows):
         """Returns the checker's reward. It earns by accepting alone, once an episode, so no verdict pays by itself.
 
         A reply that is no verdict loses as much as a wrong one: it rejects too, and a checker that is mostly shown
-        wrong answers would otherwise stop to write verdicts.
+        wrong answers would otherwise stop to write verdicts. If rejecting a right answer cost nothing, such a checker
+        would reject for ever.
         """
-        if verdict is False:
+        right = value >= self.solved_at
+        if verdict is False and not right:
             return 0.0
-        return self.checker_reward if verdict and value >= self.solved_at else -self.checker_reward
+        return self.checker_reward if verdict and right else -self.checker_reward
 
     async def _graded(self, scene: Scene, task: PromptTask, reply: Reply, metrics: list[tuple[str, float]]) -> float:
         """The team's reward for an answer: the weighted sum of `rewards`."""
