@@ -160,7 +160,8 @@ def test_frozen_and_remote_policies_keep_their_model():
 
 def test_a_default_that_the_environment_has_too_few_tasks_for_is_lowered():
     few = config("policies.*.model=smollm2", source="tests/config/test_fitting.py:Few")
-    assert few.train.eval_tasks == 5
+    assert few.train.eval_tasks == few.train.mute_tasks == 5
+    assert not few.inert()["train"], "roles can be muted on as many"
 
 
 class Few(Crowd):

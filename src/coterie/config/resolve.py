@@ -157,12 +157,12 @@ def load_sft(
 
 def _sized(config: Config, source: Source) -> Config:
     """The config with as many tasks as there are, where nobody asked for more. Raises: ConfigError: somebody did."""
-    wanted: dict[Split, tuple[str, int]] = {
-        "train": ("tasks_per_step", config.train.tasks_per_step),
-        "validation": ("eval_tasks", config.train.eval_tasks),
-    }
+    wanted: tuple[tuple[Split, str], ...] = (
+        ("train", "tasks_per_step"), ("validation", "eval_tasks"), ("validation", "mute_tasks")
+    )  # fmt: skip
     sizes: dict[str, int] = {}
-    for split, (key, tasks) in wanted.items():
+    for split, key in wanted:
+        tasks = getattr(config.train, key)
         count = config.environment.count(split)
         if count and count < tasks and not source.person_wrote("train", key):
             sizes[key] = count
@@ -172,7 +172,7 @@ def _sized(config: Config, source: Source) -> Config:
             said = f"give more rows, or TRAIN -> TEST; {said}" if getattr(config.environment, "data", "") else said
             none = f"there are no {split} tasks, and a run needs some: {said}"
             raise ConfigError(f"{source.place('environment', none)}{none}")
-        elif count is not None and count < tasks:
+        elif count is not None and count < tasks and key != "mute_tasks":  # of which `inert` speaks
             where = source.place(f"train.{key}")
             raise ConfigError(f"{where}train.{key} = {tasks}, but there are {count} {split} tasks; lower it")
     remarks = [f"train.{key} = {count}: there are no more" for key, count in sizes.items()]
