@@ -3,8 +3,8 @@
 The defaults of the settings' classes fit the shipped starters, of under a million parameters. Where a policy is trained
 that has more than 50 million, other values take their place, unless the config or its environment says otherwise. They
 are our own choice: at 135 million parameters they were tried (docs/real_models.md), above that they follow what is
-usual. A model whose size neither its files nor its name tell counts as one of 135 million. This module does not import
-torch; sizes are read from files' headers, or from a model's name.
+usual. A hub's model whose name does not tell its size counts as one of 135 million. This module does not import torch;
+sizes are read from files' headers, or from a model's name.
 """
 
 from __future__ import annotations
@@ -95,10 +95,9 @@ class Learner:
 
 def taught(source: Source, model: str | None) -> list[Choice]:
     """Returns the learning rate on demonstrations that fits a large model, where the tables of `source` say none."""
-    size = parameters(model or "")
-    if (size is not None and size <= LARGE) or "lr" in source.table("sft"):
+    if not model or not is_large(model) or "lr" in source.table("sft"):
         return []
-    lr, reason = Learner("", model or "", "full", size, cpu=True).lr
+    lr, reason = Learner("", model, "full", parameters(model), cpu=True).lr
     return [Choice("sft.lr", _rounded(TAUGHT * lr), reason)]
 
 
@@ -113,7 +112,7 @@ def learners(data: Mapping[str, Any], starter: str) -> list[Learner]:
     for name, table in _trained(data).items():
         model = str(table.get("model", starter))
         size = parameters(model)
-        if size is None or size > LARGE:
+        if is_large(model):
             device = str(table.get("device", wanted))
             cpu = device == "cpu" or (device == "auto" and not Path("/dev/nvidiactl").exists())
             own = table.get("optimizer")
@@ -138,8 +137,7 @@ def one_each(data: Mapping[str, Any], roles: Sequence[str], starter: str) -> Cho
     every = policies.pop(EVERY, None) or {}
     if data.get("team") or policies or len(roles) < 2 or every.get("kind", "lora") != "lora":
         return None
-    size = parameters(str(every.get("model", starter)))
-    if (size is not None and size <= LARGE) or not all(re.fullmatch(r"[\w-]+", role) for role in roles):
+    if not is_large(str(every.get("model", starter))) or not all(re.fullmatch(r"[\w-]+", role) for role in roles):
         return None
     return Choice("team", {role: role for role in roles}, "an adapter a role over one base, so that roles can differ")
 
@@ -236,6 +234,14 @@ def warnings(source: Source, starter: str) -> Iterator[str]:
                 f"the learning rate of policy '{each.name}' is {lr:g}, {times} what fits kind = '{each.kind}' with "
                 f"{each.called} ({fitting:g})"
             )
+
+
+def is_large(model: str) -> bool:
+    """Whether a model has more than LARGE parameters; a hub's, a GGUF file or an adapter also if nothing tells."""
+    size, path = parameters(model), Path(model)
+    if size is not None:
+        return size > LARGE
+    return path.suffix == ".gguf" or (path / ADAPTER_CONFIG).exists() or ("/" in model and not path.is_dir())
 
 
 def parameters(model: str) -> int | None:

@@ -175,7 +175,8 @@ def _sized(config: Config, source: Source) -> Config:
         elif count is not None and count < tasks and key != "mute_tasks":  # of which `inert` speaks
             where = source.place(f"train.{key}")
             raise ConfigError(f"{where}train.{key} = {tasks}, but there are {count} {split} tasks; lower it")
-    remarks = [f"train.{key} = {count}: there are no more" for key, count in sizes.items()]
+    told = {key: count for key, count in sizes.items() if key != "mute_tasks"}
+    remarks = [f"train.{key} = {count}: there are no more" for key, count in told.items()]
     if config.engine.front == "eager":
         remarks.append("engine.front = 'eager': what is computed together depends on timing, so a resume is not exact")
     remarks += _out_of_its_world(config)

@@ -146,7 +146,7 @@ class TrainConfig(Settings):
     """Number of validations between two mute probes; there is one too where a run ends early. A probe mutes each
     role to find roles that do not contribute. 0: never."""
     mute_tasks: int = Field(default=500, ge=1)
-    """Validation tasks of a mute probe."""
+    """Validation tasks of a mute probe. The default is lowered to as many as there are."""
     checkpoint_every: int = Field(default=20, ge=1)
     """Steps between checkpoints."""
     checkpoint_minutes: float = Field(default=10.0, gt=0)
