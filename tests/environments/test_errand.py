@@ -67,6 +67,7 @@ def test_the_things_of_a_reply_are_its_whole_words(text, finish, things):
         ("31", "length", set()),  # 310, perhaps
         ("31.9", "length", set()),
         ("-", "length", set()),
+        ("31 " * 1000, "stop", set()),
     ],
 )
 def test_the_numbers_of_a_reply_are_its_whole_ones(text, finish, numbers):

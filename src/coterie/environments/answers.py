@@ -20,7 +20,7 @@ HEARD = 80
 CUT = re.compile(r"(?:[0-9][0-9.,]*|[\w-]+)$")
 """The end of a reply after which more of a word or number might have followed."""
 LONGEST = 2000
-"""Characters of a reply in which numbers are looked for."""
+"""Characters of a reply in which numbers are looked for; a longer one is no answer."""
 
 
 def chat(instruction: str, examples: Sequence[tuple[str, str]], question: str) -> list[Message]:
@@ -44,8 +44,8 @@ def whole_words(reply: Reply) -> str:
 
 
 def numbers_in(reply: Reply) -> set[Fraction | str]:
-    """Returns the different numbers that a reply says, as `named_rewards.numbers` reads them."""
-    return numbers(whole_words(reply)[:LONGEST])
+    """Returns the different numbers that a reply says, as `named_rewards.numbers` reads them; none of a long one."""
+    return numbers(whole_words(reply)) if len(reply.text) <= LONGEST else set()
 
 
 def worth(right: bool, *replies: Reply) -> float:
