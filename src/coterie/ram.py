@@ -16,8 +16,8 @@ LIMITS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "inactive_file"),
     (f"{OLD}.limit_in_bytes", f"{OLD}.usage_in_bytes", "total_inactive_file"),
 )
-"""Where Linux says what a container may take and what it has taken, and what it calls, in memory.stat, that part which
-are copies of files and is given up when it is needed: of the second version, of the first."""
+"""Files in which Linux keeps a container's limit and its usage, and the key of `memory.stat` that says how much of the
+usage is file cache, which is given up on demand: for cgroup v2, for v1."""
 
 
 def total() -> int:
@@ -43,10 +43,10 @@ def give_back(*, collect: bool = False) -> None:
 
 
 def map_blocks() -> None:
-    """From now on, blocks of a MiB go back to the machine when they are freed, which costs no time that was measured.
+    """Has glibc map blocks of at least 1 MiB one by one, so that each returns to the machine when it is freed.
 
-    Otherwise glibc keeps blocks of up to 32 MiB, once it has freed one, and cannot give them again while others lie
-    between them: of a real model's activations, hundreds of MiB.
+    By default glibc keeps freed blocks of up to 32 MiB, and cannot use them again while others lie between them: of a
+    real model's activations, hundreds of MiB.
     """
     if sys.platform == "linux" and (tell := _of_glibc("mallopt")):
         tell(MMAP_THRESHOLD, 1 << 20)
@@ -62,12 +62,20 @@ def _of_glibc(name: str) -> Callable[..., int] | None:
 
 
 def _limits() -> list[tuple[int, int]]:
-    """Limits of this process's container with what it has taken for good, where there are any."""
+    """The limits of this process's container, each with what is used of it, file cache left out."""
     found: list[tuple[int, int]] = []
-    for limit, taken, files in LIMITS:
+    for limit, taken, key in LIMITS:
         try:
-            stat = dict(line.split() for line in Path(taken).with_name("memory.stat").read_text().splitlines())
-            found.append((int(Path(limit).read_text()), int(Path(taken).read_text()) - int(stat[files])))
-        except (OSError, ValueError, KeyError):  # there is no such file, or it says "max"
+            found.append((int(Path(limit).read_text()), int(Path(taken).read_text()) - _cached(Path(taken), key)))
+        except (OSError, ValueError):  # there is no such file, or it says "max"
             continue
     return found
+
+
+def _cached(taken: Path, key: str) -> int:
+    """Bytes of file cache in a container's usage; 0 where the kernel does not say."""
+    try:
+        lines = taken.with_name("memory.stat").read_text().splitlines()
+        return int(dict(line.split() for line in lines)[key])
+    except (OSError, ValueError, KeyError):
+        return 0

@@ -171,7 +171,11 @@ def test_a_container_may_have_less_than_the_machine(tmp_path, monkeypatch):
     assert memory.total_bytes(torch.device("cpu")) == whole
     limit.write_text("1000\n")
     assert memory.total_bytes(torch.device("cpu")) == 1000
-    assert memory.free_bytes(torch.device("cpu")) == 1000 - (300 - 100), "copies of files are given up"
+    assert memory.free_bytes(torch.device("cpu")) == 1000 - (300 - 100), "file cache is given up"
+    for said in ("anon 200\n", "no pairs of words\n", None):
+        (tmp_path / "memory.stat").unlink() if said is None else (tmp_path / "memory.stat").write_text(said)
+        assert memory.total_bytes(torch.device("cpu")) == 1000, "the limit holds all the same"
+        assert memory.free_bytes(torch.device("cpu")) == 700
 
 
 def test_many_logits_are_looked_at_in_parts_and_the_same_tokens_are_chosen(monkeypatch):

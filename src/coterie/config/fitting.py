@@ -34,15 +34,15 @@ TRIED = 135e6
 LORA_LR, FULL_LR = 3e-4, 1e-5
 """Learning rates of a model of that size."""
 TAUGHT = 2.0
-"""Times that of all weights, on demonstrations, which vary less than rewards."""
+"""Factor on the learning rate of all weights for demonstrations, whose gradients vary less than those of rewards."""
 LEAST_FULL_LR = 1e-6
 """The learning rate of all weights of large models, as published runs have it."""
 CREATIVE = 1e9
 """Parameters below which replies at temperature 1 are mostly noise."""
 FAR = 10.0
 """Times the fitting learning rate above which, and below whose inverse by the square, one is warned of."""
-OFTEN = 200
-"""Steps up to which one validates and saves every few of them."""
+FEW_STEPS = 200
+"""Maximum number of steps of a run that validates and saves every few steps."""
 LONGEST_HEADER = 100 << 20
 """Bytes of a safetensors header that is read."""
 
@@ -197,7 +197,7 @@ def _run(each: Learner, source: Source) -> Iterator[Choice]:
     slow = "a real model on a processor takes seconds a task"
     yield Choice("train.steps", 40, "a real model on a processor takes half a minute a step or more")
     steps = train.get("steps", 0)
-    if isinstance(steps, int) and steps <= OFTEN:
+    if isinstance(steps, int) and steps <= FEW_STEPS:
         yield Choice("train.eval_every", 5, "few steps")
         yield Choice("train.checkpoint_every", 10, "few steps")
         yield Choice("train.episodes_every", 5, "few steps")

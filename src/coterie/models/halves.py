@@ -1,8 +1,8 @@
-"""Layers of a network in bfloat16 that compute what an update needs, on any device, and as little memory as they can.
+"""Layers of bfloat16 networks: float32 sums where the learner scores, and products that take no hidden memory.
 
-Where the learner scores (under autocast), only products are in bfloat16: what they give is float32, as is everything
-between them. Otherwise a sum is rounded to 8 bits, which eats most of what a young adapter adds, and the learner does
-not see what the engine samples.
+The learner scores under autocast. There only matrix products are in bfloat16; their results, embeddings and everything
+between are float32. Otherwise each sum would be rounded to 8 bits, which loses most of what a young adapter adds, and
+the learner would not see what the engine, which sums in float32, has sampled from.
 
 On a processor PyTorch multiplies a batch of sequences as one matrix only if its memory is contiguous or a gradient is
 wanted. Otherwise, as for the last token of each sequence before the output layer of a frozen network, it multiplies
@@ -16,18 +16,18 @@ from torch.nn.functional import linear
 
 
 class HalfLinear(torch.nn.Linear):
-    """A linear layer that reads its input (..., I) as one matrix (N, I)."""
+    """A linear layer that multiplies its input (..., I) as one matrix (N, I), with a float32 result under autocast."""
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Returns (..., O), in float32 under autocast."""
+        """Returns (..., O)."""
         return _whole(linear(states.flatten(0, -2), self.weight, self.bias).unflatten(0, states.shape[:-1]))
 
 
 class HalfEmbedding(torch.nn.Embedding):
-    """An embedding."""
+    """An embedding with a float32 result under autocast."""
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Returns (..., W) for ids (...), in float32 under autocast."""
+        """Returns (..., W) for ids (...)."""
         return _whole(super().forward(ids))
 
 
@@ -35,12 +35,12 @@ LAYERS = {torch.nn.Linear: HalfLinear, torch.nn.Embedding: HalfEmbedding}
 
 
 def keep_sums(net: torch.nn.Module) -> None:
-    """Gives a network in bfloat16 these layers; one in float32 stays as it is."""
+    """Replaces the linear layers and embeddings of a bfloat16 network by these; a float32 network stays as it is."""
     for part in net.modules():
         if (kind := LAYERS.get(type(part))) and part.weight.dtype == torch.bfloat16:
             part.__class__ = kind
         elif isinstance(part, torch.nn.LayerNorm):
-            part.float()  # then it takes states of either type; on a processor one in bfloat16 takes no other
+            part.float()  # takes float32 and bfloat16; on a processor, a bfloat16 norm takes bfloat16 alone
 
 
 def _whole(found: torch.Tensor) -> torch.Tensor:
