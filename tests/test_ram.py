@@ -7,7 +7,9 @@ import psutil
 import pytest
 import torch
 
-from coterie import ram
+from coterie import load_config, ram
+from coterie.run import policies
+from coterie.run.loaded import load
 
 MIB = 1 << 20
 
@@ -40,7 +42,9 @@ def test_what_only_cycles_hold_is_collected_first_if_asked():
 
 MAPPED = """
 import psutil, torch
-from coterie import ram
+from coterie import load_config, ram
+from coterie.run import policies
+from coterie.run.loaded import load
 block = 1 << 19  # numbers of 2 MiB
 warm = torch.ones(8 * block)
 del warm  # from then on glibc keeps blocks of up to 16 MiB
@@ -59,3 +63,12 @@ def test_blocks_that_are_mapped_go_back_when_they_are_freed():
         for told in ("ram.map_blocks()", "")
     ]
     assert freed[0] > 300 * MIB > freed[1]
+
+
+@pytest.mark.parametrize("large", [True, False])
+def test_blocks_are_mapped_where_a_large_model_is_on_a_processor(large, monkeypatch):
+    told = []
+    monkeypatch.setattr(ram, "map_blocks", lambda: told.append(True))
+    monkeypatch.setattr(policies, "LARGE", 10 if large else 10**9)
+    load(load_config("plan_path", ["policies.team.model=starter"])).close()
+    assert bool(told) == large

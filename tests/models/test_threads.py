@@ -12,11 +12,14 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from coterie import load_config
 from coterie.engines.transformers import TransformersEngine
 from coterie.learning.learner import LocalLearner
 from coterie.learning.loss import Clip
 from coterie.models import threads
+from coterie.models.load import save_model
 from coterie.models.threads import Threads
+from coterie.run.policies import Policies, settle
 from tests.toys import policies, run, tiny
 
 
@@ -251,3 +254,32 @@ def test_engine_and_learner_ask_where_they_begin_and_leave_the_count_as_it_was(m
     assert (torch.get_num_threads(), len(ended)) == (1, 1)
     learner.close()
     assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_state_that_is_used_by_several_rows_has_one_gradient_with_two_threads(wanted):
+    """As where rows continue one prompt. Otherwise PyTorch adds their gradients up in any order."""
+    chance = torch.Generator().manual_seed(0)
+    given = torch.randn(200, 576, generator=chance)
+    rows = torch.randint(3, (200,), generator=chance)
+    before = torch.are_deterministic_algorithms_enabled()
+    try:
+        settle(deterministic=wanted)
+        found: set[bytes] = set()
+        for _ in range(30):
+            states = torch.zeros(3, 576, requires_grad=True)
+            states[rows].backward(given)
+            assert states.grad is not None
+            found.add(states.grad.numpy().tobytes())
+    finally:
+        settle(deterministic=before)
+    assert len(found) == 1 or not wanted
+
+
+def test_a_policy_on_a_processor_is_deterministic_unless_the_config_says_otherwise(tmp_path):
+    save_model(small(), tmp_path / "model")
+    for wanted in ("true", "false", "true"):
+        sets = [f"policies.team.model={tmp_path / 'model'}", f"train.deterministic={wanted}", "train.device=cpu"]
+        config = load_config("tests/toys.py:Agree", sets)
+        Policies(config).make("team", config.policies["team"])
+        assert torch.are_deterministic_algorithms_enabled() == (wanted == "true")

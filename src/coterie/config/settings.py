@@ -133,8 +133,8 @@ class TrainConfig(Settings):
     """Number of processes that train together with FSDP2. Each holds a shard of every trained weight; on CUDA each has
     its own GPU. 1: one process trains with whole weights."""
     deterministic: bool = True
-    """On CUDA, use only deterministic kernels. Exact resume needs them. A model is refused if it needs a kernel that
-    has no deterministic version. CPU kernels are always deterministic."""
+    """Use only deterministic kernels. Exact resume needs them. A model is refused if it needs a kernel that has no
+    deterministic version."""
     dtype: DType | Literal["auto"] = "float32"
     """Data type in which networks compute. Trained weights are always float32. auto: the faster type on train.device;
     it is measured at the start of the run and saved in the config. Small networks on a CPU use float32."""

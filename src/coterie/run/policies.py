@@ -57,8 +57,7 @@ class Policies:
         """
         policy = self._lived(policy)
         device = pick_device(policy.device or self.config.train.device)
-        if device.startswith("cuda"):
-            settle(deterministic=self.config.train.deterministic)
+        settle(deterministic=self.config.train.deterministic)
         if device == "cpu" and self._dtype(policy) == torch.bfloat16:
             for cache in KERNEL_CACHES:
                 os.environ.setdefault(cache, "64")
@@ -295,8 +294,10 @@ def _templated(model: Model, where: str, file: str) -> Model:
 
 
 def settle(*, deterministic: bool) -> None:
-    """Whether CUDA's kernels are to give the same numbers every time; an operation that has no such kernel raises.
+    """Whether kernels are to give the same numbers every time; an operation that has no such kernel raises.
 
+    On a processor this is for indexing: otherwise several threads add up the gradients of a state that is used twice in
+    any order, once there are enough of them.
     Warnings in place of errors would let attention's backward pass take its unsteady kernel.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the first kernel is
