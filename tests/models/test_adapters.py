@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import shutil
 from dataclasses import replace
 
@@ -148,6 +149,8 @@ def test_what_is_written_is_a_peft_folder_and_comes_back(tmp_path):
     with torch.no_grad():
         assert torch.allclose(theirs(input_ids=ids).logits, model.net(input_ids=ids).logits, atol=1e-5)
     assert theirs.peft_config["default"].base_model_name_or_path == "some/base"
+    layers = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())["target_modules"]
+    assert layers == sorted(layers), "equal runs have equal files"
     other = adapted(shared, seed=9, **LORA)
     other.take(tmp_path / "adapter")
     assert torch.equal(logprobs(other), logprobs(model))

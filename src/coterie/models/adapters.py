@@ -73,6 +73,7 @@ class Adapted(Model):
         folder.mkdir(parents=True, exist_ok=True)
         config = copy.copy(self.adapter.peft_config["default"])
         config.inference_mode, config.base_model_name_or_path = True, self.source
+        config.target_modules = sorted(config.target_modules or ())  # a set, in any order
         config.save_pretrained(folder)
         save_file({name: weight.contiguous() for name, weight in weights.items()}, folder / FILE, {"format": "pt"})
         self.tokenizer.save_pretrained(folder)
