@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from coterie.environments.maths import equal
 from coterie.environments.maths.equal import WORD, alike, boxed, normal, number, same, unequal_golds, words
 
 GSM8K = Path(__file__).parents[4] / "shared" / "data" / "gsm8k_test.jsonl"
@@ -60,7 +61,8 @@ RIGHT = [
     ("\\begin{pmatrix}1\\\\2\\end{pmatrix}", "\\begin{pmatrix}1\\\\2\\end{pmatrix}"),
     ("(-\\infty,2]\\cup[3,\\infty)", "(-\\infty,2]\\cup[3,\\infty)"),
     ("1/2", "\\frac12"), ("7/2", "3\\frac{1}{2}"), ("-7/2", "-3\\frac12"), ("1500", "1.5 \\times 10^3"), ("0.5", "2/4"),
-    ("18", "18 pens"), ("5 km", "5"), ("5 km", "5\\text{ km}"), ("1 pen", "1 pens"), ("\\binom{6}{2}x", "15x"),
+    ("18", "18 dollars"), ("5 km", "5"), ("5 km", "5 kilometers"),
+    ("5 km", "5\\text{ km}"), ("1 pen", "1 pens"), ("\\binom{6}{2}x", "15x"),
 ]  # fmt: skip
 WRONG = [
     ("0", "1\\,000"), ("0", "1\\;000"), ("0", "1 000"), ("18", "17=18"), ("\\frac{1}{2^{99}}", "\\frac{1}{2^{98}}"),
@@ -104,6 +106,29 @@ def test_no_pattern_takes_longer_than_its_text(piece):
     WORD.fullmatch(text)
     assert not same("7", text)
     assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    "tower",
+    [
+        "10^{10^{10}}", "2^{3^{4^5}}", "9^9^9", "2^{(3)^{(9)^{9}}}", "\\sqrt{10^{10^{10}}}", "5!!!", "((5!)!)!",
+        "{{5!}!}!", "1000000!", "2^{1000000}", "\\frac{10^{10^{10}}}{3}", "3^{5!}!",
+    ],
+)  # fmt: skip
+def test_towers_and_chains_of_factorials_are_wrong_without_being_worked_out(tower, monkeypatch):
+    monkeypatch.setattr(equal, "_verified", lambda gold, answer: pytest.fail("it is worked out"))
+    assert not same("7\\pi", tower)
+    assert same(tower, tower), "as the gold answer writes it"
+
+
+@pytest.mark.slow
+def test_one_that_is_worked_out_for_too_long_ends_alone():
+    """The kernel ends the process that compares; the one that it was forked from answers on."""
+    assert same("2\\pi", "\\pi + \\pi")
+    warm = [process.pid for process in equal.verifiers()._idle]
+    assert not same("7\\pi", "9^{\\frac{9^9}{1}}")
+    assert same("3\\pi", "\\pi + 2\\pi")
+    assert [process.pid for process in equal.verifiers()._idle] == warm
 
 
 @pytest.mark.slow

@@ -209,7 +209,7 @@ class Assistants(Environment):
         answer = await self._work(scene, MASTER, f"query: {one_line(task.query)}", limit, tools, count)
         right = answer is not None and plain(answer) == plain(task.answer)
         if not right and answer is not None and self.data:  # $18 is 18.0
-            right = await scene.call(same, task.answer, answer)
+            right = await scene.call(same, task.answer, answer, task.query)
         format_weight, cost_weight = (1.0, 1.0) if self.published_weights else (self.format_weight, self.cost_weight)
         scene.team_reward(float(right), "answer")
         scene.team_reward(format_weight * (count.well_formed / max(1, count.calls)), "format")

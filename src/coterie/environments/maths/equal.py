@@ -27,6 +27,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import IO
 
+from coterie.environments.maths.units import fits
 from coterie.errors import ConfigError, Unavailable
 from coterie.kernel.calls import InThread
 from coterie.kernel.once import Once
@@ -49,15 +50,17 @@ FRACTION = re.compile(rf"([-+]?)\s*(?:(\d+)\s*)?{FRAC}|([-+]?)(\d+)\s*/\s*(\d+)"
 """\frac{3}{4}, \frac34, 1\frac{3}{4}, 3/4."""
 POWER = re.compile(r"([-+]?\d+(?:\.\d*)?)\s*(?:\\times|\\cdot|×|\*)\s*10\s*\^\s*(?:\{\s*([-+]?\d{1,3})\s*\}|(\d))")  # noqa: RUF001
 UNIT = re.compile(r"(?:\\(?:text|mathrm|textrm|mbox)\s*\{([^{}\d]*)\}|\^\s*\{?\s*\\circ\s*\}?|\\%|%)\s*$")
-UNIT_WORD = re.compile(r"(?<=\d)\s+([a-z]{2,20})\.?$", re.IGNORECASE)
+UNIT_WORD = re.compile(r"(?<=\d)((?:\s+[a-z]{2,20}){1,3})\.?$", re.IGNORECASE)
 NO_UNIT = re.compile(
-    r"\b(?:or|and|is|are|not|if|either|maybe|nor|but|minus|plus|times|over|hundred|thousand|million|billion|trillion|"
-    r"dozen|score|percent|squared|cubed|factorial|half|halves|third|thirds|quarter|quarters|tenth|tenths)\b",
+    r"\b(?:or|and|is|are|not|if|either|maybe|nor|but|minus|plus|times|over|squared|cubed|pi|[ei]|half|halves|"
+    r"(?:hundred|thousand|million|billion|trillion|dozen|score|percent|factorial|third|quarter|tenth)s?)\b",
     re.IGNORECASE,
 )
 """Words that say more than what a number counts: another answer, or another number."""
 OPEN = re.compile(r"\\(?:int|sum|prod|lim|gcd|max|min|d?t?binom|det|operatorname)(?![a-zA-Z])")
 """What is left to be worked out."""
+ENDLESS = re.compile(r"\^\s*(?:\{[^{}]*[\d)]\s*\^|\(?\s*\d+\s*\^|\{?\s*\d{6})|!\s*[)}\]]*\s*!|\d{5}\s*!")
+"""A tower of powers, a factorial of a factorial, a power or factorial of millions of digits: seconds to work out."""
 NAMED = re.compile(r"^\s*[a-zA-Z](?:_\w)?\s*=\s*(?=[^=]*$)")
 TYPE = re.compile(r"\\(?:text|mathrm|textrm|textbf|mbox)(?=\s*\{)")
 BETWEEN = re.compile(r"(?<=\d)\s+(?=\d)")
@@ -97,18 +100,18 @@ def normal(text: str) -> str:
 
 
 def _parted(text: str) -> tuple[str, str]:
-    """An answer without what says nothing, and the word that it counts, in the singular, or nothing."""
+    """An answer without what says nothing, and the words of its unit, or none."""
     text = text.strip().strip("*").strip()
     text = DROPPED.sub("", text).replace("−", "-").replace("\\mathrm{e}", "e").replace("\\$", "")  # noqa: RUF001
     text = text.strip().strip("$").strip().removesuffix(".").strip()
     text = NAMED.sub("", text)
     unit = ""
     while (match := UNIT.search(text) or UNIT_WORD.search(text)) and (shorter := text[: match.start()].strip()):
-        word = next((group for group in match.groups() if group), "")
+        word = next((group for group in match.groups() if group), match[0])
         if NO_UNIT.search(word):
             break
-        text, unit = shorter, word.strip(" .\\").casefold().removesuffix("s") or unit
-    return text, unit
+        text, unit = shorter, f"{word} {unit}"
+    return text, unit.replace("\\circ", "°")
 
 
 def number(text: str) -> Fraction | None:
@@ -155,8 +158,11 @@ def words(text: str) -> str:
 
 
 @InThread
-def same(gold: str, answer: str) -> bool:
+def same(gold: str, answer: str, question: str = "") -> bool:
     """Whether an answer is the gold one.
+
+    Args:
+        question: which words may stand behind an answer as its unit, see `units`; "": not known.
 
     Raises:
         Unavailable: no process could be had to compare in.
@@ -164,13 +170,13 @@ def same(gold: str, answer: str) -> bool:
     if not answer.strip() or max(len(gold), len(answer)) > LONGEST or "\0" in answer:
         return False
     (left, its), (right, unit) = _parted(gold), _parted(answer)
-    if ("%" in answer and "%" not in gold) or (its and unit and its != unit):
+    if ("%" in answer and "%" not in gold) or not fits(unit, its, question):
         return False
     wanted = number(left)
     if wanted is not None or words(left) == words(right):
         return wanted is None or number(right) == wanted
     unworked = set(OPEN.findall(right)) - set(OPEN.findall(left))
-    if unworked or "=" in right or any(_bare(one) for one in (left, right)):
+    if unworked or "=" in right or ENDLESS.search(right) or any(_bare(one) for one in (left, right)):
         return False
     return _verified(left, right)
 

@@ -186,7 +186,7 @@ class Maths(PlaysData, RunsPrograms):
         if self.judge:
             verdict = await talk.ask(JUDGE, self.told(JUDGE, task, said), max_tokens=self.max_tokens)
             final = await self._judged(scene, task, verdict)
-        right = bool(final) and await scene.call(same, task.answer, final)
+        right = bool(final) and await scene.call(same, task.answer, final, task.query)
         scene.metric("agreed", float(all(answer and alike(answer, found[0]) for answer in found)))
         scene.team_reward(float(right))
         return scene.succeed() if right else scene.fail("a wrong answer" if final else "no answer")
@@ -210,7 +210,7 @@ class Maths(PlaysData, RunsPrograms):
         else:
             answer = self.answer_of(reply)
             paid = 0.2 * bool(answer)
-        right = bool(answer) and await scene.call(same, task.answer, answer)
+        right = bool(answer) and await scene.call(same, task.answer, answer, task.query)
         scene.reward(reply, paid + 0.8 * right - 1.0)
         scene.metric(f"readable/{reply.role}", float(bool(answer)))
         return answer

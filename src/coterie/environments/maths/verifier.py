@@ -12,6 +12,10 @@ from typing import Any
 
 from coterie.environments.maths.equal import LIMIT_S, MEMORY_MB
 
+CPU_S = 2
+"""Seconds of a processor that a comparison may take."""
+EQUAL = 100
+"""The exit code of a process that found two answers equal."""
 CLOSE = 1e-9
 """Of numbers that are not exact: how far they may be apart, as a share of the larger."""
 KINDS = {
@@ -23,19 +27,31 @@ KINDS = {
 
 
 def serve() -> None:
-    """Answers pairs of a gold answer and another, a line each, until there are no more."""
+    """Answers pairs of a gold answer and another, a line each, until there are no more.
+
+    Each is compared in a process of its own, which has a few seconds of a processor: whatever a library's compiled
+    code is at, the kernel ends it, and the next comparison need not wait for a start.
+    """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints is no answer
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MB << 20, MEMORY_MB << 20))
-    import math_verify  # noqa: F401  # pyright: ignore[reportMissingImports]
-
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    equal("2\\pi", "\\pi + \\pi")  # what the libraries load at the first comparison is loaded before they fork
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
         gold, answer = json.loads(line)
-        verdict = False
-        with contextlib.suppress(Exception):  # of a model's words, anything: then it is not equal
-            verdict = equal(gold, answer)
-        print(json.dumps(verdict), file=answers, flush=True)
+        print(json.dumps(apart(gold, answer)), file=answers, flush=True)
+
+
+def apart(gold: str, answer: str) -> bool:
+    """Whether two answers are equal, found by a fork of this process; False where that takes too long."""
+    if child := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == EQUAL
+    verdict = False
+    with contextlib.suppress(BaseException):  # of a model's words, anything: then it is not equal
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
+        verdict = equal(gold, answer)
+    os._exit(EQUAL if verdict else 0)
 
 
 def equal(gold: str, answer: str) -> bool:
