@@ -3,14 +3,16 @@
 The chat template renders the messages, including its changes of contents. If no reply with ids is in the prompt, the
 result equals that of `apply_chat_template`. Two things are inserted as placeholders and replaced after rendering: the
 role's own earlier replies, as the sampled token ids, and control tokens in contents, as plain characters. So text from
-others cannot close or open a message.
+others cannot close or open a message, call a tool or begin a thought. Control tokens are all that were added to a
+vocabulary, flagged special or not.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 from jinja2 import TemplateError
@@ -23,7 +25,11 @@ System = Literal["own", "fold"]
 OPEN, CLOSE = "\ue000", "\ue001"
 """Around a mark; private-use characters, which no template contains, and no content after marking."""
 MARK = re.compile(f"{OPEN}(\\d+){CLOSE}")
-THOUGHT = "</think>"
+THINK, THOUGHT = "<think>", "</think>"
+FORMS = (partial(unicodedata.normalize, "NFC"), partial(unicodedata.normalize, "NFKC"))
+"""As a tokenizer may read a text, in which full-width letters may be a control token."""
+CONTROL = re.compile(r"<\|(?=[^|<>\s]{1,60}\|>)")
+"""The beginning of a control token as most models write it."""
 REMEMBERED = 4096
 """Texts whose ids are kept: the samples and branches of a step ask the same again."""
 
@@ -70,8 +76,11 @@ class Renderer:
         self._shapes: set[tuple[str, ...]] = set()
         self._encode = lru_cache(maxsize=REMEMBERED)(self._encoded)
         self._text = lru_cache(maxsize=REMEMBERED)(self._of_messages)
-        controls = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
-        self._foreign = re.compile("|".join(map(re.escape, sorted((OPEN, CLOSE, *controls), key=len, reverse=True))))
+        added = {number: token.content for number, token in tokenizer.added_tokens_decoder.items()}
+        self._controls = {number for number, content in added.items() if len(content) > 1 and content.strip()}
+        controls = {added[number] for number in self._controls}
+        self._foreign = _any_of(controls)
+        self._foreign_in_example = _any_of(controls - {THINK, THOUGHT})
 
     def __call__(self, prompt: LoggedPrompt, role: str = "") -> tuple[int, ...]:
         """Token ids of a prompt, the generation prompt included.
@@ -106,10 +115,27 @@ class Renderer:
         own = "assistant", role, self.policy, text
         if not isinstance(content, str) and (message.role, content.role, content.policy, content.text) == own:
             return mark(content.ids)
-        return self._foreign.sub(lambda found: mark(self._encode(found[0], True)), text)
+        example = message.role == "assistant" and isinstance(content, str)  # its thoughts are left to the template
+        foreign = self._foreign_in_example if example else self._foreign
+
+        def spell(found: re.Match[str]) -> str:
+            return mark(self._spelled(found[0]))
+
+        text = re.sub(f"[{OPEN}{CLOSE}]", spell, text)
+        for read in (str, *FORMS):
+            if foreign.search(read(text)):
+                text = foreign.sub(spell, read(text))
+        return text
+
+    def _spelled(self, control: str) -> tuple[int, ...]:
+        """A control token as the characters that it is made of."""
+        ids = self._encode(control, True)
+        if self._controls.isdisjoint(ids):
+            return ids
+        return tuple(number for sign in control for number in self._encode(sign, True))
 
     def _encoded(self, text: str, split: bool) -> tuple[int, ...]:
-        """Args: split: control tokens are the characters that they are made of."""
+        """Args: split: special tokens are the characters that they are made of."""
         return tuple(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=split))
 
     def _check_shape(self, roles: tuple[str, ...]) -> None:
@@ -142,9 +168,16 @@ class Renderer:
 def as_text(
     prompt: LoggedPrompt, role: str, thinking: Thinking, system: System, system_text: str | None = None
 ) -> list[dict[str, str]]:
-    """A prompt as messages of text, for servers that render them themselves; see Renderer."""
-    messages = _messages(prompt, system, system_text)
-    return [{"role": message.role, "content": _text(message, role, thinking)} for message in messages]
+    """A prompt as messages of text, for servers that render them themselves; see Renderer.
+
+    Which tokens control such a server's model is not known. Text of the form `<|name|>`, as most have it, is broken by
+    a blank, except in the role's own earlier replies.
+    """
+    return [
+        {"role": message.role, "content": text if _own(message, role) else CONTROL.sub("< |", text)}
+        for message in _messages(prompt, system, system_text)
+        for text in (_text(message, role, thinking),)
+    ]
 
 
 def _messages(prompt: LoggedPrompt, system: System, system_text: str | None) -> Sequence[ChatMessage]:
@@ -161,11 +194,21 @@ def _messages(prompt: LoggedPrompt, system: System, system_text: str | None) -> 
     return [ChatMessage("user", both), *others]
 
 
+def _any_of(texts: Iterable[str]) -> re.Pattern[str]:
+    """A pattern of the longest of some texts; of none, it matches nothing."""
+    return re.compile("|".join(map(re.escape, sorted(texts, key=len, reverse=True))) or "(?!)")
+
+
 def _text(message: ChatMessage, role: str, thinking: Thinking) -> str:
     """A message's text; of the role's own earlier words without what it thought, where that is left out."""
     content = message.content
     if isinstance(content, str):
         return content
-    if thinking == "keep" or (message.role, content.role) != ("assistant", role) or THOUGHT not in content.text:
+    if thinking == "keep" or not _own(message, role) or THOUGHT not in content.text:
         return content.text
     return content.text.rpartition(THOUGHT)[2].lstrip("\n")
+
+
+def _own(message: ChatMessage, role: str) -> bool:
+    """Whether a message is an earlier reply of the role that is asked."""
+    return not isinstance(message.content, str) and (message.role, message.content.role) == ("assistant", role)
