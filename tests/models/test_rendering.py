@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from coterie.errors import ConfigError
 from coterie.kernel.episode import ChatMessage
 from coterie.kernel.scene import Reply
-from coterie.models.rendering import Renderer
+from coterie.models.rendering import Remembered, Renderer
 from tests.toys import tokenizer
 
 
@@ -214,3 +214,18 @@ def test_what_a_template_refuses_is_one_line_that_names_it_and_a_system_message_
     with pytest.raises(ConfigError, match="System role not supported; use roles"):
         Renderer(words, "p", system="fold")(alone)
     assert Renderer(words, "p", system="fold")("one") == Renderer(words, "p")("one")
+
+
+def test_of_the_texts_whose_ids_are_kept_the_oldest_goes_first_by_bytes():
+    made = []
+
+    def make(text: str, second: bool) -> tuple[int, ...]:
+        made.append(text)
+        return (1,) * len(text)
+
+    remembered = Remembered(make, 3000)
+    for text in ("a" * 10, "b" * 10, "a" * 10, "c" * 50, "a" * 10, "b" * 10):
+        assert remembered(text, False) == (1,) * len(text)
+    assert made == ["a" * 10, "b" * 10, "c" * 50, "b" * 10]
+    remembered("d" * 1000, False)
+    assert remembered.size == 0, "one that is larger than all that is kept"

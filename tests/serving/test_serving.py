@@ -3,11 +3,13 @@
 import asyncio
 import http.client
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 import openai
 import pytest
@@ -16,8 +18,9 @@ import uvicorn
 from coterie import load, load_config, train
 from coterie.errors import ConfigError, Unavailable
 from coterie.kernel.episode import Asked
+from coterie.learning.policy import Policy
 from coterie.protocol.chat import TOOLS, UNDONE, Refused, read
-from coterie.protocol.listening import listen
+from coterie.protocol.listening import listen, serving
 from coterie.serving.app import Endpoint
 from coterie.serving.desk import Desk
 
@@ -52,8 +55,7 @@ def served(tmp_path_factory) -> Iterator[Served]:
     loaded = load(run)
     loaded.models.engine.open()
     desk, place, told = Desk(loaded), listen("127.0.0.1", 0), []
-    config = uvicorn.Config(Endpoint(desk, KEY, tell=told.append).app(), log_level="critical", lifespan="off")
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(serving(Endpoint(desk, KEY, tell=told.append).app()))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [place.socket]}, daemon=True)
     thread.start()
     while not server.started:
@@ -307,6 +309,70 @@ def test_what_a_client_that_left_had_asked_is_not_answered(served, monkeypatch):
     first.join()
     assert ask(served.client, f"team.{role}", "I come").choices
     assert ["I leave" in str(prompt) for prompt in asked] == [False, False]
+
+
+def test_a_text_that_cannot_fit_is_refused_before_its_tokens_are_counted(served, monkeypatch):
+    monkeypatch.setattr(served.loaded.models.engine, "render", lambda *_: pytest.fail("it is read"))
+    for model in ("team", "team.tool"):
+        with pytest.raises(openai.BadRequestError, match=r"9,000,000 characters, and .* are read") as caught:
+            ask(served.client, model, "x" * 9_000_000)
+        assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "messages")
+
+
+def test_nobody_waits_for_a_long_prompt_of_another(served, evaluated, monkeypatch):
+    role, prompt, text = evaluated[0][0]
+    begun, go_on = threading.Event(), threading.Event()
+    render, whole = Policy.render, "long " * len(prompt)
+
+    def slow(self, given, role):
+        if "long long" in str(given):
+            begun.set()
+            assert go_on.wait(20)
+        return render(self, given, role)
+
+    monkeypatch.setattr(Policy, "render", slow)
+    monkeypatch.setattr("coterie.serving.desk.LONG", len(prompt))
+    given = []
+    first = threading.Thread(target=lambda: given.append(ask(served.client, f"team.{role}", whole)))
+    first.start()
+    assert begun.wait(20)
+    assert ask(served.client, f"team.{role}", prompt).choices[0].message.content == text
+    assert not given
+    go_on.set()
+    first.join()
+    monkeypatch.setattr("coterie.serving.desk.LONG", 10**9)
+    assert ask(served.client, f"team.{role}", whole).choices[0].message.content == given[0].choices[0].message.content
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /v1/models HTTP/1.1\r\nHost: x"])
+def test_a_connection_without_a_request_is_closed(served, sent, monkeypatch):
+    monkeypatch.setattr("coterie.protocol.listening.HEADERS_S", 0.2)
+    address = urlsplit(served.url)
+    with socket.create_connection((address.hostname, address.port), timeout=20) as connection:
+        connection.sendall(sent)
+        assert connection.recv(100) == b""
+
+
+def test_a_connection_whose_answer_takes_long_is_kept(served, evaluated, monkeypatch):
+    monkeypatch.setattr("coterie.protocol.listening.HEADERS_S", 0.2)
+    generate = served.loaded.models.engine.generate
+
+    async def slow(requests):
+        await asyncio.sleep(0.6)
+        return await generate(requests)
+
+    monkeypatch.setattr(served.loaded.models.engine, "generate", slow)
+    role, prompt, text = evaluated[0][0]
+    assert ask(served.client, f"team.{role}", prompt).choices[0].message.content == text
+
+
+def test_a_body_that_does_not_come_is_refused(served, monkeypatch):
+    monkeypatch.setattr("coterie.protocol.http.BODY_S", 0.2)
+    address = urlsplit(served.url)
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {KEY}\r\n"
+    with socket.create_connection((address.hostname, address.port), timeout=20) as connection:
+        connection.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+        assert connection.recv(100).startswith(b"HTTP/1.1 408")
 
 
 def test_a_refusal_keeps_its_words():

@@ -27,6 +27,7 @@ from coterie.protocol import chat as chat_form
 from coterie.protocol import responses
 from coterie.protocol.chat import CHAT_ID, Chat, Refused, Said, decoded, failed
 from coterie.protocol.http import body_of, check_host, check_key, refusal
+from coterie.protocol.listening import serving
 from coterie.protocol.tools import ToolCall
 
 if TYPE_CHECKING:
@@ -58,10 +59,7 @@ class Door:
 
     async def serve(self) -> None:
         """Until the process ends."""
-        config = uvicorn.Config(
-            self._app(), log_level="critical", access_log=False, lifespan="off", server_header=False
-        )
-        await uvicorn.Server(config).serve(sockets=[self._socket])
+        await uvicorn.Server(serving(self._app())).serve(sockets=[self._socket])
 
     def _app(self) -> Starlette:
         at = "/e/{run}/{role}"

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache, partial
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from jinja2 import TemplateError
@@ -30,8 +31,8 @@ FORMS = (partial(unicodedata.normalize, "NFC"), partial(unicodedata.normalize, "
 """As a tokenizer may read a text, in which full-width letters may be a control token."""
 CONTROL = re.compile(r"<\|(?=[^|<>\s]{1,60}\|>)")
 """The beginning of a control token as most models write it."""
-REMEMBERED = 4096
-"""Texts whose ids are kept: the samples and branches of a step ask the same again."""
+REMEMBERED = 64 << 20
+"""Bytes of texts and their ids that are kept: the samples and branches of a step ask the same again."""
 
 
 class Renderer:
@@ -74,8 +75,8 @@ class Renderer:
         self.system_text = system_text
         self._template = dict(template or {})
         self._shapes: set[tuple[str, ...]] = set()
-        self._encode = lru_cache(maxsize=REMEMBERED)(self._encoded)
-        self._text = lru_cache(maxsize=REMEMBERED)(self._of_messages)
+        self._encode = Remembered(self._encoded, REMEMBERED)
+        self._text = Remembered(self._of_messages, REMEMBERED)
         added = {number: token.content for number, token in tokenizer.added_tokens_decoder.items()}
         self._controls = {number for number, content in added.items() if len(content) > 1 and content.strip()}
         controls = {added[number] for number in self._controls}
@@ -163,6 +164,38 @@ class Renderer:
                 + (f"set policies.{self.policy}.system='fold', or " if folds else "")
                 + "use roles that it knows, in an order that it knows"
             ) from error
+
+
+class Remembered:
+    """Ids of texts, which are made once while they are among the latest.
+
+    Args:
+        make: ids of a text and a second argument.
+        most: bytes that are kept, about.
+    """
+
+    def __init__(self, make: Callable[..., tuple[int, ...]], most: int) -> None:
+        self._make, self._most = make, most
+        self._kept: OrderedDict[tuple[Any, Any], tuple[int, ...]] = OrderedDict()
+        self.size = 0
+
+    def __call__(self, text: Any, second: Any) -> tuple[int, ...]:
+        """The ids."""
+        key = text, second
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return self._kept[key]
+        ids = self._kept[key] = self._make(text, second)
+        self.size += _bytes(text, ids)
+        while self.size > self._most:
+            (oldest, _), theirs = self._kept.popitem(last=False)
+            self.size -= _bytes(oldest, theirs)
+        return ids
+
+
+def _bytes(text: str, ids: tuple[int, ...]) -> int:
+    """Bytes of a text and its ids, about."""
+    return 256 + 4 * len(text) + 36 * len(ids)
 
 
 def as_text(

@@ -16,6 +16,8 @@ T = TypeVar("T")
 
 LARGEST = 10_000_000
 """Bytes of a request."""
+BODY_S = 60
+"""Seconds in which it must have come."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """Names of this machine: a page of another's name that leads here is refused."""
 
@@ -35,12 +37,16 @@ def check_key(request: Request, key: str, which: str) -> None:
 
 
 async def body_of(request: Request) -> bytes:
-    """A request's body. Raises: Refused: it is too large."""
+    """A request's body. Raises: Refused: it is too large, or does not come."""
     body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > LARGEST:
-            raise Refused(f"the request has more than {LARGEST:,} bytes", status=413, code="too_large")
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for part in request.stream():
+                body += part
+                if len(body) > LARGEST:
+                    raise Refused(f"the request has more than {LARGEST:,} bytes", status=413, code="too_large")
+    except TimeoutError as error:
+        raise Refused(f"the request has not come whole in {BODY_S} seconds", status=408, code="slow") from error
     return bytes(body)
 
 

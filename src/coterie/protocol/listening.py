@@ -2,18 +2,64 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import os
 import socket
 from dataclasses import dataclass
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from coterie.errors import ConfigError
 
 GRACE_S = 5
 """Seconds that answers under way have once it is told to stop."""
+HEADERS_S = 20
+"""Seconds that a client has for a request's headers."""
+
+
+class Patient(H11Protocol):
+    """A connection that is closed where a request's headers do not come in time."""
+
+    _waits: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Begins to wait for the first request."""
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Waits on, for the headers of this request or of the next."""
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Waits no longer."""
+        super().connection_lost(exc)
+        self._unwatch()
+
+    def _watch(self) -> None:
+        cycle: Any = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            self._unwatch()
+        elif self._waits is None:
+            self._waits = self.loop.call_later(HEADERS_S, self.transport.close)
+
+    def _unwatch(self) -> None:
+        if self._waits is not None:
+            self._waits.cancel()
+            self._waits = None
+
+
+def serving(app: Starlette) -> uvicorn.Config:
+    """How every application here is served: it says nothing of itself, and waits for nobody for ever."""
+    return uvicorn.Config(
+        app, http=Patient, log_level="critical", access_log=False, lifespan="off", server_header=False,
+        timeout_graceful_shutdown=GRACE_S,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +82,7 @@ class Listening:
 
     def serve(self, app: Starlette) -> None:
         """Serves until it is stopped."""
-        config = uvicorn.Config(
-            app, log_level="critical", access_log=False, lifespan="off", server_header=False,
-            timeout_graceful_shutdown=GRACE_S,
-        )  # fmt: skip
-        uvicorn.Server(config).run(sockets=[self.socket])
+        uvicorn.Server(serving(app)).run(sockets=[self.socket])
 
 
 def listen(host: str, port: int) -> Listening:

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from coterie.errors import ConfigError, Unavailable, first_line
@@ -14,12 +15,19 @@ from coterie.kernel.environment import Environment
 from coterie.kernel.episode import LoggedPrompt
 from coterie.kernel.front import Front, Samples
 from coterie.kernel.play import Play
+from coterie.learning.policy import Policy
 from coterie.protocol.chat import FINISH, Chat, Refused, Said
 from coterie.run.loaded import Loaded
 from coterie.seeds import seed_of
 
 TEAM = "team"
 """The model that is the whole team; `team.ROLE` is one role of it."""
+CHARACTERS = 16
+"""Characters of a token, at the most: a longer text is refused before its tokens are counted, which takes seconds."""
+LONGEST_QUESTION = 100_000
+"""Characters of a question to the team, whose prompts are made where all requests are answered."""
+LONG = 20_000
+"""Characters above which a prompt is made in a thread, so that nobody else waits for it."""
 
 
 class Batches(Front):
@@ -73,6 +81,8 @@ class Desk:
         self._engine = loaded.models.engine
         self._front = Batches(self._engine)
         self._numbers = itertools.count()
+        self._aside = ThreadPoolExecutor(1)
+        self._twins: dict[str, Policy] = {}
         self.models: dict[str, Callable[[Chat, int], Awaitable[Said]]] = {}
         if asks(loaded):
             self.models[TEAM] = self._team
@@ -103,7 +113,8 @@ class Desk:
         config = self._loaded.config
         role = chat.model.removeprefix(f"{TEAM}.")
         policy = config.team.roles[role]
-        ids = self._engine.render(policy, role, chat.prompt)
+        check_length(chat, CHARACTERS * self._engine.context(policy))
+        ids = await self._rendered(policy, role, chat)
         room = self._engine.context(policy) - len(ids)
         if room < 1:
             raise Refused(
@@ -128,8 +139,17 @@ class Desk:
         (sample,) = samples
         return Said(sample.text, FINISH[sample.finish], len(ids), len(sample.completion_ids))
 
+    async def _rendered(self, policy: str, role: str, chat: Chat) -> tuple[int, ...]:
+        """The ids of a prompt; those of a long one are made in a thread, with a tokenizer of its own."""
+        local = self._loaded.models.policies
+        if length(chat) <= LONG or policy not in local:
+            return self._engine.render(policy, role, chat.prompt)
+        twin = self._twins.setdefault(policy, replace(local[policy], _renderer=None))
+        return await asyncio.get_running_loop().run_in_executor(self._aside, twin.render, chat.prompt, role)
+
     async def _team(self, chat: Chat, number: int) -> Said:
         """One episode of the team, about what a person asks."""
+        check_length(chat, LONGEST_QUESTION)
         said = {"stop": chat.stop, "max_tokens": chat.max_tokens, "seed": chat.seed}
         for key in (key for key, value in said.items() if value not in (None, ())):
             raise Refused(f"'{key}' has no effect on a team, which plays by its environment; leave it away", param=key)
@@ -156,6 +176,20 @@ class Desk:
             sum(len(sample.prompt_ids) for sample in samples),
             sum(len(sample.completion_ids) for sample in samples),
         )
+
+
+def length(chat: Chat) -> int:
+    """Characters of a chat's messages."""
+    return sum(len(turn.text) for turn in chat.turns)
+
+
+def check_length(chat: Chat, most: int) -> None:
+    """Raises Refused: a chat's messages have more than so many characters."""
+    if (there := length(chat)) > most:
+        raise Refused(
+            f"the messages have {there:,} characters, and {most:,} are read: shorten them",
+            code="context_length_exceeded", param="messages",
+        )  # fmt: skip
 
 
 def asks(loaded: Loaded) -> bool:
