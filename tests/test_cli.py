@@ -19,7 +19,7 @@ from coterie.config.resolve import load_config
 from coterie.kernel.episode import Called, Log, Noted, Returned
 from coterie.models.load import save_model
 from coterie.registry import ALGORITHMS
-from coterie.report.output import stopped
+from coterie.report.output import ENDED_BY, ended_by, stopped
 from coterie.report.text import log_text
 from coterie.run.interrupts import Stop
 from coterie.run.loaded import Loaded
@@ -247,13 +247,22 @@ def test_an_environment_that_has_changed_is_told_where_its_run_is_looked_at(tmp_
     assert call("eval", "run")[0] == 0
 
 
-def test_ctrl_c_strikes_even_where_what_it_strikes_fails(tmp_path):
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (signal.SIGINT, "interrupted"),
+        (signal.SIGTERM, "stopped by SIGTERM"),
+        pytest.param(signal.SIGUSR1, "stopped by SIGUSR1", marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, "stopped by SIGHUP", marks=pytest.mark.slow),
+    ],
+)
+def test_a_signal_strikes_even_where_what_it_strikes_fails(number, told, tmp_path):
     (tmp_path / "mine.py").write_text(
-        "import os, signal\n"
+        "import os\n"
         "from tests.toys import Agree\n"
         "class Mine(Agree):\n"
         "    async def play(self, task, scene):\n"
-        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        f"        os.kill(os.getpid(), {number:d})\n"
         "        raise ValueError('a program that Ctrl-C ended too')\n"
     )
     code = (  # whoever runs the tests in the background has it ignored
@@ -263,8 +272,25 @@ def test_ctrl_c_strikes_even_where_what_it_strikes_fails(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "mine.py")], capture_output=True, text=True, cwd=ROOT, check=False
     )
-    told = "checking: play ends, whatever roles say, and raises nothing\n\ncoterie: interrupted\n"
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", told)
+    said = f"checking: play ends, whatever roles say, and raises nothing\n\ncoterie: {told}\n"
+    assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", said)
+
+
+def test_a_process_that_is_forked_from_a_command_dies_of_its_signals():
+    before = signal.getsignal(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with ended_by([signal.SIGTERM]):
+            if not (child := os.fork()):
+                os.kill(os.getpid(), signal.SIGTERM)
+                os._exit(0)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGTERM)
+            assert ENDED_BY.pop() == signal.SIGTERM
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_the_version_is_told():

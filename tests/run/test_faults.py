@@ -139,7 +139,10 @@ PROBED = ["train.mute_every=1", "train.mute_tasks=5", "train.steps=6"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, *(pytest.param(each, marks=pytest.mark.long) for each in (signal.SIGHUP, signal.SIGUSR1))],
+)
 def test_a_signal_at_any_wave_saves_what_is_done_and_the_run_goes_on_as_if_nothing_had_been(
     number, sets, tmp_path, monkeypatch
 ):

@@ -154,7 +154,7 @@ class TrainConfig(Settings):
     keep_checkpoints: int = Field(default=2, ge=1)
     """Number of latest checkpoints to keep, in addition to the start and the best."""
     grace_s: float = Field(default=5.0, ge=0)
-    """Seconds that a step may continue after SIGTERM or SIGHUP. Then it is abandoned and the run is saved."""
+    """Seconds that a step may continue after SIGTERM, SIGUSR1 or SIGHUP. Then it is abandoned and the run is saved."""
     episodes_every: int = Field(default=20, ge=1)
     """Steps between saved rollouts; the first and the last are always saved."""
     max_mismatch: float = Field(default=0.3, gt=0)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import sys
 import traceback
-from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import NoReturn
@@ -21,6 +23,10 @@ INTERRUPTED = 130
 """The exit code after Ctrl-C."""
 BROKEN_PIPE = 141
 """The exit code of a command that nobody listens to any more, as of one that SIGPIPE ended."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+"""That end a command: Ctrl-C, a scheduler, a closed terminal, a scheduler that will end it soon."""
+ENDED_BY: list[int] = []
+"""The signals that have."""
 OURS = Path(errors.__file__).parent
 """The package."""
 
@@ -49,14 +55,17 @@ def kept_for_json(as_json: bool) -> AbstractContextManager[object]:
     return redirect_stdout(sys.stderr) if as_json else nullcontext()
 
 
-def interrupted(message: str = "", code: int = INTERRUPTED) -> NoReturn:
+def interrupted(message: str = "", code: int = 0) -> NoReturn:
     """Says so and leaves.
 
     Args:
-        message: instead of "interrupted".
+        message: instead of "interrupted", or "stopped by SIGTERM".
+        code: instead of 128 and the signal's number.
     """
-    say(f"\ncoterie: {one_line(message) or 'interrupted'}", err=True)
-    sys.exit(code)
+    number = ENDED_BY[-1] if ENDED_BY else signal.SIGINT
+    told = "interrupted" if number == signal.SIGINT else f"stopped by {signal.Signals(number).name}"
+    say(f"\ncoterie: {one_line(message) or told}", err=True)
+    sys.exit(code or 128 + number)
 
 
 def show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -87,9 +96,32 @@ def prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def ctrl_c(number: int, frame: FrameType | None) -> NoReturn:
-    """Raises KeyboardInterrupt at once. asyncio's own handler only cancels a task, which may hide it by failing."""
-    raise KeyboardInterrupt
+@contextmanager
+def ended_by(numbers: Iterable[int]) -> Iterator[None]:
+    """Has signals raise KeyboardInterrupt at once, where nobody set them otherwise, as a shell may.
+
+    asyncio's own handler only cancels a task, which may hide it by failing. A process that is forked from this one dies
+    of its signals, as whoever ends it expects.
+    """
+    owner = os.getpid()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if number != signal.SIGINT and os.getpid() != owner:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        else:
+            ENDED_BY.append(number)
+            raise KeyboardInterrupt
+
+    before = {number: signal.getsignal(number) for number in numbers}
+    mine = {number: there for number, there in before.items() if there in (signal.default_int_handler, signal.SIG_DFL)}
+    try:
+        for number in mine:
+            signal.signal(number, end)
+        yield
+    finally:
+        for number, there in mine.items():
+            signal.signal(number, there)
 
 
 def stopped(error: BaseException | None) -> bool:
@@ -102,10 +134,13 @@ def stopped(error: BaseException | None) -> bool:
 def serve(app: typer.Typer) -> NoReturn:
     """Runs a command line: a person's mistake is one line and exit code 2, a bug keeps its traceback."""
     prepare_streams()
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell may have set it to be ignored
-        signal.signal(signal.SIGINT, ctrl_c)
     if len(sys.argv) == 1:
         sys.argv.append("--help")
+    with ended_by(SIGNALS):
+        _serve(app)
+
+
+def _serve(app: typer.Typer) -> NoReturn:
     try:
         code = app(standalone_mode=False) or 0
         if code == INTERRUPTED:

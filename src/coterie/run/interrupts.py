@@ -1,8 +1,8 @@
 """Signals during a run: the first asks it to finish its step and save, another gives the step up.
 
 Ctrl-C (SIGINT) waits for the step however long it takes; a second one gives it up and saves the run as it was after
-the last one; a third stops at once, as of the last checkpoint. SIGTERM and SIGHUP come from a scheduler or a closed
-terminal, which will kill soon: after a grace time they give the step up by themselves.
+the last one; a third stops at once, as of the last checkpoint. SIGTERM, SIGUSR1 and SIGHUP come from a scheduler or a
+closed terminal, which will kill soon: after a grace time they give the step up by themselves.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 class Stop(KeyboardInterrupt):
