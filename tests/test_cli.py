@@ -432,6 +432,17 @@ def snapshot(folder: Path) -> list[tuple[str, int]]:
     return sorted((str(file), file.stat().st_mtime_ns) for file in folder.rglob("*") if file.name != "lock")
 
 
+def test_a_lack_of_memory_is_one_line(monkeypatch):
+    def lacks(kind):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+
+    monkeypatch.setattr("coterie.registry.summary", lacks)
+    code, _, err = call("list")
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("coterie: there is not enough memory: DefaultCPUAllocator")
+    assert "coterie plan CONFIG" in err
+
+
 def test_a_bug_keeps_its_traceback(monkeypatch):
     monkeypatch.setattr("coterie.registry.summary", lambda kind: 1 / 0)
     with pytest.raises(ZeroDivisionError):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import gc
+import re
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -11,6 +13,8 @@ from pathlib import Path
 
 import psutil
 
+LACKING = re.compile(r"can(?:'|no)t allocate memory|out of memory|bad_alloc|not enough memory", re.IGNORECASE)
+"""As libraries say it in exceptions of their own."""
 OLD = "/sys/fs/cgroup/memory/memory"
 LIMITS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "inactive_file"),
@@ -28,6 +32,17 @@ def total() -> int:
 def free() -> int:
     """Bytes that it may still take."""
     return max(0, min([psutil.virtual_memory().available, *(limit - taken for limit, taken in _limits())]))
+
+
+def lacking(error: BaseException | None) -> bool:
+    """Returns True if an error, or one that it comes of, says that memory was refused, on the machine or a GPU."""
+    while error is not None:
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+            return True
+        if LACKING.search(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def give_back(*, collect: bool = False) -> None:

@@ -1,13 +1,17 @@
 """A model is loaded whole: a weight that its folder lacks is never filled with chance."""
 
+import copy
+import errno
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file, save_file
 
 from coterie.errors import ConfigError
-from coterie.models.load import load_model, starter_folder
+from coterie.models.load import load_model, save_model, starter_folder
 
 EMBEDDING = "model.embed_tokens.weight"
 
@@ -43,3 +47,53 @@ def test_an_output_layer_that_is_the_embedding_counts_once_under_either_name(tmp
     assert load_model("starter").net.config.tie_word_embeddings
     folder = rewritten(tmp_path / "head", lambda weights: {"lm_head.weight": weights.pop(EMBEDDING), **weights})
     assert load_model(str(folder)).origin == load_model("starter").origin
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Cannot allocate memory (os error 12)"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+        RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    ],
+)
+def test_a_lack_of_memory_is_told_as_that_and_nothing_is_to_be_deleted(error, monkeypatch, tmp_path):
+    def load(*_, **__):
+        raise error
+
+    monkeypatch.setattr("coterie.models.load.AutoModelForCausalLM.from_pretrained", load)
+    (tmp_path / "x.gguf").write_bytes(b"GGUF")
+    for source in ("starter", str(tmp_path / "x.gguf")):
+        with pytest.raises(ConfigError, match=r"there is not enough memory to load it, and .* GiB are free") as caught:
+            load_model(source, where="policies.a.model")
+        assert "delete" not in str(caught.value)
+        assert str(caught.value).startswith(f"policies.a.model = '{source}'")
+
+
+LIMITED = """
+import resource, sys
+import psutil
+from coterie.errors import ConfigError
+from coterie.models.load import load_model
+load_model("starter")  # loads the libraries
+most = psutil.Process().memory_info().vms + (100 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (most, most))
+try:
+    load_model(sys.argv[1])
+except ConfigError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+def test_under_a_limit_of_address_space_too(tmp_path):
+    large = load_model("starter")
+    config = copy.deepcopy(large.net.config)
+    config.vocab_size, config.tie_word_embeddings = 200_000, False
+    large.net = type(large.net)(config)
+    save_model(large, tmp_path / "large")
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(tmp_path / "large")], capture_output=True, text=True, check=True
+    )
+    assert "there is not enough memory to load it" in done.stdout, done.stderr

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
+from coterie import ram
 from coterie.errors import ConfigError, first_line
 
 MAGIC = b"GGUF"
@@ -39,6 +40,7 @@ def read_gguf(file: Path, dtype: torch.dtype, where: str) -> tuple[PreTrainedMod
     except ImportError as error:
         raise ConfigError(f"{where} = '{file}': reading GGUF needs a package: pip install gguf") from error
     except Exception as error:  # whatever a damaged file makes of the libraries' own code
+        refuse_for_memory(error, f"{where} = '{file}'")
         raise ConfigError(
             f"{where} = '{file}': this GGUF file cannot be read ({first_line(error)}); its copy may be damaged, or its "
             "architecture is not one that transformers reads from GGUF"
@@ -71,6 +73,15 @@ def write_folder(file: Path, folder: Path, where: str) -> None:
         raise
     except Exception as error:  # where a disk is full, the libraries' Rust code raises classes of its own
         raise OSError(errno.EIO, first_line(error)) from error
+
+
+def refuse_for_memory(error: Exception, source: str) -> None:
+    """Raises ConfigError: loading a model failed for memory alone, so nothing is wrong with its files."""
+    if ram.lacking(error):
+        raise ConfigError(
+            f"{source}: there is not enough memory to load it, and {ram.free() / (1 << 30):.1f} GiB are free; free "
+            "some, raise the limit (ulimit -v), or name a smaller model"
+        ) from error
 
 
 def refuse_missing(net: PreTrainedModel, missing: Collection[str], source: str, advice: str) -> None:

@@ -19,7 +19,7 @@ from coterie.errors import CheckpointError, ConfigError, first_line, nearest
 from coterie.kernel.environment import STARTERS
 from coterie.models import attention, hub
 from coterie.models.files import ADAPTER_CONFIG
-from coterie.models.gguf import read_gguf, refuse_missing
+from coterie.models.gguf import read_gguf, refuse_for_memory, refuse_missing
 from coterie.models.halves import keep_sums
 from coterie.models.named import NAMED
 from coterie.models.obtain import obtain
@@ -183,6 +183,7 @@ def load_model(source: str, *, device: str = "cpu", dtype: torch.dtype = torch.f
         )
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # whatever a damaged config makes of the library's own code
+        refuse_for_memory(error, f"{where} = '{source}'")
         reason = first_line(error).split(". ")[0]
         if source in NAMED:
             raise ConfigError(f"{where} = '{source}': it cannot be loaded ({reason}); {_again(folder)}") from error

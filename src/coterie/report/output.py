@@ -16,7 +16,7 @@ from typing import NoReturn
 import typer
 
 from coterie import errors
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, first_line
 from coterie.kernel.safe import one_line, plain
 
 INTERRUPTED = 130
@@ -27,6 +27,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 """That end a command: Ctrl-C, a scheduler, a closed terminal, a scheduler that will end it soon."""
 ENDED_BY: list[int] = []
 """The signals that have."""
+LESS = (
+    "take less: a lower optimizer.tokens_per_microbatch or engine.memory_gib, a smaller model; coterie plan CONFIG "
+    "says what a run takes"
+)
 OURS = Path(errors.__file__).parent
 """The package."""
 
@@ -165,5 +169,11 @@ def _serve(app: typer.Typer) -> NoReturn:
     except Exception as error:
         if stopped(error):
             interrupted()
+        from coterie import ram
+        from coterie.kernel.cursor import PlayBug
+
+        if ram.lacking(error) and not isinstance(error, PlayBug):
+            say(f"coterie: there is not enough memory: {first_line(error)}; {LESS}", err=True)
+            sys.exit(2)
         sys.excepthook = show_bug  # set last, because typer sets a hook of its own
         raise
