@@ -4,6 +4,7 @@ who runs the tests may ignore some, as nohup does, and what ignores them is a te
 import os
 import signal
 import tempfile
+from pathlib import Path
 
 import torch
 from hypothesis import HealthCheck, Phase, settings
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, Phase, settings
 torch.set_num_threads(1)
 CACHE = tempfile.TemporaryDirectory(prefix="coterie-tests-")
 os.environ["XDG_CACHE_HOME"] = CACHE.name  # what is kept in the usual place is a person's own
+os.environ["XDG_CONFIG_HOME"] = str(Path(CACHE.name) / "config")
 for number, handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
     signal.signal(number, handler)
 

@@ -15,7 +15,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coterie.commands import AsJson, RunFolder, Sets, looking, models, new, serving, team_of, terminal, tracked
+from coterie.commands import (
+    AsJson,
+    RunFolder,
+    Sets,
+    Trust,
+    looking,
+    models,
+    new,
+    serving,
+    team_of,
+    terminal,
+    tracked,
+    trusted,
+)
 from coterie.commands.untrained import Wanted, evaluate_config, names_config, played_by
 from coterie.errors import nearest
 from coterie.kernel.safe import command, plain
@@ -72,6 +85,7 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the resolved config, run one tiny step, and save nothing.")
     ] = False,
+    trust: Trust = False,
 ) -> None:
     """Train a team. Example: coterie train errand --model smollm2"""
     from coterie.config.resolve import load_config
@@ -81,7 +95,10 @@ def train(
     from coterie.run.files import check_free
     from coterie.run.folder import Run
 
+    trusted(trust)
     old = None if resume is None else Run.open(resume)
+    if old is not None:
+        old.check_trusted()
     config = str(resume / "config.toml") if resume and config is None else config
     given = flags({"model": model, "kind": kind, "algorithm": algorithm, "lr": lr, "steps": steps})
     resolved = load_config(str(config), [*given, *map(tracked, tracker or ()), *(sets or ())])
@@ -236,6 +253,7 @@ def evaluate(
     log: Annotated[
         Path | None, typer.Option(help="Also write the episodes to this file: .json for Inspect, .jsonl for verifiers.")
     ] = None,
+    trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure a team on held-out tasks, without branching. Example: coterie eval RUN --mute proposer"""
@@ -243,6 +261,7 @@ def evaluate(
     from coterie.kernel.mistakes import check_split
     from coterie.run.folder import Run
 
+    trusted(trust)
     untrained = names_config(target)
     split = split or ("test" if data is not None or not untrained else "validation")
     check_split(split, "--split")
@@ -255,7 +274,7 @@ def evaluate(
         option = "--set" if sets else "--model"
         raise ConfigError(f"{option} is for a config, before training; {target} is a run, which has its own settings")
     else:
-        Run.open(run)  # checked before torch is loaded, which takes seconds
+        Run.open(run).check_trusted()  # before torch is loaded, which takes seconds
     from coterie.run.ablation import Ablation
 
     wanted = {"mute": mute, "swap": swap, "replace": replace}
@@ -337,6 +356,7 @@ def play(
     temperature: Annotated[float, typer.Option(min=0, help="Sampling temperature; 0 is greedy.")] = 0.0,
     seat: Annotated[str | None, typer.Option("--as", metavar="ROLE", help="Play this role yourself.")] = None,
     bug: Annotated[bool, typer.Option("--bug", help="Replay the episode whose exception stopped the run.")] = False,
+    trust: Trust = False,
 ) -> None:
     """Show one episode or a training tree. Example: coterie play RUN --step 40 --tree"""
     from coterie.errors import ConfigError
@@ -345,6 +365,7 @@ def play(
     from coterie.run.folder import Run
 
     check_split(split, "--split")
+    trusted(trust)
     opened = Run.open(run)
     if (tree or bug) and (seat or temperature):
         raise ConfigError(
@@ -387,12 +408,15 @@ def update(
     out: Annotated[
         Path | None, typer.Option(help="Folder for the new weights. Default: they are only compared with the run's.")
     ] = None,
+    trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
     """Recompute one update from saved episodes, without sampling. Example: coterie update RUN --step 1"""
     from coterie.run.folder import Run
 
+    trusted(trust)
     opened = Run.open(run)
+    opened.check_trusted()
     opened.episodes(step)  # checked before torch is loaded, which takes seconds
     from coterie.run.update import update as again
 
@@ -408,6 +432,7 @@ def report(
     tasks: Annotated[
         int, typer.Option(min=0, help="Validation tasks to play, to measure roles and progress. 0: none.")
     ] = 0,
+    trust: Trust = False,
 ) -> None:
     """Write runs as one HTML page of curves, warnings, groups and roles. Example: coterie report RUN"""
     from coterie.errors import ConfigError
@@ -417,8 +442,10 @@ def report(
     page = out or runs[0] / "report.html"
     if page.is_dir():
         raise ConfigError(f"--out {page} is a folder; name a file, such as {page / 'report.html'}")
-    for run in runs:
-        Run.open(run)  # checked before torch is loaded, which takes seconds
+    trusted(trust)
+    for run in map(Run.open, runs):  # checked before torch is loaded, which takes seconds
+        if tasks:
+            run.check_trusted()
     from coterie.report.gather import report as build
     from coterie.report.pace import steps_of
     from coterie.report.story import glance
@@ -430,7 +457,7 @@ def report(
     for run in map(Run.open, runs):
         say(f"{run.folder}:")
         lines = run.metrics()
-        for line in glance(lines, tuple(run.config.team.roles), steps_of(lines, run.config.tables()["train"])):
+        for line in glance(lines, tuple(run.tables["team"]), steps_of(lines, run.tables["train"])):
             say(f"  {line}")
     say(f"open in a browser: {page}")
 
@@ -440,22 +467,31 @@ def show_memory(
     run: RunFolder,
     step: Annotated[int | None, typer.Option(help="Step of the checkpoint. Default: the latest.")] = None,
     role: Annotated[str | None, typer.Option(help="Show only the notes of this role.")] = None,
+    trust: Trust = False,
 ) -> None:
     """Show the notes of each role, their origin and their worth. Example: coterie memory RUN"""
     from coterie.errors import ConfigError
     from coterie.kernel.mistakes import task_of
+    from coterie.memory.store import MemoryConfig
     from coterie.report.text import memory_text
     from coterie.run.folder import Run
 
+    trusted(trust)
     opened = Run.open(run)
-    roles = opened.config.team.roles
+    roles = opened.tables["team"]
     if role is not None and role not in roles:
         raise ConfigError(f"--role {role}: unknown{nearest(role, roles)}; the team has {', '.join(roles)}")
     with opened.checkpoints.reading("latest" if step is None else step) as (_, progress):
         pass
-    world, tasks = opened.config.environment, opened.config.train.eval_tasks
-    queries = [task_of(world, "validation", index).query for index in range(tasks)]
-    say(memory_text(progress.memory, opened.config.memory, role, queries))
+    kept = MemoryConfig.model_validate(opened.tables.get("memory", {}))
+    try:
+        config = opened.config
+    except ConfigError as error:  # its environment is not made
+        say(memory_text(progress.memory, kept, role, None))
+        say(f"not compared with validation queries: {error}")
+        return
+    queries = [task_of(config.environment, "validation", index).query for index in range(config.train.eval_tasks)]
+    say(memory_text(progress.memory, kept, role, queries))
 
 
 for name, verb in {
@@ -472,6 +508,7 @@ for name, verb in {
     "check": looking.check,
     "audit": looking.audit_rollouts,
     "doctor": looking.doctor,
+    "inspect": looking.inspect,
     "bench": looking.bench,
 }.items():
     app.command(name=name)(verb)

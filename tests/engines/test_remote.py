@@ -11,6 +11,7 @@ import pytest
 
 from coterie.engines.answers import Answer, Answers, Cost, Spent
 from coterie.engines.remote import LONGEST_ANSWER, RemoteConfig, RemoteEngine, RemotePolicy
+from coterie.engines.vllm import VLLMConfig
 from coterie.errors import CheckpointError, ConfigError, EngineError, Unavailable
 from coterie.kernel.engine import Request
 from coterie.kernel.episode import ChatMessage
@@ -282,8 +283,18 @@ def test_a_reply_is_text_up_to_a_stop_string(said, text, finish):
     ("settings", "told"),
     [({"url": "localhost:8000"}, "https://HOST/v1"), ({"url": "https://sk-1:x@host/v1"}, "never in the address"),
      ({"url": "https://host/v1?key=1"}, "never in the address"), ({"key_variable": "sk-123"}, "key_variable"),
-     ({"url": "ftp://host"}, "https://HOST/v1")],
+     ({"url": "ftp://host"}, "https://HOST/v1"),
+     ({"url": "http://host/v1", "key_variable": "KEY"}, "the key in KEY is sent over https alone")],
 )  # fmt: skip
 def test_settings_that_cannot_be_are_refused(settings, told):
     with pytest.raises(ValueError, match=told):
         RemoteConfig(**settings)
+
+
+def test_a_key_goes_over_https_or_to_this_machine():
+    for url in ("https://host/v1", "http://127.0.0.1:8000/v1", "http://localhost/v1", "http://[::1]:8000/v1"):
+        assert RemoteConfig(url=url, key_variable="KEY").url
+        assert VLLMConfig(url=url, key_variable="KEY").url
+    assert RemoteConfig(url="http://host/v1").url, "without a key"
+    with pytest.raises(ValueError, match="the key in KEY is sent over https alone"):
+        VLLMConfig(url="http://host:8000", key_variable="KEY")

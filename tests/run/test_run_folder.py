@@ -64,7 +64,7 @@ def names(folder: Path) -> set[str]:
 
 def test_a_new_run_says_how_it_was_made_and_nothing_is_left_aside(made, monkeypatch):
     assert names(made.folder.parent) == {"run"}
-    assert names(made.folder) == {"config.toml", "about.json"}
+    assert names(made.folder) == {"config.toml", "about.json", "owner"}
     first, blank, *rest = (made.folder / "config.toml").read_text().split("\n")
     assert first == f"# coterie train {made.folder}/config.toml"
     assert blank == ""

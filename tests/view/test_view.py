@@ -569,7 +569,7 @@ def test_a_team_that_cannot_be_measured_says_why(copies, monkeypatch):
     measured.begin(run, 2)
     while not measured.measures[run].done:
         time.sleep(0.05)
-    assert "unknown table 'trian'" in measured.measures[run].error
+    assert "config.toml is damaged: [train] is missing" in measured.measures[run].error
     monkeypatch.setattr(loaded, "load", lambda folder: sys.exit("it is over"))
     measured.begin(run, 2)
     while not measured.measures[run].done:

@@ -19,7 +19,21 @@ Sets = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one setting; may be repeated.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust", help="Play a run that somebody else made, with the code, servers and variables that it names."
+    ),
+]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+
+
+def trusted(trust: bool) -> None:
+    """Has this process trust the runs that it is given, where a user said so."""
+    if trust:
+        from coterie.run.trust import trusting
+
+        trusting()
 
 
 def tracked(name: str) -> str:
@@ -37,10 +51,12 @@ def terminal(stderr: bool = False) -> Console:
 
 
 def team_of(run: Path, step: int | None) -> Loaded:
-    """A run's team; says where its environment is no longer the one that it was trained in."""
+    """A run's team; says which servers play in it, and where its environment is not the one it was trained in."""
     from coterie.run.loaded import load
 
     loaded = load(run, step)
+    for line in loaded.config.servers():
+        say(f"coterie: {line}", err=True)
     if loaded.changed:
         say("coterie: the environment's files have changed since the run was trained", err=True)
     return loaded

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from coterie.bench import BENCHES
-from coterie.commands import AsJson, RunFolder, Sets, terminal
+from coterie.commands import AsJson, RunFolder, Sets, Trust, terminal, trusted
 from coterie.errors import nearest
 from coterie.report.output import kept_for_json, say
 
@@ -75,17 +75,45 @@ def matrix(
         ),
     ],
     games: Annotated[int, typer.Option(min=1, help="Number of games per pair of players.")] = 200,
+    trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
     """Play a game between all pairs of players. Example: coterie matrix RUN RUN#0 chance"""
     from coterie.run.matrix import matrix as play_all
 
+    trusted(trust)
     console = terminal(stderr=True)
     with kept_for_json(as_json), console.status("playing") as status:
         found = play_all(
             players, games=games, progress=lambda done, cells: status.update(f"played {done} of {cells} pairs")
         )
     say(json.dumps(found.as_json()) if as_json else str(found))
+
+
+def inspect(
+    target: Annotated[str, typer.Argument(metavar="RUN|CONFIG", help="A run folder or a TOML file.")],
+    as_json: AsJson = False,
+) -> None:
+    """List the code, commands, servers, variables and downloads that a run or config names. It uses none of them."""
+    from coterie.config.toml import read
+    from coterie.run import trust
+    from coterie.run.folder import Run
+
+    folder = Path(target)
+    run = Run.open(folder) if folder.is_dir() else None
+    names = list(trust.named(run.tables if run else read(target, ()).data))
+    rows = [{**dataclasses.asdict(one), "sha256": trust.contents_of(one.value)} for one in names]
+    mine = run is not None and trust.is_mine(folder)
+    if as_json:
+        say(json.dumps({"yours": mine if run else None, "names": rows}))
+        return
+    for row in rows:
+        files = "".join(f"; {file}: SHA-256 {digest}" for file, digest in row["sha256"].items())
+        say(f"{row['kind']:9} {row['where']} = {row['value']}{files}")
+    if not rows:
+        say("it names no code, command, server, variable or download")
+    if run:
+        say(f"{folder} was made by you" if mine else f"{folder} was not made by you, or its config has changed since")
 
 
 def ledger(run: RunFolder) -> None:

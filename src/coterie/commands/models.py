@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from coterie.commands import AsJson, RunFolder, Sets, terminal
+from coterie.commands import AsJson, RunFolder, Sets, Trust, terminal, trusted
 from coterie.kernel.safe import command
 from coterie.report.output import kept_for_json, say
 
@@ -71,11 +71,13 @@ def export(
     push: Annotated[
         str | None, typer.Option(metavar="OWNER/NAME", help="Also upload it to a private Hugging Face repository.")
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Export each policy as a model folder, with a team config. Example: coterie export RUN --out team"""
     from coterie.run.export import TEAM, push_to_hub
     from coterie.run.export import export as write
 
+    trusted(trust)
     folder = write(run, out, step=step, merge=merge)
     say(f"done: {folder}")
     say(f"train it on: {command('train', folder / TEAM)}")

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from coterie.commands import RunFolder, team_of
+from coterie.commands import RunFolder, Trust, team_of, trusted
 from coterie.kernel.watchdog import Watch
 from coterie.report.output import say
 
@@ -26,6 +26,7 @@ def serve(
     host: Annotated[
         str, typer.Option(help="Address to listen on. Other machines can reach it if it is not local.")
     ] = "127.0.0.1",
+    trust: Trust = False,
 ) -> None:
     """Serve a trained team over an OpenAI-compatible API. Example: coterie serve RUN"""
     from coterie.errors import ConfigError
@@ -36,7 +37,8 @@ def serve(
         raise ConfigError("serving needs starlette and uvicorn: pip install 'coterie[serve]'") from error
     from coterie.run.folder import Run
 
-    Run.open(run)  # checked before torch is loaded, which takes seconds
+    trusted(trust)
+    Run.open(run).check_trusted()  # before torch is loaded, which takes seconds
     Watch.ends_process = False
     listening = listen(host, port)
     key = os.environ.get(KEY, "") or f"coterie-{secrets.token_urlsafe(24)}"
@@ -56,12 +58,14 @@ def view(
     host: Annotated[
         str, typer.Option(help="Address to listen on. Other machines can reach it if it is not local.")
     ] = "127.0.0.1",
+    trust: Trust = False,
 ) -> None:
     """Show runs in a browser, live while they train. Example: coterie view"""
     from coterie.errors import ConfigError
     from coterie.view.pages import Site
     from coterie.view.shelf import Shelf
 
+    trusted(trust)
     shelf = Shelf(runs or [Path("runs")])
     if bundle is not None:
         from coterie.view.bundle import write

@@ -136,9 +136,11 @@ def evaluate_config(config: Config, target: str, wanted: Wanted, *, as_json: boo
 
 @contextmanager
 def _opened(config: Config) -> Iterator[Loaded]:
-    """Yields the team of a config, ready to play."""
+    """Yields the team of a config, ready to play; says which servers play in it."""
     from coterie.run.loaded import load
 
+    for line in config.servers():
+        say(f"coterie: {line}", err=True)
     with doing("loading models"):
         team = load(config)
     with closing(team):

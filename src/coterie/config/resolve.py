@@ -180,6 +180,7 @@ def _sized(config: Config, source: Source) -> Config:
     if config.engine.front == "eager":
         remarks.append("engine.front = 'eager': what is computed together depends on timing, so a resume is not exact")
     remarks += _out_of_its_world(config)
+    remarks += config.servers()
     remarks += warnings(source, config.environment.starter)
     remarks += [
         remark(name) for name in dict.fromkeys(policy.model for policy in config.policies.values()) if name in NAMED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -282,6 +282,19 @@ class Config:
     def toml(self) -> str:
         """The resolved config as a TOML file that gives the same run."""
         return to_toml(self.tables())
+
+    def servers(self) -> Iterator[str]:
+        """A line a server that will be asked, with the variable whose key it is sent."""
+        asked = {
+            f"policy '{name}' is played by": (policy.remote.url, policy.remote.key_variable)
+            for name, policy in self.policies.items()
+            if policy.kind == "remote"
+        }
+        engine = self.engine.model_dump(include={"url", "key_variable"})
+        asked["vLLM is asked at"] = engine.get("url", ""), engine.get("key_variable", "")
+        for what, (url, variable) in asked.items():
+            if url:
+                yield f"{what} {url}" + (f", with the key in {variable}" if variable else "")
 
     def optimizer_of(self, policy: str) -> OptimizerConfig:
         """How a policy is moved: what `[optimizer]` says, and what it says itself."""

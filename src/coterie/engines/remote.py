@@ -16,10 +16,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from coterie.engines.answers import Answer, Answers, Cost, Purse
 from coterie.errors import ConfigError, CoterieError, EngineError, Unavailable
@@ -43,6 +43,13 @@ DIGEST = 7
 HERE = ("localhost", "127.0.0.1", "::1")
 UNLIMITED = 1 << 30
 """Tokens of a context that the server knows and we do not."""
+
+
+def check_private(url: str, key_variable: str) -> None:
+    """Raises ValueError: a key would be sent where others on the way can read it."""
+    parts = urlsplit(url)
+    if key_variable and parts.scheme == "http" and parts.hostname not in HERE:
+        raise ValueError(f"the key in {key_variable} is sent over https alone, or on this machine; write https://")
 
 
 class RemoteConfig(Settings):
@@ -82,6 +89,11 @@ class RemoteConfig(Settings):
         if parts.username or parts.password or parts.query:
             raise ValueError("a key is given by key_variable, never in the address")
         return url.rstrip("/")
+
+    @model_validator(mode="after")
+    def _key_in_private(self) -> Self:
+        check_private(self.url, self.key_variable)
+        return self
 
     def inert(self) -> dict[str, str]:
         """A limit of dollars where nothing has a price."""

@@ -20,11 +20,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
+from coterie.engines.remote import check_private
 from coterie.engines.vllm_server import SILENT, Server
 from coterie.errors import ConfigError, EngineError, Unavailable, first_line
 from coterie.kernel.engine import Engine, EngineConfig, FrontName, Request
@@ -84,6 +85,11 @@ class VLLMConfig(EngineConfig):
         if url and not (urlsplit(url).scheme in ("http", "https") and urlsplit(url).hostname):
             raise ValueError("it is not of the form http://HOST:PORT")
         return url
+
+    @model_validator(mode="after")
+    def _key_in_private(self) -> Self:
+        check_private(self.url, self.key_variable)
+        return self
 
     def inert(self) -> dict[str, str]:
         """What a server that runs has decided itself, and a key without one."""

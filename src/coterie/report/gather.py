@@ -11,6 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from coterie.config.toml import to_toml
 from coterie.kernel.safe import plain
 from coterie.report.charts import COLORS
 from coterie.report.conversation import conversation
@@ -23,7 +24,7 @@ from coterie.report.text import log_text
 from coterie.report.trees import seen
 from coterie.run.ablation import Change, every_ablation
 from coterie.run.evaluate import Evaluation
-from coterie.run.folder import Run
+from coterie.run.folder import Run, title_of
 from coterie.run.loaded import load
 from coterie.run.records import Played
 
@@ -56,8 +57,8 @@ def report(folders: Sequence[Path], *, tasks: int = 0, progress: Callable[[str],
     """
     runs = [Run.open(folder) for folder in folders]
     lines = [run.metrics() for run in runs]
-    config = runs[0].config
-    roles = tuple(config.team.roles)
+    tables = [run.tables for run in runs]
+    roles, policies = tuple(tables[0]["team"]), tuple(tables[0]["policies"])
     progress("reading rollouts")
     saved = {step: runs[0].episodes(step) for step in runs[0].saved_episodes()}
     latest = max(saved, default=0)
@@ -69,11 +70,8 @@ def report(folders: Sequence[Path], *, tasks: int = 0, progress: Callable[[str],
         .render(
             css=Markup(style()),  # noqa: S704  (ours)
             stories=[
-                (
-                    name,
-                    story(run_lines, tuple(run.config.team.roles), steps_of(run_lines, run.config.tables()["train"])),
-                )
-                for run, name, run_lines in zip(runs, names, lines, strict=True)
+                (name, story(run_lines, tuple(theirs["team"]), steps_of(run_lines, theirs["train"])))
+                for theirs, name, run_lines in zip(tables, names, lines, strict=True)
             ],
             runs=[
                 {
@@ -85,14 +83,14 @@ def report(folders: Sequence[Path], *, tasks: int = 0, progress: Callable[[str],
                 }
                 for run, name, color, run_lines in zip(runs, names, itertools.cycle(COLORS), lines)
             ],
-            config=config.toml(),
-            title=f"{Path(config.names['environment']).name}, {config.names['algorithm']}",
+            config=to_toml(tables[0]),
+            title=title_of(tables[0]),
             warnings=[
                 (name, step, concern)
-                for run, name, run_lines in zip(runs, names, lines, strict=True)
-                for step, concern in history(run_lines, tuple(run.config.team.roles))
+                for theirs, name, run_lines in zip(tables, names, lines, strict=True)
+                for step, concern in history(run_lines, tuple(theirs["team"]))
             ],
-            sections=list(sections(lines, names, roles, tuple(config.policies))),
+            sections=list(sections(lines, names, roles, policies)),
             rewards=_parts(saved, roles),
             lost=_lost(lines[0]) if lines[0] else {},
             latest=latest,

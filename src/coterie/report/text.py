@@ -116,12 +116,12 @@ def _indented(text: str, first: str) -> list[str]:
     return [first + line for line in text.split("\n")]
 
 
-def memory_text(store: Store, config: MemoryConfig, role: str | None, queries: Collection[str]) -> str:
+def memory_text(store: Store, config: MemoryConfig, role: str | None, queries: Collection[str] | None) -> str:
     """A store as a person reads it: entries by role, the strongest first.
 
     Args:
         role: of this one alone.
-        queries: held out; entries from nearly one of them are told.
+        queries: held out; entries from nearly one of them are told. None: they are not known.
     """
     if config.mode == "off":
         return "this run remembers nothing: memory.mode = 'off'"
@@ -146,7 +146,7 @@ def memory_text(store: Store, config: MemoryConfig, role: str | None, queries: C
                 f"    for: {entry.key} ({judged}, since step {entry.born}, last used {entry.used}{state}; "
                 f"from {len(entry.sources)} of {' '.join(entry.origin[:2])})"
             )
-    if store.entries:
+    if store.entries and queries is not None:
         near = near_duplicates(store, queries)
         lines += ["", f"from nearly one of {len(queries)} validation queries: {len(near)}"]
         lines += [f"  {entry.key}  ~  {query}" for entry, query in near[:20]]

@@ -22,14 +22,16 @@ from pydantic import TypeAdapter
 
 from coterie.config.resolve import load_config
 from coterie.config.settings import Config
+from coterie.config.toml import read
 from coterie.engines.remote import LIMITS
-from coterie.errors import CheckpointError
+from coterie.errors import CheckpointError, ConfigError
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import Split
 from coterie.kernel.episode import Log
 from coterie.kernel.loops import drive
 from coterie.kernel.mistakes import task_of
 from coterie.kernel.safe import command, one_line
+from coterie.run import trust
 from coterie.run.checkpoints import Checkpoints
 from coterie.run.exactness import MENDS, circumstances
 from coterie.run.files import FAILED, check_free, identity, resuming, steps_in, unread, whole, write_whole
@@ -73,7 +75,7 @@ class Run:
         with whole(folder, "choose another folder with --out", aside):
             aside.mkdir(parents=True)
             run = cls(aside)
-            run._write("config.toml", _whole_config(config, folder))
+            run._write_config(config, folder)
             run._write("about.json", json.dumps(circumstances(config, exact or {}), indent=1))
             aside.rename(folder)
         return cls(folder)
@@ -92,9 +94,34 @@ class Run:
         return cls(folder)
 
     @property
+    def tables(self) -> dict[str, Any]:
+        """The config as it is written. Nothing that it names is imported, so it may be anybody's.
+
+        Raises:
+            CheckpointError: it cannot be read.
+        """
+        try:
+            tables = read(self.folder / "config.toml", ()).data
+        except ConfigError as error:
+            raise CheckpointError(str(error)) from error
+        wanted = ("environment", "algorithm", "team", "policies", "train")
+        if missing := [table for table in wanted if not isinstance(tables.get(table), dict)]:
+            raise CheckpointError(f"{self.folder / 'config.toml'} is damaged: [{missing[0]}] is missing; put it back")
+        return tables
+
+    @property
     def config(self) -> Config:
-        """The resolved config."""
+        """The resolved config, with the environment and whatever else it names.
+
+        Raises:
+            ConfigError: it is somebody else's run, and what it names was not trusted.
+        """
+        self.check_trusted()
         return load_config(self.folder / "config.toml")
+
+    def check_trusted(self) -> None:
+        """Raises ConfigError: it is somebody else's run, and what it names was not trusted."""
+        trust.check(self.folder, self.tables)
 
     def check_exact(self, exact: Mapping[str, str], step: int, *, lines: int = 0, anyway: bool = False) -> None:
         """Compares what this run was computed with so far with what is here now.
@@ -143,7 +170,7 @@ class Run:
             about = self.about()
             about.setdefault("steps_changed", []).append({"step": step, "from": before, "to": config.train.steps})
             self._write("about.json", json.dumps(about, indent=1))
-        self._write("config.toml", _whole_config(config, self.folder))
+        self._write_config(config, self.folder)
 
     def steps_changed_at(self, step: int) -> bool:
         """Returns True if the run was given another number of steps when it had made these."""
@@ -324,6 +351,12 @@ class Run:
             if number > step:
                 file.unlink()
 
+    def _write_config(self, config: Config, folder: Path) -> None:
+        """Writes the config, and that it is this user's. folder: where the run will be."""
+        text = _whole_config(config, folder)
+        self._write("config.toml", text)
+        trust.sign(self.folder, text, folder)
+
     def _write(self, name: str, content: str | bytes) -> None:
         self._check_there()
         with whole(self.folder / name, self._go_on):
@@ -356,6 +389,11 @@ class Run:
 def _whole_config(config: Config, folder: Path) -> str:
     chosen = "".join(f"# chosen: {one_line(choice)}\n" for choice in config.chosen)
     return f"# {one_line(command('train', folder / 'config.toml'))}\n{chosen}\n{config.toml()}"
+
+
+def title_of(tables: Mapping[str, Any]) -> str:
+    """What a run plays, and how it learns, by its config as it is written."""
+    return f"{Path(str(tables['environment'].get('name'))).name}, {tables['algorithm'].get('name')}"
 
 
 def new_folder(environment: str) -> Path:

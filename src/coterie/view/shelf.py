@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +16,7 @@ from coterie.report.curves import latest_of
 from coterie.report.diagnose import Concern, Watch, concerns
 from coterie.report.pace import steps_of
 from coterie.report.trees import Words
-from coterie.run.folder import Run
+from coterie.run.folder import Run, title_of
 from coterie.run.records import PROGRESS, Played, Progress
 
 T = TypeVar("T")
@@ -61,7 +60,7 @@ class Book:
         Raises:
             CheckpointError: it cannot be read.
         """
-        return self._kept("config.toml", lambda file: tomllib.loads(file.read_text(encoding="utf-8")))
+        return self._kept("config.toml", lambda _: self.run.tables)
 
     @property
     def lines(self) -> Sequence[Line]:
@@ -90,7 +89,7 @@ class Book:
     @property
     def title(self) -> str:
         """What plays what."""
-        return f"{Path(str(self.tables['environment']['name'])).name}, {self.tables['algorithm']['name']}"
+        return title_of(self.tables)
 
     @property
     def steps(self) -> int:

@@ -1,0 +1,114 @@
+"""Run folders as a stranger may send them: each names code, a command, a server or a variable in another way.
+
+`hostile` makes them of one honest run, so that nothing else is wrong with them. Code that is imported or run, by
+whichever way, writes a file at the place that `CANARY` names.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from coterie.config.toml import to_toml
+
+CANARY, SECRET = "COTERIE_TEST_CANARY", "COTERIE_TEST_SECRET"
+EVIL = f"""
+import os, pathlib
+pathlib.Path(os.environ["{CANARY}"]).write_text("it was run")
+def reward(*_, **__): return 1.0
+class Env: pass
+"""
+MODULE = "coterie_test_evil"
+"""A module that can be imported, as a package of the stranger's that lies in the working folder."""
+Change = Callable[[dict[str, Any], Path], None]
+
+
+def _set(path: str, value: object) -> Change:
+    def change(tables: dict[str, Any], folder: Path) -> None:
+        *above, key = path.split(".")
+        table = tables
+        for name in above:
+            table = table.setdefault(name, {})
+        table[key] = value.replace("HERE", str(folder)) if isinstance(value, str) else value
+
+    return change
+
+
+def _all(*changes: Change) -> Change:
+    def change(tables: dict[str, Any], folder: Path) -> None:
+        for one in changes:
+            one(tables, folder)
+
+    return change
+
+
+def _environment(**settings: object) -> Change:
+    def change(tables: dict[str, Any], folder: Path) -> None:
+        tables["environment"] = settings
+
+    return change
+
+
+def _server(url: str, variable: str = SECRET) -> Change:
+    remote = {"url": url, "key_variable": variable}
+    return _set("policies.judge", {"kind": "remote", "model": "x", "remote": remote})
+
+
+COMMAND = f"python -c \"import os; open(os.environ['{CANARY}'], 'w')\""
+WAYS: dict[str, Change] = {
+    "environment_beside": _set("environment.name", "evil.py:Env"),
+    "environment_whole": _set("environment.name", "HERE/evil.py:Env"),
+    "environment_alone": _set("environment.name", "HERE/evil.py"),
+    "environment_module": _set("environment.name", f"{MODULE}:Env"),
+    "environment_spaces": _set("environment.name", "HERE/evil copy é.py:Env"),
+    "algorithm": _set("algorithm.name", "HERE/evil.py:Env"),
+    "algorithm_module": _set("algorithm.name", f"{MODULE}:Env"),
+    "loss": _set("loss.name", "evil.py:Env"),
+    "engine": _set("engine.name", "HERE/evil.py:Env"),
+    "tracker": _set("trackers.mine", {"name": "HERE/evil.py:Env"}),
+    "tracker_module": _set("trackers.mine", {"name": f"{MODULE}:Env"}),
+    "wandb": _set("trackers.mine", {"name": "wandb"}),
+    "mlflow": _set("trackers.mine", {"name": "mlflow", "tracking_uri": "http://evil.invalid"}),
+    "agent": _environment(name="gateway", agent="evil.py:reward"),
+    "agent_module": _environment(name="gateway", agent=f"{MODULE}:reward"),
+    "reward": _environment(name="prompts", data="rows.jsonl", rewards=["evil.py:reward"]),
+    "reward_module": _environment(name="prompts", data="rows.jsonl", rewards=[f"{MODULE}:reward"]),
+    "role_reward": _environment(name="prompts", data="rows.jsonl", role_rewards={"writer": [f"{MODULE}:reward"]}),
+    "tool": _environment(name="prompts", data="rows.jsonl", rewards=["exact"], tools={"writer": COMMAND}),
+    "tool_server": _environment(name="prompts", data="rows.jsonl", tools={"writer": "https://evil.invalid/mcp"}),
+    "pettingzoo": _environment(name="pettingzoo", game=MODULE),
+    "gymnasium": _environment(name="gymnasium", game=f"{MODULE}:Evil-v0"),
+    "textarena": _environment(name="textarena", game="Evil-v0"),
+    "openenv": _environment(name="openenv", game=f"{MODULE}:Env"),
+    "server": _server("https://evil.invalid/v1"),
+    "server_plain": _server("http://evil.invalid/v1"),
+    "server_here": _server("http://127.0.0.1:9/v1", "HOME"),
+    "engine_server": _all(
+        _set("engine.name", "vllm"), _set("engine.url", "http://evil.invalid"), _set("engine.key_variable", SECRET)
+    ),
+    "cluster": _set("runtime.address", "evil.invalid:6379"),
+    "model_download": _set("policies.team.model", "evil/model"),
+    "data_download": _environment(name="maths", data="hub:evil/rows"),
+    "data_download_second": _environment(name="maths", data="HERE/rows.jsonl -> hub:evil/rows"),
+    "old_signature": _set("environment.name", "HERE/evil.py:Env"),
+    "forged_signature": _set("environment.name", "HERE/evil.py:Env"),
+}
+
+
+def hostile(way: str, honest: Path, folder: Path) -> Path:
+    """Makes a hostile folder of an honest run of this user's."""
+    shutil.copytree(honest, folder)
+    for name in ("evil.py", "evil copy é.py"):
+        (folder / name).write_text(EVIL)
+    (folder / "rows.jsonl").write_text('{"question": "x", "answer": "y"}\n')
+    tables = tomllib.loads((folder / "config.toml").read_text())
+    WAYS[way](tables, folder)
+    (folder / "config.toml").write_text(to_toml(tables))
+    if way == "forged_signature":
+        (folder / "owner").write_text("0" * 64)
+    elif way != "old_signature":
+        (folder / "owner").unlink()
+    return folder

@@ -1,0 +1,205 @@
+"""A folder from a stranger is data: nothing that it names is run, reached or sent, unless a user says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from coterie import load_config, train
+from coterie.errors import ConfigError
+from coterie.run import trust
+from coterie.run.folder import Run
+from tests.security.hostile_runs import CANARY, EVIL, MODULE, SECRET, WAYS, hostile
+from tests.test_cli import ROOT, call
+
+READERS = {
+    "report": lambda run: ["report", str(run)],
+    "view": lambda run: ["view", str(run), "--bundle", str(run.parent / f"pages-{run.name}")],
+    "memory": lambda run: ["memory", str(run)],
+    "inspect": lambda run: ["inspect", str(run)],
+    "audit": lambda run: ["audit", str(run)],
+    "ledger": lambda run: ["ledger", str(run)],
+    "tree": lambda run: ["play", str(run), "--tree", "--step", "1"],
+}
+PLAYERS = {
+    "eval": lambda run: ["eval", str(run)],
+    "play": lambda run: ["play", str(run)],
+    "bug": lambda run: ["play", str(run), "--bug"],
+    "serve": lambda run: ["serve", str(run), "--port", "0"],
+    "export": lambda run: ["export", str(run), "--out", str(run.parent / "out")],
+    "update": lambda run: ["update", str(run), "--step", "1"],
+    "resume": lambda run: ["train", "--resume", str(run)],
+    "dry": lambda run: ["train", "--resume", str(run), "--dry-run"],
+    "matrix": lambda run: ["matrix", str(run), "chance"],
+    "measure": lambda run: ["report", str(run), "--tasks", "1"],
+}
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory) -> Path:
+    sets = ["train.steps=1", "train.tasks_per_step=2", "train.eval_tasks=4", "train.mute_every=0"]
+    sets += ["train.episodes_every=1"]
+    run = train(load_config("plan_path", sets), tmp_path_factory.mktemp("honest") / "run")
+    run.save_bug("train", 0, run.episodes(1)[0].collected.logs[0])
+    return run.folder
+
+
+@pytest.fixture
+def watched(tmp_path, monkeypatch):
+    """What was run, and where somebody wanted to connect."""
+    reached: list[object] = []
+
+    def connect(self, address):
+        if self.family != socket.AF_UNIX:
+            reached.append(address)
+            raise OSError("nobody is there")
+
+    def looked_up(host, *rest, **more):
+        if host not in ("127.0.0.1", "localhost"):
+            reached.append(host)
+            raise socket.gaierror("nobody is there")
+        return found(host, *rest, **more)
+
+    found = socket.getaddrinfo
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    monkeypatch.setattr(socket, "getaddrinfo", looked_up)
+    monkeypatch.setenv(CANARY, str(tmp_path / "canary"))
+    monkeypatch.setenv(SECRET, "a secret")
+    monkeypatch.setattr(trust, "_trusting", False)
+    monkeypatch.setattr(trust, "_made", set())
+    (tmp_path / f"{MODULE}.py").write_text(EVIL)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path / "canary", reached
+
+
+FEW = {"report", "inspect", "eval"}
+"""Of the commands, those that the fast tests try."""
+SOME = [pytest.param(False, id="some"), pytest.param(True, id="all", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("every", SOME)
+@pytest.mark.parametrize("way", WAYS)
+def test_what_reads_a_strangers_run_uses_nothing_that_it_names(way, every, honest, watched, tmp_path):
+    canary, reached = watched
+    run = hostile(way, honest, tmp_path / way)
+    for name, words in READERS.items():
+        if (name in FEW) == every:
+            continue
+        code, out, err = call(*words(run))
+        assert (code == 0) == (name != "ledger"), (name, out, err)  # one that only a cluster's run has
+        assert (canary.exists(), reached) == (False, []), name
+
+
+@pytest.mark.parametrize("every", SOME)
+@pytest.mark.parametrize("way", WAYS)
+def test_what_plays_it_asks_first_in_one_line_that_names_it(way, every, honest, watched, tmp_path):
+    canary, reached = watched
+    run = hostile(way, honest, tmp_path / way)
+    for name, words in PLAYERS.items():
+        if (name in FEW) == every:
+            continue
+        code, _, err = call(*words(run))
+        assert (code, err.count("\n")) == (2, 1), (name, err)
+        assert f"{run} was not made by you, and to play it would " in err
+        assert f"coterie inspect {run}" in err
+        assert "a secret" not in err
+        assert (canary.exists(), reached) == (False, []), name
+
+
+def test_the_word_of_a_user_holds_for_what_is_named_and_its_contents(honest, watched, tmp_path, monkeypatch):
+    canary, _ = watched
+    run = hostile("environment_whole", honest, tmp_path / "run")
+    code, _, err = call("eval", str(run), "--trust")
+    assert canary.exists(), "it is run now"
+    assert "has no class Env that is a coterie.Environment" in err
+    canary.unlink()
+    monkeypatch.setattr(trust, "_trusting", False)
+    assert "not made by you" not in call("eval", str(run))[2], "it is remembered"
+    (run / "evil.py").write_text(f"{EVIL}\n# and more")
+    code, _, err = call("eval", str(run))
+    assert (code, "was not made by you" in err) == (2, True), "not for another content"
+
+
+def test_nobody_is_asked_about_their_own_work(honest, watched, tmp_path, monkeypatch):
+    """In another process, and where the folder was moved; not where its config was edited."""
+    (tmp_path / "mine.py").write_text("from tests.toys import Agree\nclass Mine(Agree): pass\n")
+    run = Run.create(tmp_path / "run", load_config(f"{tmp_path / 'mine.py'}:Mine"))
+    monkeypatch.setattr(trust, "_made", set())
+    assert run.config.names["environment"].endswith("mine.py:Mine")
+    moved = run.folder.rename(tmp_path / "moved")
+    assert Run(moved).config
+    text = (moved / "config.toml").read_text()
+    (moved / "config.toml").write_text(f"{text}\n# by hand")
+    with pytest.raises(ConfigError, match="was not made by you"):
+        _ = Run(moved).config
+    (moved / "config.toml").write_text(text)
+    (trust.home() / "key").rename(trust.home() / "other")
+    try:
+        with pytest.raises(ConfigError, match="was not made by you"):
+            _ = Run(moved).config
+    finally:
+        (trust.home() / "other").rename(trust.home() / "key")
+
+
+def test_a_run_that_names_nothing_is_played_whoever_made_it(honest, watched, tmp_path):
+    run = hostile("environment_beside", honest, tmp_path / "run")
+    (run / "config.toml").write_text((honest / "config.toml").read_text())
+    assert not trust.is_mine(run)
+    assert call("play", str(run))[0] == 0
+
+
+def test_where_no_key_can_be_kept_a_process_knows_what_it_made(watched, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
+    run = Run.create(tmp_path / "run", load_config(f"{ROOT}/tests/toys.py:Agree"))
+    assert run.config
+    monkeypatch.setattr(trust, "_made", set())
+    with pytest.raises(ConfigError, match="was not made by you"):
+        _ = run.config
+
+
+def test_a_key_is_for_its_user_alone():
+    trust._key()
+    assert (trust.home() / "key").stat().st_mode & 0o777 == 0o600
+    assert len((trust.home() / "key").read_bytes()) == 32
+
+
+def test_each_server_is_named_with_its_variable_before_it_is_asked(honest, tmp_path, watched):
+    policy = "policies.judge"
+    sets = [f"{policy}.kind=remote", f"{policy}.model=x", f"{policy}.remote.url=https://host/v1"]
+    for variable, told in (("", ""), ("MY_KEY", ", with the key in MY_KEY")):
+        config = load_config(
+            "plan_path",
+            [
+                *sets,
+                f"{policy}.remote.key_variable={variable}",
+                "team.planner=judge",
+                "team.proposer=team",
+                "policies.team.model=starter",
+            ],
+        )
+        line = f"policy 'judge' is played by https://host/v1{told}"
+        assert list(config.servers()) == [line]
+        assert line in config.remarks
+
+
+def test_inspect_lists_what_a_run_or_a_config_names(honest, watched, tmp_path):
+    run = hostile("server", honest, tmp_path / "run")
+    code, out, _ = call("inspect", str(run))
+    assert code == 0
+    assert "server    policies.judge.remote.url = https://evil.invalid/v1\n" in out
+    assert f"variable  policies.judge.remote.key_variable = {SECRET}\n" in out
+    assert f"{run} was not made by you" in out
+    told = json.loads(call("inspect", str(hostile("environment_whole", honest, tmp_path / "code")), "--json")[1])
+    (row,) = told["names"]
+    assert (told["yours"], row["kind"], row["where"]) == (False, "code", "environment.name")
+    assert list(row["sha256"]) == [str(tmp_path / "code" / "evil.py")]
+    assert call("inspect", str(honest))[1].startswith("it names no code, command, server, variable or download\n")
+    (tmp_path / "team.toml").write_text('[environment]\nname = "gateway"\nagent = "my_agent.py:run"\n')
+    assert "code      environment.agent = my_agent.py:run\n" in call("inspect", str(tmp_path / "team.toml"))[1]
+    assert os.environ[SECRET] == "a secret"
