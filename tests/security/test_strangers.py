@@ -78,12 +78,17 @@ def watched(tmp_path, monkeypatch):
 
 
 FEW = {"report", "inspect", "eval"}
-"""Of the commands, those that the fast tests try."""
-SOME = [pytest.param(False, id="some"), pytest.param(True, id="all", marks=pytest.mark.slow)]
+"""Commands that are tried with every way; the others, which go by the same doors, with three."""
+TRIED = [
+    *(pytest.param(way, False, id=way) for way in WAYS),
+    *(
+        pytest.param(way, True, id=f"{way}-all", marks=pytest.mark.slow)
+        for way in ("algorithm", "reward_module", "server")
+    ),
+]
 
 
-@pytest.mark.parametrize("every", SOME)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("way", "every"), TRIED)
 def test_what_reads_a_strangers_run_uses_nothing_that_it_names(way, every, honest, watched, tmp_path):
     canary, reached = watched
     run = hostile(way, honest, tmp_path / way)
@@ -95,8 +100,7 @@ def test_what_reads_a_strangers_run_uses_nothing_that_it_names(way, every, hones
         assert (canary.exists(), reached) == (False, []), name
 
 
-@pytest.mark.parametrize("every", SOME)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("way", "every"), TRIED)
 def test_what_plays_it_asks_first_in_one_line_that_names_it(way, every, honest, watched, tmp_path):
     canary, reached = watched
     run = hostile(way, honest, tmp_path / way)
