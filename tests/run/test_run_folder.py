@@ -831,7 +831,7 @@ def test_a_manifest_that_is_no_text_is_damage(made):
 def test_metrics_that_cannot_be_read_are_one_line(made):
     (made.folder / "metrics.jsonl").unlink(missing_ok=True)
     (made.folder / "metrics.jsonl").mkdir()
-    with pytest.raises(CheckpointError, match=r"metrics.jsonl cannot be read \(Is a directory\)"):
+    with pytest.raises(CheckpointError, match=r"metrics.jsonl cannot be read \(it is no ordinary file\)"):
         made.metrics()
 
 

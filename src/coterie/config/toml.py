@@ -9,10 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from coterie.bounded import content
 from coterie.errors import ConfigError
 from coterie.kernel.safe import command, one_line
 from coterie.registry import about
 
+LARGEST = 1 << 20
+"""Bytes of a config."""
 LONGEST = 300
 """Characters of an override that a message repeats."""
 EVERY = "*"
@@ -110,11 +113,11 @@ def read(source: str | Path | Mapping[str, Any], overrides: Sequence[str]) -> So
         path = Path(source)
         folder = path.parent
         try:
-            text = path.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
+            text = content(path, LARGEST).decode("utf-8-sig")  # some editors write a byte order mark
             data = tomllib.loads(text)
         except FileNotFoundError as error:
             raise ConfigError(f"{path} does not exist; give a .toml file or the name of an environment") from error
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
         places = {key: f"{path}:{line}" for key, line in _lines(text).items()}
     elif (Path(source) / "config.toml").is_file():

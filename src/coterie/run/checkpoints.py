@@ -16,10 +16,13 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from coterie.bounded import content
 from coterie.errors import CheckpointError
 from coterie.run.files import MANIFEST, files_in, fingerprint_of, flush, resuming, steps_in, unread, whole
 from coterie.run.records import PROGRESS, Progress
 
+LARGEST_PROGRESS = 256 << 20
+"""Bytes of what a checkpoint says beside weights: notes of roles, and the list of its files."""
 REPLACED = ".replaced-"
 """How a checkpoint is called while another of the same step takes its place."""
 PRUNED = ".pruned-"
@@ -129,7 +132,7 @@ class Checkpoints:
             with manifest:
                 fcntl.flock(manifest, fcntl.LOCK_SH)
                 if folder.exists():
-                    yield folder, self._verified(folder, manifest.read())
+                    yield folder, self._verified(folder, manifest.read(LARGEST_PROGRESS))
                     return
         raise CheckpointError(f"{self.folder.parent} is being written too fast to be read; try again, or name a --step")
 
@@ -155,7 +158,7 @@ class Checkpoints:
             for name, fingerprint in listed.items():
                 if fingerprint_of(folder / name) != fingerprint:
                     raise CheckpointError(f"{folder / name} is cut or changed; {self._other(folder)}")
-            return PROGRESS.validate_json((folder / "progress.json").read_bytes())
+            return PROGRESS.validate_json(content(folder / "progress.json", LARGEST_PROGRESS))
         except CheckpointError:
             raise
         except OSError as error:

@@ -20,6 +20,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from coterie.bounded import TooMuch, content, unpacked
 from coterie.config.resolve import load_config
 from coterie.config.settings import Config
 from coterie.config.toml import read
@@ -37,8 +38,8 @@ from coterie.run.exactness import MENDS, circumstances
 from coterie.run.files import FAILED, check_free, identity, resuming, steps_in, unread, whole, write_whole
 from coterie.run.records import METRICS, PLAYED, About, Played
 
-LARGEST_ROLLOUT = 2 << 30
-"""Bytes of a saved rollout, unpacked."""
+LARGEST_ROLLOUT, LARGEST_METRICS, LARGEST_JSON = 2 << 30, 256 << 20, 16 << 20
+"""Bytes of a saved rollout, unpacked; of all lines of metrics, or of one episode; of what is said about a run."""
 BUGS: TypeAdapter[tuple[Split, int, Log]] = TypeAdapter(tuple[Split, int, Log])
 
 
@@ -194,7 +195,7 @@ class Run:
         """
         file = self.folder / "about.json"
         try:
-            return About.model_validate_json(file.read_bytes()).model_dump(exclude_unset=True)
+            return About.model_validate_json(content(file, LARGEST_JSON)).model_dump(exclude_unset=True)
         except (OSError, ValueError) as error:
             raise CheckpointError(
                 f"{file} is missing or damaged; put it back, or start a new run from the weights in "
@@ -240,9 +241,11 @@ class Run:
         """
         file = self.folder / "metrics.jsonl"
         try:
-            lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+            lines = content(file, LARGEST_METRICS).splitlines(keepends=True) if file.exists() else []
         except OSError as error:
             raise CheckpointError(f"{file} {unread(error)}; put it back") from error
+        except TooMuch as error:
+            raise CheckpointError(f"{file} is refused: {error}, more than metrics have") from error
         kept: list[dict[str, float]] = []
         for number, line in enumerate(lines, 1):
             if line.endswith(b"\n"):  # the last line may be half written
@@ -274,11 +277,9 @@ class Run:
                 f"{self.folder} has no episodes of step {step}; saved: {', '.join(map(str, saved)) or 'none'}"
             )
         try:
-            with gzip.open(file) as packed:
-                text = packed.read(LARGEST_ROLLOUT + 1)
-            if len(text) > LARGEST_ROLLOUT:
-                raise CheckpointError(f"{file} holds more than {LARGEST_ROLLOUT:,} bytes, more than memory is for")
-            return [PLAYED.validate_json(line) for line in text.splitlines()]
+            return [PLAYED.validate_json(line) for line in unpacked(file, LARGEST_ROLLOUT)]
+        except TooMuch as error:
+            raise CheckpointError(f"{file} is refused: {error}, more than a rollout has") from error
         except (OSError, EOFError, ValueError, zlib.error) as error:
             raise CheckpointError(f"{file} is damaged: {str(error).splitlines()[0]}") from error
 
@@ -327,7 +328,7 @@ class Run:
         if not file.exists():
             raise CheckpointError(f"{self.folder} has met no bug in play (bug.json is missing)")
         try:
-            split, index, log = BUGS.validate_json(file.read_bytes())
+            split, index, log = BUGS.validate_json(content(file, LARGEST_METRICS))
         except (OSError, ValueError, RecursionError) as error:
             raise CheckpointError(f"{file} is damaged: {str(error).splitlines()[0]}") from error
         environment = self.config.environment

@@ -11,11 +11,13 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
 
+from coterie.bounded import content
 from coterie.errors import CheckpointError
 from coterie.report.curves import latest_of
 from coterie.report.diagnose import Concern, Watch, concerns
 from coterie.report.pace import steps_of
 from coterie.report.trees import Words
+from coterie.run.checkpoints import LARGEST_PROGRESS
 from coterie.run.folder import Run, title_of
 from coterie.run.records import PROGRESS, Played, Progress
 
@@ -153,7 +155,7 @@ class Book:
         if not steps:
             return None
         name = str(self.run.checkpoints.path(steps[-1]).relative_to(self.folder) / "progress.json")
-        return self._kept(name, lambda file: PROGRESS.validate_json(file.read_bytes()))
+        return self._kept(name, lambda file: PROGRESS.validate_json(content(file, LARGEST_PROGRESS)))
 
     @property
     def words(self) -> Words:
