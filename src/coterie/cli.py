@@ -449,16 +449,18 @@ def report(
     from coterie.report.gather import report as build
     from coterie.report.pace import steps_of
     from coterie.report.story import glance
+    from coterie.run.trust import reading
 
     console = terminal(stderr=True)
-    with console.status("reading") as status:
-        text = build(runs, tasks=tasks, progress=status.update)
-    write_whole(page, text, "choose another place with --out")
-    for run in map(Run.open, runs):
-        say(f"{run.folder}:")
-        lines = run.metrics()
-        for line in glance(lines, tuple(run.tables["team"]), steps_of(lines, run.tables["train"])):
-            say(f"  {line}")
+    with reading(*runs):
+        with console.status("reading") as status:
+            text = build(runs, tasks=tasks, progress=status.update)
+        write_whole(page, text, "choose another place with --out")
+        for run in map(Run.open, runs):
+            say(f"{run.folder}:")
+            lines = run.metrics()
+            for line in glance(lines, tuple(run.tables["team"]), steps_of(lines, run.tables["train"])):
+                say(f"  {line}")
     say(f"open in a browser: {page}")
 
 
@@ -475,6 +477,7 @@ def show_memory(
     from coterie.memory.store import MemoryConfig
     from coterie.report.text import memory_text
     from coterie.run.folder import Run
+    from coterie.run.trust import is_allowed
 
     trusted(trust)
     opened = Run.open(run)
@@ -484,12 +487,11 @@ def show_memory(
     with opened.checkpoints.reading("latest" if step is None else step) as (_, progress):
         pass
     kept = MemoryConfig.model_validate(opened.tables.get("memory", {}))
-    try:
-        config = opened.config
-    except ConfigError as error:  # its environment is not made
+    if not is_allowed(run):  # its environment is not made
         say(memory_text(progress.memory, kept, role, None))
-        say(f"not compared with validation queries: {error}")
+        say(f"not compared with validation queries: {run} was not made by you; --trust makes its environment")
         return
+    config = opened.config
     queries = [task_of(config.environment, "validation", index).query for index in range(config.train.eval_tasks)]
     say(memory_text(progress.memory, kept, role, queries))
 

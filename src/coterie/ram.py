@@ -36,10 +36,12 @@ def free() -> int:
 
 def lacking(error: BaseException | None) -> bool:
     """Returns True if an error, or one that it comes of, says that memory was refused, on the machine or a GPU."""
-    while error is not None:
+    seen = set[int]()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
         if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
             return True
-        if LACKING.search(str(error)):
+        if isinstance(error, RuntimeError) and LACKING.search(str(error)):
             return True
         error = error.__cause__ or error.__context__
     return False

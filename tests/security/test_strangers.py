@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from coterie import load_config, train
-from coterie.errors import ConfigError
+from coterie.errors import CheckpointError, ConfigError
 from coterie.run import trust
 from coterie.run.folder import Run
 from tests.security.hostile_runs import CANARY, EVIL, MODULE, SECRET, WAYS, hostile
@@ -129,6 +131,82 @@ def test_the_word_of_a_user_holds_for_what_is_named_and_its_contents(honest, wat
     assert (code, "was not made by you" in err) == (2, True), "not for another content"
 
 
+@pytest.mark.parametrize("way", ["environment_beside", "reward", "reward_module", "tool", "agent", "agent_module"])
+def test_a_users_word_is_for_one_folders_code(way, honest, watched, tmp_path, monkeypatch):
+    """However the code is named: beside the config, from here, or as a module."""
+    canary, _ = watched
+    run, other = (hostile(way, honest, tmp_path / name) for name in ("run", "other"))
+    call("eval", str(run), "--trust")
+    monkeypatch.setattr(trust, "_trusting", False)
+    canary.unlink(missing_ok=True)
+    (other / "evil.py").write_text(f"{EVIL}\n# another")
+    assert "was not made by you" in call("eval", str(other))[2]
+    if "module" not in way:
+        (run / "evil.py").write_text(f"{EVIL}\n# changed")
+        if way != "tool":
+            assert "was not made by you" in call("eval", str(run))[2]
+    assert not canary.exists()
+
+
+def plain(honest: Path, folder: Path) -> Path:
+    """A stranger's run that names nothing."""
+    shutil.copytree(honest, folder)
+    (folder / "owner").unlink()
+    return folder
+
+
+def test_a_strangers_run_stays_one_when_its_steps_are_changed(honest, watched, tmp_path):
+    run = Run(plain(honest, tmp_path / "run"))
+    config = Run(honest).config
+    run.change(config, 1)
+    assert not trust.is_mine(run.folder)
+    mine = Run.create(tmp_path / "mine", config)
+    mine.change(config, 1)
+    trust._made.clear()
+    assert trust.is_mine(mine.folder)
+
+
+@pytest.mark.parametrize("name", [".report.html", ".config.toml", ".owner", "metrics.jsonl", "lock", "failed.txt"])
+def test_nothing_is_written_through_a_link_that_a_stranger_put_there(name, honest, watched, tmp_path):
+    run = plain(honest, tmp_path / "run")
+    mine = tmp_path / "mine"
+    mine.write_text("what is mine")
+    (run / name).unlink(missing_ok=True)
+    (run / name).symlink_to(mine)
+    call("report", str(run))
+    opened = Run(run)
+    with suppress(CheckpointError):
+        opened.log({"step": 1})
+    with suppress(CheckpointError), opened.locked():
+        opened.note_failure(ValueError("x"))
+        opened.change(Run(honest).config, 1)
+    trust.sign(run, "x")
+    assert mine.read_text() == "what is mine"
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("metrics.jsonl", '{"step": 0, "validation/success": 0.5}\n'),
+        ("metrics.jsonl", '{"step": 0, "validation/success": NaN, "time/step": 1e308, "rollout/success": Infinity}\n'),
+        ("metrics.jsonl", '{"step": 0, "validation/success": ' + "9" * 401 + "}\n"),
+        ("config.toml", "[train]\nsteps = 'x'\n"),
+        ("config.toml", "[train]\nsteps = 1979-05-27\n"),
+        ("config.toml", "[memory]\nmode = 'bad'\n"),
+        ("config.toml", "memory = 'x'\n"),
+        ("config.toml", "[environment]\nname = 3\n[algorithm]\n[team]\n[policies]\n[train]\n"),
+        ("owner", ""),
+    ],
+)
+def test_what_no_run_writes_is_one_line_to_a_reader(file, content, honest, watched, tmp_path):
+    run = hostile("server", honest, tmp_path / "run")
+    (run / file).write_text(content) if content else os.mkfifo(run / file)
+    for name in ("report", "memory", "inspect"):
+        code, _, err = call(*READERS[name](run))
+        assert code in (0, 2), (name, err)
+        assert err.count("\n") == (code == 2), (name, err)
+
+
 def test_nobody_is_asked_about_their_own_work(honest, watched, tmp_path, monkeypatch):
     """In another process, and where the folder was moved; not where its config was edited."""
     (tmp_path / "mine.py").write_text("from tests.toys import Agree\nclass Mine(Agree): pass\n")
@@ -151,8 +229,7 @@ def test_nobody_is_asked_about_their_own_work(honest, watched, tmp_path, monkeyp
 
 
 def test_a_run_that_names_nothing_is_played_whoever_made_it(honest, watched, tmp_path):
-    run = hostile("environment_beside", honest, tmp_path / "run")
-    (run / "config.toml").write_text((honest / "config.toml").read_text())
+    run = plain(honest, tmp_path / "run")
     assert not trust.is_mine(run)
     assert call("play", str(run))[0] == 0
 
@@ -203,7 +280,12 @@ def test_inspect_lists_what_a_run_or_a_config_names(honest, watched, tmp_path):
     (row,) = told["names"]
     assert (told["yours"], row["kind"], row["where"]) == (False, "code", "environment.name")
     assert list(row["sha256"]) == [str(tmp_path / "code" / "evil.py")]
-    assert call("inspect", str(honest))[1].startswith("it names no code, command, server, variable or download\n")
+    beside = json.loads(call("inspect", str(hostile("environment_beside", honest, tmp_path / "beside")), "--json")[1])
+    assert list(beside["names"][0]["sha256"]) == [str(tmp_path / "beside" / "evil.py")], "not one that lies here"
+    for wrong in ("nowhere", "rows.jsonl"):
+        code, _, err = call("inspect", wrong)
+        assert (code, "is not a run folder and no TOML file" in err) == (2, True)
+    assert call("inspect", str(honest))[1].startswith("it names no code, command, server, variable, file or download\n")
     (tmp_path / "team.toml").write_text('[environment]\nname = "gateway"\nagent = "my_agent.py:run"\n')
     assert "code      environment.agent = my_agent.py:run\n" in call("inspect", str(tmp_path / "team.toml"))[1]
     assert os.environ[SECRET] == "a secret"

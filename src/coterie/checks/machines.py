@@ -51,7 +51,10 @@ def gpu(name: str) -> Machine:
         ConfigError: there is none of that name.
     """
     if (known := name.lower()) not in GPUS:
-        raise ConfigError(f"unknown GPU '{name}'{nearest(known, GPUS)}; there are {', '.join(GPUS)}")
+        raise ConfigError(
+            f"unknown GPU '{name}'{nearest(known, GPUS)}; there are {', '.join(GPUS)}; for a processor run this on the "
+            "machine itself, without --gpu"
+        )
     return GPUS[known]
 
 

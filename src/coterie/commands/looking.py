@@ -12,6 +12,7 @@ import typer
 from coterie.bench import BENCHES
 from coterie.commands import AsJson, RunFolder, Sets, Trust, terminal, trusted
 from coterie.errors import nearest
+from coterie.kernel.safe import one_line
 from coterie.report.output import kept_for_json, say
 
 
@@ -94,26 +95,43 @@ def inspect(
     target: Annotated[str, typer.Argument(metavar="RUN|CONFIG", help="A run folder or a TOML file.")],
     as_json: AsJson = False,
 ) -> None:
-    """List the code, commands, servers, variables and downloads that a run or config names. It uses none of them."""
+    """List the code, commands, servers, variables, files and downloads that a run or config names. It uses none."""
     from coterie.config.toml import read
+    from coterie.errors import ConfigError
     from coterie.run import trust
     from coterie.run.folder import Run
 
     folder = Path(target)
+    if not folder.is_dir() and not target.endswith(".toml"):
+        raise ConfigError(f"{target} is not a run folder and no TOML file; name one that is here")
     run = Run.open(folder) if folder.is_dir() else None
-    names = list(trust.named(run.tables if run else read(target, ()).data))
-    rows = [{**dataclasses.asdict(one), "sha256": trust.contents_of(one.value)} for one in names]
+    beside = folder if run else folder.parent
+    names = list(trust.named(run.tables if run else read(target, ()).data, beside))
+    rows = [{**dataclasses.asdict(one), "sha256": trust.contents_of(one.value, beside)} for one in names]
     mine = run is not None and trust.is_mine(folder)
     if as_json:
         say(json.dumps({"yours": mine if run else None, "names": rows}))
         return
     for row in rows:
-        files = "".join(f"; {file}: SHA-256 {digest}" for file, digest in row["sha256"].items())
-        say(f"{row['kind']:9} {row['where']} = {row['value']}{files}")
+        say(one_line(f"{row['kind']:9} {row['where']} = {row['value']}"))
+        for file, digest in row["sha256"].items():
+            say(one_line(f"{'':9} {file}: SHA-256 {digest}"))
     if not rows:
-        say("it names no code, command, server, variable or download")
+        say("it names no code, command, server, variable, file or download")
     if run:
-        say(f"{folder} was made by you" if mine else f"{folder} was not made by you, or its config has changed since")
+        say(_whose(folder, mine=mine, names=bool(rows)))
+
+
+def _whose(folder: Path, *, mine: bool, names: bool) -> str:
+    """Whose a run is, and what that means for who wants to play it."""
+    if mine:
+        return f"{folder} was made by you"
+    left = (
+        "if that is what you want, add --trust to the command that plays it"
+        if names
+        else "it is played without --trust"
+    )
+    return f"{folder} was not made by you, or its config has changed since; {left}"
 
 
 def ledger(run: RunFolder) -> None:

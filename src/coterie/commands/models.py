@@ -52,13 +52,15 @@ def plan(
 
     resolved = played_by(config, sets or (), model)
     machine = None if gpu is None else named(gpu)
-    from coterie.report.planned import as_data, planned_text
+    from coterie.report.planned import as_data, planned_text, total_text
     from coterie.run.plan import check_planned
     from coterie.run.plan import plan as planned
 
     with kept_for_json(as_json), terminal(stderr=True).status("predicting memory and time"):
         plans = planned(resolved, machine)
-    say(json.dumps(as_data(plans)) if as_json else "\n\n".join(map(planned_text, plans)))
+    say(
+        json.dumps(as_data(plans)) if as_json else "\n\n".join([*map(planned_text, plans), total_text(plans, resolved)])
+    )
     with terminal(stderr=True).status("looking for settings that would fit"):
         check_planned(resolved, plans, machine)
 

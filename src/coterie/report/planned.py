@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from coterie.config.settings import Config
 from coterie.models.memory import GIB
+from coterie.report.story import duration
 from coterie.run.dry import DryRun, dry_run, resolved
 from coterie.run.folder import Run
 from coterie.run.measured import KINDS, Share
@@ -27,7 +28,7 @@ def try_out(config: Config, old: Run | None = None, progress: Callable[[str], No
     yield _comment("\n".join([*config.remarks, *chosen])) + config.toml()
     progress("predicting memory and time")
     plans = plan(config)
-    yield _comment("\n\n".join(map(planned_text, plans)))
+    yield _comment("\n\n".join([*map(planned_text, plans), total_text(plans, config)]))
     check_planned(config, plans)
     if any(policy.kind == "remote" for policy in config.policies.values()):
         yield _comment("no step was tried: a server plays a policy, and it may charge for requests")
@@ -67,6 +68,21 @@ def planned_text(plan: Plan) -> str:
         "present speed of the device.",
     ]
     return "\n".join([*lines, *(f"{remark}." for remark in plan.remarks)])
+
+
+def total_text(plans: Sequence[Plan], config: Config) -> str:
+    """How long a whole run takes at most, policies one after another."""
+    train = config.train
+    shares = [share for plan in plans for share in plan.shares]
+    validations = train.steps // train.eval_every + 1
+    seconds = sum(
+        train.steps * (share.rollout_s + share.update_s) + validations * share.validation_s + 2 * share.test_s
+        for share in shares
+    )
+    return (
+        f"At most {duration(seconds)} for {train.steps} steps, {validations} validations and the test of the first and "
+        "the best checkpoint; replies are usually shorter."
+    )
 
 
 def _sum(plan: Plan, passing: str) -> str:

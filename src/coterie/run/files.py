@@ -42,11 +42,17 @@ def write_whole(path: Path, content: str | bytes, advice: str) -> None:
     """
     aside = path.with_name(f".{path.name}")
     with whole(path, advice, aside):
-        with aside.open("wb") as file:
+        aside.unlink(missing_ok=True)  # what lies there may be a link to somebody's file
+        with open(aside, "xb", opener=no_link) as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         aside.rename(path)
+
+
+def no_link(path: str, flags: int) -> int:
+    """Opens a file of a run folder for writing, and refuses a link, which a stranger may have put there."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 @contextlib.contextmanager

@@ -16,13 +16,13 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from coterie.bounded import TooMuch, content, unpacked
 from coterie.config.resolve import load_config
-from coterie.config.settings import Config
+from coterie.config.settings import Config, TrainConfig
 from coterie.config.toml import read
 from coterie.engines.remote import LIMITS
 from coterie.errors import CheckpointError, ConfigError
@@ -32,10 +32,11 @@ from coterie.kernel.episode import Log
 from coterie.kernel.loops import drive
 from coterie.kernel.mistakes import task_of
 from coterie.kernel.safe import command, one_line
+from coterie.memory.store import MemoryConfig
 from coterie.run import trust
 from coterie.run.checkpoints import Checkpoints
 from coterie.run.exactness import MENDS, circumstances
-from coterie.run.files import FAILED, check_free, identity, resuming, steps_in, unread, whole, write_whole
+from coterie.run.files import FAILED, check_free, identity, no_link, resuming, steps_in, unread, whole, write_whole
 from coterie.run.records import METRICS, PLAYED, About, Played
 
 LARGEST_ROLLOUT, LARGEST_METRICS, LARGEST_JSON = 2 << 30, 256 << 20, 16 << 20
@@ -76,7 +77,7 @@ class Run:
         with whole(folder, "choose another folder with --out", aside):
             aside.mkdir(parents=True)
             run = cls(aside)
-            run._write_config(config, folder)
+            run._write_config(config, folder, mine=True)
             run._write("about.json", json.dumps(circumstances(config, exact or {}), indent=1))
             aside.rename(folder)
         return cls(folder)
@@ -108,6 +109,14 @@ class Run:
         wanted = ("environment", "algorithm", "team", "policies", "train")
         if missing := [table for table in wanted if not isinstance(tables.get(table), dict)]:
             raise CheckpointError(f"{self.folder / 'config.toml'} is damaged: [{missing[0]}] is missing; put it back")
+        try:
+            TrainConfig.model_validate(tables["train"])
+            MemoryConfig.model_validate(tables.get("memory", {}))
+        except ValidationError as error:
+            where = ".".join(map(str, error.errors()[0]["loc"]))
+            raise CheckpointError(
+                f"{self.folder / 'config.toml'} is damaged: {where}: {error.errors()[0]['msg']}; put it back"
+            ) from error
         return tables
 
     @property
@@ -171,7 +180,7 @@ class Run:
             about = self.about()
             about.setdefault("steps_changed", []).append({"step": step, "from": before, "to": config.train.steps})
             self._write("about.json", json.dumps(about, indent=1))
-        self._write_config(config, self.folder)
+        self._write_config(config, self.folder, mine=trust.is_mine(self.folder))
 
     def steps_changed_at(self, step: int) -> bool:
         """Returns True if the run was given another number of steps when it had made these."""
@@ -184,8 +193,8 @@ class Run:
 
     def note_failure(self, error: Exception) -> None:
         """Notes the error that ended the run in its first step, so that its folder does not block the next try."""
-        with contextlib.suppress(OSError):
-            self.failed_file.write_text(f"{one_line(f'{type(error).__name__}: {error}')}\n")
+        with contextlib.suppress(OSError), _appending(self.failed_file) as file:
+            file.write(f"{one_line(f'{type(error).__name__}: {error}')}\n")
 
     def about(self) -> dict[str, Any]:
         """What about.json says.
@@ -211,7 +220,7 @@ class Run:
         """
         with contextlib.ExitStack() as stack:
             try:
-                lock = stack.enter_context((self.folder / "lock").open("a"))
+                lock = stack.enter_context(_appending(self.folder / "lock"))
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise CheckpointError(f"{self.folder} is in use by another process; wait for it, or stop it") from error
@@ -228,7 +237,7 @@ class Run:
     def log(self, metrics: Mapping[str, float]) -> None:
         """Appends one step's line to metrics.jsonl."""
         self._check_there()
-        with whole(self.folder / "metrics.jsonl", self._go_on), (self.folder / "metrics.jsonl").open("a") as file:
+        with whole(self.folder / "metrics.jsonl", self._go_on), _appending(self.folder / "metrics.jsonl") as file:
             file.write(json.dumps(metrics) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -352,11 +361,12 @@ class Run:
             if number > step:
                 file.unlink()
 
-    def _write_config(self, config: Config, folder: Path) -> None:
-        """Writes the config, and that it is this user's. folder: where the run will be."""
+    def _write_config(self, config: Config, folder: Path, *, mine: bool) -> None:
+        """Writes the config and, if it is, that it is this user's. folder: where the run will be."""
         text = _whole_config(config, folder)
         self._write("config.toml", text)
-        trust.sign(self.folder, text, folder)
+        if mine:
+            trust.sign(self.folder, text, folder)
 
     def _write(self, name: str, content: str | bytes) -> None:
         self._check_there()
@@ -385,6 +395,10 @@ class Run:
     @property
     def _go_on(self) -> str:
         return f"go on with: {self.resume_command}"
+
+
+def _appending(file: Path) -> IO[str]:
+    return open(file, "a", opener=no_link, encoding="utf-8")
 
 
 def _whole_config(config: Config, folder: Path) -> str:

@@ -21,11 +21,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coterie.errors import ConfigError
+from coterie.bounded import content
+from coterie.config.toml import LARGEST
+from coterie.environments.named_rewards import NAMED as NAMED_REWARDS
+from coterie.errors import CheckpointError, ConfigError, CoterieError, first_line
 from coterie.kernel.environment import STARTERS
 from coterie.kernel.safe import command, one_line
-from coterie.models.named import NAMED
-from coterie.registry import TABLES, installed
+from coterie.models.files import base_of
+from coterie.models.named import NAMED, ORIGIN
+from coterie.models.named import home as models
+from coterie.registry import TABLES, installed, past_policy
+from coterie.run.files import write_whole
 
 SIGNATURE = "owner"
 """The file of a run folder with its maker's signature."""
@@ -33,15 +39,19 @@ IMPORTING = frozenset({"gateway", "pettingzoo", "gymnasium", "textarena", "opene
 """Environments whose first setting names code."""
 CODE = re.compile(r"\.py(?::|$)|^\s*[A-Za-z_][\w.]*:[A-Za-z_]\w*\s*$")
 """A file of Python, or package.module:NAME."""
+CLASS = re.compile(r"(?:environment|algorithm|loss|engine|trackers\.[^.]+)\.name")
+"""Settings that name a class."""
+REWARDS = re.compile(r"environment\.(?:rewards|role_rewards\..+|agent)")
+"""Settings whose texts are code, unless they name a reward of ours."""
 QUIET = frozenset({"display", "tensorboard"})
 """Trackers that reach nobody."""
-LARGEST_CODE = 10 << 20
-"""Bytes of a code file whose contents are part of what is trusted."""
+LARGEST_CODE = 64 << 20
+"""Bytes of a file of code or of a command."""
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What a config names. kind: code, command, server, variable, download or service. where: the setting."""
+    """What a config names. kind: code, command, server, variable, file, download or service. where: the setting."""
 
     kind: str
     where: str
@@ -50,7 +60,7 @@ class Named:
     def __str__(self) -> str:
         does = {
             "code": "run the code {}", "command": "start the command {}", "server": "connect to {}",
-            "variable": "send the variable {} of your environment", "download": "download {}",
+            "variable": "send the variable {} of your environment", "download": "download {}", "file": "read {}",
             "service": "report to the service {}",
         }  # fmt: skip
         return does[self.kind].format(one_line(self.value)[:200])
@@ -76,8 +86,8 @@ def home() -> Path:
 def sign(folder: Path, config: str, at: Path | None = None) -> None:
     """Signs the config of a run that this user makes or changes. at: where the run will be, if it is not there yet."""
     _made.add((at or folder).resolve())
-    with contextlib.suppress(OSError):  # then others of this user's processes will ask
-        (folder / SIGNATURE).write_text(_signature(config.encode(), _key()))
+    with contextlib.suppress(OSError, CheckpointError):  # then others of this user's processes will ask
+        write_whole(folder / SIGNATURE, _signature(config.encode(), _key()), "")
 
 
 def check(folder: Path, tables: Mapping[str, Any]) -> None:
@@ -89,10 +99,10 @@ def check(folder: Path, tables: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: it is somebody else's, and names something.
     """
-    names = list(named(tables))
+    names = [one for one in named(tables, folder) if one.value not in NAMED]  # those are pinned, whoever names them
     if not names or is_mine(folder):
         return
-    digest = _digest(names)
+    digest = _digest(names, folder)
     if digest in _trusted():
         return
     if _trusting:
@@ -110,46 +120,107 @@ def is_mine(folder: Path) -> bool:
     if folder.resolve() in _made:
         return True
     try:
-        written = (folder / "config.toml").read_bytes()
-        wanted = _signature(written, (home() / "key").read_bytes())
-        return hmac.compare_digest((folder / SIGNATURE).read_bytes()[:100], wanted.encode())
-    except OSError:
+        wanted = _signature(content(folder / "config.toml", LARGEST), (home() / "key").read_bytes())
+        return hmac.compare_digest(content(folder / SIGNATURE, 100), wanted.encode())
+    except (OSError, ValueError):
         return False
 
 
-def named(tables: Mapping[str, Any]) -> Iterator[Named]:
-    """Yields what a config names beyond data: nothing of it is imported, resolved or asked."""
-    kinds = {"environment": "environment", "algorithm": "algorithm", "loss": "loss", "engine": "engine"}
-    for table, kind in kinds.items():
-        yield from _classes(tables.get(table), kind, table)
+def is_allowed(folder: Path) -> bool:
+    """Returns True if a run may be made live by what only reads: this user made it, or says so now."""
+    return _trusting or is_mine(folder)
+
+
+@contextlib.contextmanager
+def reading(*folders: Path) -> Iterator[None]:
+    """Whatever the files of somebody else's run make of the code that reads them is one line."""
+    try:
+        yield
+    except CoterieError:
+        raise
+    except Exception as error:
+        if all(map(is_mine, folders)):
+            raise
+        told = f"{type(error).__name__}: {first_line(error)}"
+        raise CheckpointError(
+            f"{folders[0]} holds something that no run writes, and cannot be read ({told})"
+        ) from error
+
+
+def named(tables: Mapping[str, Any], folder: Path) -> Iterator[Named]:
+    """Yields what a config names beyond data: nothing of it is imported, resolved or asked.
+
+    Args:
+        folder: in which the config lies. Files in it are data that came with it.
+    """
+    for kind in ("environment", "algorithm", "loss", "engine"):
+        yield from _classes(tables.get(kind), kind, kind, kind)
     for name, tracker in _tables(tables.get("trackers")):
-        yield from _classes(tracker, "tracker", f"trackers.{name}")
-        if tracker.get("name", "display") not in QUIET:
-            yield Named("service", f"trackers.{name}", str(tracker.get("name")))
+        yield from _classes(tracker, "tracker", f"trackers.{name}", name)
+        if tracker.get("name", name) not in QUIET:
+            yield Named("service", f"trackers.{name}", str(tracker.get("name", name)))
     for name, policy in _tables(tables.get("policies")):
         model = str(policy.get("model", ""))
-        remote = policy.get("kind") == "remote"
-        if not remote and "/" in model and model not in NAMED | dict.fromkeys(STARTERS) and not Path(model).exists():
+        if policy.get("kind") != "remote" and not _is_here(model, folder):
             yield Named("download", f"policies.{name}.model", model)
     for where, value in _texts(tables):
-        key = where.rpartition(".")[2]
-        if where.startswith("environment.tools."):
-            yield Named("command", where, value)
-        elif key == "key_variable":
-            yield Named("variable", where, value)
-        elif "://" in value or key == "address":
-            yield Named("server", where, value)
-        elif "hub:" in value:
-            yield Named("download", where, value)
-        elif CODE.search(value) and not where.endswith(".name"):
-            yield Named("code", where, value)
+        if kind := _kind(where, value, folder):
+            yield Named(kind, where, value)
 
 
-def _classes(table: object, kind: str, where: str) -> Iterator[Named]:
-    """Yields what a table's name stands for, if that is no class of ours or of an installed package."""
+def _kind(where: str, value: str, folder: Path) -> str:
+    """The kind of what a setting's text names, by its setting and its form; "" if it is data."""
+    key = where.rpartition(".")[2]
+    unread = key == "data" and not all(_files(part.strip(), folder) for part in value.split("->"))
+    forms = {
+        "command": where.startswith("environment.tools."),
+        "variable": key == "key_variable",
+        "server": "://" in value or key == "address",
+        "code": (REWARDS.fullmatch(where) and value not in NAMED_REWARDS)
+        or (CODE.search(value) and not CLASS.fullmatch(where)),
+        "download": "hub:" in value or unread,
+        "file": "/" in value and any(_is_outside(file, folder) for file in _files(value, folder)),
+    }
+    return next((kind for kind, found in forms.items() if found), "")
+
+
+def _files(value: str, folder: Path) -> list[Path]:
+    """The files and folders that a text may stand for: beside the config, and from here."""
+    found: list[Path] = []
+    for file in (folder / value, Path(value).expanduser()):
+        with contextlib.suppress(OSError, ValueError, RuntimeError):  # no name of a file, or nobody's home
+            if file.exists():
+                found.append(file.resolve())
+    return found
+
+
+def _is_outside(file: Path, folder: Path) -> bool:
+    return not file.is_relative_to(folder.resolve())
+
+
+def _is_here(model: str, folder: Path) -> bool:
+    """Returns True if a model, and what it is an adapter of, is on this machine."""
+    if model in NAMED:
+        return (models() / model / ORIGIN).is_file()
+    if model in ("", *STARTERS) or ("/" in model and (past_policy(model) or past_policy(str(folder / model)))):
+        return True
+    there = _files(model, folder)
+    try:
+        bases = [base for file in there if file.is_dir() and (base := base_of(file))]
+    except (ConfigError, OSError, ValueError):  # loading it will say what is wrong
+        bases = []
+    return bool(there) and all(base != model and _is_here(base, folder) for base in bases)
+
+
+def _classes(table: object, kind: str, where: str, label: str) -> Iterator[Named]:
+    """Yields what a table's name stands for, if that is no class of ours or of an installed package.
+
+    Args:
+        label: the name of a table that says none.
+    """
     if not isinstance(table, Mapping):
         return
-    name = str(table.get("name", ""))
+    name = str(table.get("name", label if kind == "tracker" else ""))
     if name and name not in TABLES[kind] and name not in installed(kind):
         yield Named("code", f"{where}.name", name)
     elif name in IMPORTING:
@@ -174,23 +245,33 @@ def _texts(content: object, where: str = "") -> Iterator[tuple[str, str]]:
         yield where, content
 
 
-def _digest(names: list[Named]) -> str:
-    """A digest of what is named, with the contents of the files of code and of commands."""
-    whole = hashlib.sha256()
+def _digest(names: list[Named], folder: Path) -> str:
+    """A digest of what is named, with the contents of the files of code and of commands, and of where the run lies.
+
+    Code may import what lies beside it, so it is trusted for one folder.
+    """
+    whole = hashlib.sha256(str(folder.resolve()).encode())
     for one in sorted(names, key=str):
-        whole.update(repr((one.kind, one.where, one.value)).encode())
-        whole.update(repr(contents_of(one.value)).encode())
+        contents = sorted(contents_of(one.value, folder).values())
+        whole.update(repr((one.kind, one.where, one.value, contents)).encode())
     return whole.hexdigest()
 
 
-def contents_of(value: str) -> dict[str, str]:
-    """SHA-256 of the files that a value names, of code or in a command, by their names."""
+def contents_of(value: str, folder: Path) -> dict[str, str]:
+    """SHA-256 of the files that a value names, of code or in a command: beside the config, and from here.
+
+    Returns:
+        by whole path.
+
+    Raises:
+        ConfigError: a file is larger than code is.
+    """
     found: dict[str, str] = {}
-    for word in re.sub(r"\.py:\S*", ".py", value).split():
-        with contextlib.suppress(OSError, ValueError):  # too long a name, or one with a zero
-            if (file := Path(word)).is_file():
-                with file.open("rb") as code:
-                    found[word] = hashlib.sha256(code.read(LARGEST_CODE)).hexdigest()
+    for word in (re.sub(r"\.py:.*", ".py", value), *re.sub(r"\.py:\S*", ".py", value).split()):
+        for file in filter(Path.is_file, _files(word, folder)):
+            if file.stat().st_size > LARGEST_CODE:
+                raise ConfigError(f"{file} has {file.stat().st_size:,} bytes, which is no code; look at it")
+            found[str(file)] = hashlib.sha256(file.read_bytes()).hexdigest()
     return found
 
 

@@ -70,12 +70,14 @@ WAYS: dict[str, Change] = {
     "engine": _set("engine.name", "HERE/evil.py:Env"),
     "tracker": _set("trackers.mine", {"name": "HERE/evil.py:Env"}),
     "tracker_module": _set("trackers.mine", {"name": f"{MODULE}:Env"}),
+    "tracker_label": _set("trackers.wandb", {"mode": "online"}),
     "wandb": _set("trackers.mine", {"name": "wandb"}),
     "mlflow": _set("trackers.mine", {"name": "mlflow", "tracking_uri": "http://evil.invalid"}),
     "agent": _environment(name="gateway", agent="evil.py:reward"),
     "agent_module": _environment(name="gateway", agent=f"{MODULE}:reward"),
     "reward": _environment(name="prompts", data="rows.jsonl", rewards=["evil.py:reward"]),
     "reward_module": _environment(name="prompts", data="rows.jsonl", rewards=[f"{MODULE}:reward"]),
+    "reward_odd": _environment(name="prompts", data="rows.jsonl", rewards=["evil-x:reward"]),
     "role_reward": _environment(name="prompts", data="rows.jsonl", role_rewards={"writer": [f"{MODULE}:reward"]}),
     "tool": _environment(name="prompts", data="rows.jsonl", rewards=["exact"], tools={"writer": COMMAND}),
     "tool_server": _environment(name="prompts", data="rows.jsonl", tools={"writer": "https://evil.invalid/mcp"}),
@@ -91,6 +93,9 @@ WAYS: dict[str, Change] = {
     ),
     "cluster": _set("runtime.address", "evil.invalid:6379"),
     "model_download": _set("policies.team.model", "evil/model"),
+    "model_bare": _set("policies.team.model", "evil-gpt2"),
+    "benchmark": _environment(name="maths", data="gsm8k"),
+    "file_elsewhere": _set("policies.team.chat_template", "/etc/hostname"),
     "data_download": _environment(name="maths", data="hub:evil/rows"),
     "data_download_second": _environment(name="maths", data="HERE/rows.jsonl -> hub:evil/rows"),
     "old_signature": _set("environment.name", "HERE/evil.py:Env"),
@@ -101,7 +106,7 @@ WAYS: dict[str, Change] = {
 def hostile(way: str, honest: Path, folder: Path) -> Path:
     """Makes a hostile folder of an honest run of this user's."""
     shutil.copytree(honest, folder)
-    for name in ("evil.py", "evil copy é.py"):
+    for name in ("evil.py", "evil copy é.py", "evil-x.py"):
         (folder / name).write_text(EVIL)
     (folder / "rows.jsonl").write_text('{"question": "x", "answer": "y"}\n')
     tables = tomllib.loads((folder / "config.toml").read_text())
