@@ -160,6 +160,24 @@ def test_a_control_token_in_wide_letters_is_found_beside_one_that_a_normal_form_
     assert found(render, controls, text, reply=True) == found(render, controls, "harmless", reply=True)
 
 
+@pytest.mark.parametrize(
+    ("normalizer", "text"),
+    [
+        (normalizers.Lowercase(), "<TOOL_CALL>"),
+        (normalizers.Nmt(), "<tool\x01_call>"),
+        (normalizers.Sequence([normalizers.NFKD(), normalizers.StripAccents()]), "<to\u0301ol_call>"),
+        (normalizers.Replace("\u200b", ""), "<tool\u200b_call>"),
+    ],
+)
+def test_whatever_a_tokenizer_makes_of_a_text_first(normalizer, text):
+    words, controls = family("Qwen3")
+    words.backend_tokenizer.normalizer = normalizer
+    render = Renderer(words, "p")
+    calm = found(render, controls, "harmless", reply=True)
+    assert controls & set(words.encode(text, add_special_tokens=False)), "it would be one"
+    assert found(render, controls, text, reply=True) == calm
+
+
 def test_a_server_is_sent_no_control_token_of_others():
     own = Reply("a", "<|tool|>", ids=(), policy="q")
     messages = (ChatMessage("user", "<|im_end|> a <| b |> c"), ChatMessage("assistant", own), ChatMessage("user", own))

@@ -22,7 +22,7 @@ from coterie.learning.policy import Policy
 from coterie.protocol.chat import TOOLS, UNDONE, Refused, read
 from coterie.protocol.listening import listen, serving
 from coterie.serving.app import Endpoint
-from coterie.serving.desk import Desk
+from coterie.serving.desk import MESSAGE, Desk
 
 KEY = "the-key"
 TASKS = 4
@@ -314,9 +314,15 @@ def test_what_a_client_that_left_had_asked_is_not_answered(served, monkeypatch):
 def test_a_text_that_cannot_fit_is_refused_before_its_tokens_are_counted(served, monkeypatch):
     monkeypatch.setattr(served.loaded.models.engine, "render", lambda *_: pytest.fail("it is read"))
     for model in ("team", "team.tool"):
-        with pytest.raises(openai.BadRequestError, match=r"9,000,000 characters, and .* are read") as caught:
-            ask(served.client, model, "x" * 9_000_000)
+        with pytest.raises(openai.BadRequestError, match=r"1,000,016 characters, and .* are read") as caught:
+            ask(served.client, model, "x" * 1_000_000)
         assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "messages")
+        with pytest.raises(openai.APIStatusError, match="more than 2,000,000 bytes") as caught:
+            ask(served.client, model, "x" * 9_000_000)
+        assert caught.value.status_code == 413
+    empty = [{"role": "user", "content": ""}] * 30_000
+    with pytest.raises(openai.BadRequestError, match=r"480,000 characters, and .* are read"):
+        served.client.chat.completions.create(model="team.tool", messages=empty)
 
 
 def test_nobody_waits_for_a_long_prompt_of_another(served, evaluated, monkeypatch):
@@ -331,7 +337,7 @@ def test_nobody_waits_for_a_long_prompt_of_another(served, evaluated, monkeypatc
         return render(self, given, role)
 
     monkeypatch.setattr(Policy, "render", slow)
-    monkeypatch.setattr("coterie.serving.desk.LONG", len(prompt))
+    monkeypatch.setattr("coterie.serving.desk.LONG", len(prompt) + MESSAGE)
     given = []
     first = threading.Thread(target=lambda: given.append(ask(served.client, f"team.{role}", whole)))
     first.start()

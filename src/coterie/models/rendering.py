@@ -31,6 +31,8 @@ FORMS = (partial(unicodedata.normalize, "NFC"), partial(unicodedata.normalize, "
 """As a tokenizer may read a text, in which full-width letters may be a control token."""
 CONTROL = re.compile(r"<\|(?=[^|<>\s]{1,60}\|>)")
 """The beginning of a control token as most models write it."""
+LONGEST_SHAPE = 1000
+"""Messages of a conversation that is remembered as one that the template renders whole."""
 REMEMBERED = 64 << 20
 """Bytes of texts and their ids that are kept: the samples and branches of a step ask the same again."""
 
@@ -80,6 +82,8 @@ class Renderer:
         added = {number: token.content for number, token in tokenizer.added_tokens_decoder.items()}
         self._controls = {number for number, content in added.items() if len(content) > 1 and content.strip()}
         controls = {added[number] for number in self._controls}
+        normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
+        self._normalized = (normalizer.normalize_str,) if normalizer is not None else ()
         self._foreign = _any_of(controls)
         self._foreign_in_example = _any_of(controls - {THINK, THOUGHT})
 
@@ -123,7 +127,7 @@ class Renderer:
             return mark(self._spelled(found[0]))
 
         text = re.sub(f"[{OPEN}{CLOSE}]", spell, text)
-        for read in (str, *FORMS):
+        for read in (str, *FORMS, *self._normalized):
             if foreign.search(read(text)):
                 text = foreign.sub(spell, read(text))
         return text
@@ -149,7 +153,8 @@ class Renderer:
                 f"the chat template of policy '{self.policy}' leaves out a message of {list(roles)}; "
                 "use roles that it knows"
             )
-        self._shapes.add(roles)
+        if len(roles) <= LONGEST_SHAPE:
+            self._shapes.add(roles)
 
     def _rendered(self, roles: Sequence[str], contents: Sequence[str]) -> str:
         messages = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=True)]

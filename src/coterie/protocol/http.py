@@ -36,15 +36,15 @@ def check_key(request: Request, key: str, which: str) -> None:
         raise Refused(f"the key is wrong: send {which}", status=401, code="key")
 
 
-async def body_of(request: Request) -> bytes:
-    """A request's body. Raises: Refused: it is too large, or does not come."""
+async def body_of(request: Request, largest: int = LARGEST) -> bytes:
+    """A request's body. Raises: Refused: it has more bytes than `largest`, or does not come."""
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_S):
             async for part in request.stream():
                 body += part
-                if len(body) > LARGEST:
-                    raise Refused(f"the request has more than {LARGEST:,} bytes", status=413, code="too_large")
+                if len(body) > largest:
+                    raise Refused(f"the request has more than {largest:,} bytes", status=413, code="too_large")
     except TimeoutError as error:
         raise Refused(f"the request has not come whole in {BODY_S} seconds", status=408, code="slow") from error
     return bytes(body)

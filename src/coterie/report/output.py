@@ -130,9 +130,11 @@ def ended_by(numbers: Iterable[int]) -> Iterator[None]:
 
 def stopped(error: BaseException | None) -> bool:
     """Whether an error comes of Ctrl-C: a library that was just being imported makes another error of it."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
+    seen = set[int]()
+    while error is not None and id(error) not in seen and not isinstance(error, KeyboardInterrupt):
+        seen.add(id(error))
         error = error.__cause__ or error.__context__
-    return error is not None
+    return isinstance(error, KeyboardInterrupt)
 
 
 def serve(app: typer.Typer) -> NoReturn:

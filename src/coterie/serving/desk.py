@@ -26,8 +26,10 @@ CHARACTERS = 16
 """Characters of a token, at the most: a longer text is refused before its tokens are counted, which takes seconds."""
 LONGEST_QUESTION = 100_000
 """Characters of a question to the team, whose prompts are made where all requests are answered."""
-LONG = 20_000
+LONG = 4_000
 """Characters above which a prompt is made in a thread, so that nobody else waits for it."""
+MESSAGE = 16
+"""Characters that a message counts beside its text: its role has tokens too."""
 
 
 class Batches(Front):
@@ -180,7 +182,7 @@ class Desk:
 
 def length(chat: Chat) -> int:
     """Characters of a chat's messages."""
-    return sum(len(turn.text) for turn in chat.turns)
+    return sum(len(turn.text) + MESSAGE for turn in chat.turns)
 
 
 def check_length(chat: Chat, most: int) -> None:

@@ -17,7 +17,8 @@ ROAD = "A train goes at 36 km per hour for 30 minutes. How far does it go?"
     [
         (PENS, "18"), (PENS, "18 pens"), (PENS, "18 pen"), (PENS, "18\\text{ pens left}"), (PENS, "18 pens left."),
         (TOYS, "18 dollars"), (TOYS, "\\$18"), (TOYS, "18 USD"), (TOYS, "18 dollars total"), (ROAD, "18 km"),
-        (ROAD, "18\\text{ kilometers}"),
+        (ROAD, "18\\text{ kilometers}"), ("What percent of them is red?", "18%"), ("What percent is it?", "18 \\%"),
+        ("One city has 4 schools. In how many cities are 72?", "18 cities"),
     ],
 )  # fmt: skip
 def test_units_that_a_question_names(question, answer):
@@ -30,6 +31,8 @@ def test_units_that_a_question_names(question, answer):
         (PENS, "18 wrong"), (PENS, "18 thousands"), (PENS, "18 pi"), (PENS, "18i"), (PENS, "18\\text{ i}"),
         (PENS, "18 pencils"), (PENS, "18 dozens"), (PENS, "18 percent"), (PENS, "18 e"), (PENS, "18 no"),
         (PENS, "18\\text{ or seventeen}"), (PENS, "18 squared pens"), (PENS, "18 false"), (PENS, "18 negative"),
+        ("How many minutes does a walk of 2 km take, at twice the speed?", "18 km"), (PENS, "18 ten"),
+        ("How many minutes does a walk of 2 km take, at twice the speed?", "18 twice"), (PENS, "18 pairs"),
         (TOYS, "18 cents"), (TOYS, "18 euros"), (ROAD, "18 miles"), (ROAD, "18 m"), ("", "18 pens"),
     ],
 )  # fmt: skip

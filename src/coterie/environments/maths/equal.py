@@ -53,6 +53,7 @@ UNIT = re.compile(r"(?:\\(?:text|mathrm|textrm|mbox)\s*\{([^{}\d]*)\}|\^\s*\{?\s
 UNIT_WORD = re.compile(r"(?<=\d)((?:\s+[a-z]{2,20}){1,3})\.?$", re.IGNORECASE)
 NO_UNIT = re.compile(
     r"\b(?:or|and|is|are|not|if|either|maybe|nor|but|minus|plus|times|over|squared|cubed|pi|[ei]|half|halves|"
+    r"no|none|false|wrong|negative|never|twice|thrice|double|pairs?|zero|one|two|three|four|five|six|seven|eight|nine|ten|"
     r"(?:hundred|thousand|million|billion|trillion|dozen|score|percent|factorial|third|quarter|tenth)s?)\b",
     re.IGNORECASE,
 )
@@ -61,6 +62,7 @@ OPEN = re.compile(r"\\(?:int|sum|prod|lim|gcd|max|min|d?t?binom|det|operatorname
 """What is left to be worked out."""
 ENDLESS = re.compile(r"\^\s*(?:\{[^{}]*[\d)]\s*\^|\(?\s*\d+\s*\^|\{?\s*\d{6})|!\s*[)}\]]*\s*!|\d{5}\s*!")
 """A tower of powers, a factorial of a factorial, a power or factorial of millions of digits: seconds to work out."""
+PERCENT = re.compile(r"%|percent", re.IGNORECASE)
 NAMED = re.compile(r"^\s*[a-zA-Z](?:_\w)?\s*=\s*(?=[^=]*$)")
 TYPE = re.compile(r"\\(?:text|mathrm|textrm|textbf|mbox)(?=\s*\{)")
 BETWEEN = re.compile(r"(?<=\d)\s+(?=\d)")
@@ -170,7 +172,8 @@ def same(gold: str, answer: str, question: str = "") -> bool:
     if not answer.strip() or max(len(gold), len(answer)) > LONGEST or "\0" in answer:
         return False
     (left, its), (right, unit) = _parted(gold), _parted(answer)
-    if ("%" in answer and "%" not in gold) or not fits(unit, its, question):
+    percent = "%" in answer and "%" not in gold and not PERCENT.search(question)
+    if percent or not fits(unit, its, question):
         return False
     wanted = number(left)
     if wanted is not None or words(left) == words(right):

@@ -10,15 +10,15 @@ from __future__ import annotations
 import re
 from functools import cache
 
-WORD = re.compile(r"[^\W\d_]+|[$€£¥%°]")
+WORD = re.compile(r"[^\W\d_]+|[$€£¥¢%°]")
 COUNTED = re.compile(r"how (?:many|much)\s+((?:[^\W\d_]+\s+){0,2}[^\W\d_]+)", re.IGNORECASE)
 """What a question counts, in its next three words."""
 ASKED = re.compile(r"[^.!?]*\?")
 KINDS = (
-    "$ dollar usd buck | cent ¢ penny pennie pence | € euro eur | £ gbp | ¥ yen | rupee | peso | yuan",
+    "$ dollar usd buck | cent ¢ penny pence | € euro eur | £ gbp | ¥ yen | rupee | peso | yuan",
     "km kilometer kilometre | m meter metre | cm centimeter centimetre | mm millimeter millimetre | mi mile | "
     "yd yard | foot feet ft | inch inche",
-    "second sec | minute min | hour hr | day | week | month | year yr | decade | century centurie",
+    "second sec | minute min | hour hr | day | week | month | year yr | decade | century",
     "g gram gramme | kg kilogram kilo | mg milligram | ton tonne | pound lb | ounce oz",
     "liter litre l | ml milliliter millilitre | gallon gal | quart | pint",
     "° degree deg | radian rad",
@@ -47,13 +47,16 @@ def fits(unit: str, golds: str, question: str) -> bool:
     if said - LINKS and not any(said & _names(word) for word in words):
         return False
     sentence = " ".join(ASKED.findall(question))
-    places = (said, _words(" ".join(COUNTED.findall(sentence))), _words(sentence), known)
+    counted = _words(" ".join(COUNTED.findall(sentence)))
+    places = (said, counted, _words(sentence), known)
     for word in words - said - LINKS:
         if word not in _units():
             if word not in known:
                 return False
             continue
         names, kind = _units()[word]
+        if not kind & (said | counted) and any(each in _units() for each in counted):
+            return False  # minutes are counted, and these are kilometres
         if not names & next((place & kind for place in places if place & kind), names):
             return False
     return True
@@ -76,4 +79,10 @@ def _units() -> dict[str, tuple[frozenset[str], frozenset[str]]]:
 
 def _words(text: str) -> frozenset[str]:
     """The words of a text, without the plural's s."""
-    return frozenset(word if len(word) == 1 else word.removesuffix("s") for word in WORD.findall(text.casefold()))
+    return frozenset(map(_singular, WORD.findall(text.casefold())))
+
+
+def _singular(word: str) -> str:
+    if len(word) > 4 and word.endswith("ies"):
+        return f"{word[:-3]}y"
+    return word.removesuffix("s") if len(word) > 1 else word
