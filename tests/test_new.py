@@ -66,7 +66,7 @@ def test_a_team_for_a_table_resolves_and_says_what_comes_next(tmp_path, monkeypa
     code, out, err = call("new", "team", "qa.csv")
     assert code == 0, err
     assert out.splitlines()[0] == "wrote team.toml: question 'Question', answer 'Answer', reward number"
-    assert "coterie check team.toml\n" in out
+    assert "coterie check team.toml --model smollm2\n" in out
     assert "coterie train team.toml --model smollm2\n" in out
     config = load_config("team.toml")
     environment = config.environment

@@ -164,3 +164,8 @@ def test_a_name_beside_a_run_is_no_policy_of_it(model, tmp_path):
     (tmp_path / "config.toml").touch()
     (tmp_path / "checkpoints").mkdir()
     assert whole_folder(model, tmp_path) == model
+
+
+def test_a_table_in_an_environments_place_is_told_how_it_becomes_a_team():
+    with pytest.raises(ConfigError, match=r"'qa\.csv' is a table; make a team for it: coterie new team qa\.csv"):
+        find("environment", "qa.csv", Environment)

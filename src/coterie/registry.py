@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from coterie.errors import ConfigError, nearest
 from coterie.kernel.environment import STARTERS
 from coterie.kernel.mistakes import raised_at, said
+from coterie.kernel.safe import command
 from coterie.models.named import NAMED
 from coterie.seeds import seed_of
 
@@ -96,6 +97,8 @@ ELSEWHERE = {
 """What papers call an algorithm that has another name here."""
 PLURALS = {kind: "losses" if kind == "loss" else f"{kind}s" for kind in TABLES}
 """How lists of a kind are called: on the command line, and as groups of entry points."""
+TABULAR = (".csv", ".tsv", ".jsonl", ".parquet")
+"""How tables are called, which are no environments."""
 OWN = {"algorithm": "collect", "loss": "tokens", "engine": "generate", "tracker": "log"}
 """The method that every class of a kind writes itself; an environment's are looked at when it is made."""
 
@@ -146,6 +149,8 @@ def find(kind: str, name: str, base: type[C]) -> type[C]:
         others = installed(kind)
         file, _, attribute = others.get(name, name).partition(":")
         if not attribute or not all(part.isidentifier() for part in (*file.split("."), attribute)):
+            if kind == "environment" and name.endswith(TABULAR):
+                raise ConfigError(f"'{name}' is a table; make a team for it: {command('new', 'team', name)}")
             known = (*table, *others)
             meant = ELSEWHERE.get(name.lower()) if kind == "algorithm" else None
             hint = f"; it is {meant} here" if meant else nearest(name, known)

@@ -118,7 +118,7 @@ def new_team(data: str, out: Path) -> None:
     sizes = ", ".join(f"{len(its)} for {split}" for split, its in splits.items())
     say(f"wrote {out}: question '{chosen['question']}', answer '{chosen['answer']}', reward {fit.reward}")
     say(f"{sizes} of {data}")
-    say(f"read and edit it, then:  {command('check', out)}")
+    say(f"read and edit it, then:  {command('check', out, '--model', 'smollm2')}")
     say(f"                         {command('train', out, '--model', 'smollm2')}")
 
 
