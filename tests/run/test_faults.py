@@ -81,7 +81,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     found = {
         str(file.relative_to(folder)): file.read_bytes()
         for file in sorted(folder.rglob("*"))
-        if file.is_file() and file.name not in ("lock", "about.json", "config.toml", "metrics.jsonl")
+        if file.is_file() and file.name not in ("lock", "about.json", "config.toml", "owner", "metrics.jsonl")
     }
     lines = [{key: value for key, value in line.items() if "time/" not in key} for line in Run(folder).metrics()]
     return found | {"metrics": repr(lines).encode()}
