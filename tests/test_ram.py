@@ -42,9 +42,7 @@ def test_what_only_cycles_hold_is_collected_first_if_asked():
 
 MAPPED = """
 import psutil, torch
-from coterie import load_config, ram
-from coterie.run import policies
-from coterie.run.loaded import load
+from coterie import ram
 block = 1 << 19  # numbers of 2 MiB
 warm = torch.ones(8 * block)
 del warm  # from then on glibc keeps blocks of up to 16 MiB

@@ -23,6 +23,7 @@ from coterie.commands import (
     looking,
     models,
     new,
+    readers,
     serving,
     team_of,
     terminal,
@@ -277,36 +278,45 @@ def evaluate(
         Run.open(run).check_trusted()  # before torch is loaded, which takes seconds
     from coterie.run.ablation import Ablation
 
-    wanted = {"mute": mute, "swap": swap, "replace": replace}
-    ablations = [Ablation.parse(kind, text) for kind, texts in wanted.items() for text in texts or ()]  # pyright: ignore[reportArgumentType]
+    asked = {"mute": mute, "swap": swap, "replace": replace}
+    ablations = [Ablation.parse(kind, text) for kind, texts in asked.items() for text in texts or ()]  # pyright: ignore[reportArgumentType]
     if votes > 1 and ablations:
         raise ConfigError("--votes measures the team as it is; ask for --mute, --swap and --replace without it")
-    from coterie.run.evaluate import at_k
-
     if data is not None and split != "test":
         raise ConfigError(f"--data {data} replaces the test tasks; leave --split {split} out")
+    measured = Wanted(split, tasks, sampled, ablations, data, log)  # pyright: ignore[reportArgumentType]
     if untrained:
-        config = played_by(target, sets or (), model)
-        measured = Wanted(split, tasks, sampled, ablations, data, log)  # pyright: ignore[reportArgumentType]
-        evaluate_config(config, target, measured, as_json=as_json)
-        return
-    from coterie.report.logs import Held, writer
+        evaluate_config(played_by(target, sets or (), model), target, measured, as_json=as_json)
+    else:
+        _evaluate_run(run, step, measured, memory, votes, as_json=as_json)
 
+
+def _evaluate_run(
+    run: Path, step: int | None, wanted: Wanted, memory: str | None, votes: int, *, as_json: bool
+) -> None:
+    """Plays tasks with a trained team, and prints what they say."""
+    from coterie.report.logs import Held, writer
+    from coterie.run.evaluate import at_k
+
+    split, sampled, log = wanted.split, wanted.sampled, wanted.log
     write = writer(log) if log is not None else None
     loaded, console = team_of(run, step), terminal(stderr=True)
-    for remark in (*(loaded.use(data) if data is not None else ()), *_doubts(loaded)):
+    for remark in (*(loaded.use(wanted.data) if wanted.data is not None else ()), *_doubts(loaded)):
         console.print(remark, markup=False, highlight=False, soft_wrap=True)
     if memory is not None:
         loaded.remember(memory)  # pyright: ignore[reportArgumentType]
     with kept_for_json(as_json), console.status("playing") as status:
-        wanted = {
-            "tasks": tasks, "sampled": sampled,
-            "progress": lambda done, total: status.update(f"played {done} of {total} tasks"),
-        }  # fmt: skip
+
+        def progress(done: int, total: int) -> None:
+            status.update(f"played {done} of {total} tasks")
+
         if votes > 1:
-            evaluation, changes = loaded.evaluate(split, votes=votes, **wanted), []  # pyright: ignore[reportArgumentType]
+            evaluation = loaded.evaluate(split, tasks=wanted.tasks, sampled=sampled, votes=votes, progress=progress)
+            changes = []
         else:
-            evaluation, changes = loaded.compare(ablations, split, **wanted)  # pyright: ignore[reportArgumentType]
+            evaluation, changes = loaded.compare(
+                wanted.ablations, split, tasks=wanted.tasks, sampled=sampled, progress=progress
+            )
     console.print(f"played by the checkpoint of step {loaded.progress.step}")
     if write is not None and log is not None:
         name, roles = loaded.config.names["environment"], loaded.config.team.roles
@@ -425,78 +435,9 @@ def update(
     raise typer.Exit(1 if remade.differs else 0)
 
 
-@app.command()
-def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders. Their curves share one chart.")],
-    out: Annotated[Path | None, typer.Option(help="The HTML file. Default: report.html in the first run.")] = None,
-    tasks: Annotated[
-        int, typer.Option(min=0, help="Validation tasks to play, to measure roles and progress. 0: none.")
-    ] = 0,
-    trust: Trust = False,
-) -> None:
-    """Write runs as one HTML page of curves, warnings, groups and roles. Example: coterie report RUN"""
-    from coterie.errors import ConfigError
-    from coterie.run.files import write_whole
-    from coterie.run.folder import Run
-
-    page = out or runs[0] / "report.html"
-    if page.is_dir():
-        raise ConfigError(f"--out {page} is a folder; name a file, such as {page / 'report.html'}")
-    trusted(trust)
-    for run in map(Run.open, runs):  # checked before torch is loaded, which takes seconds
-        if tasks:
-            run.check_trusted()
-    from coterie.report.gather import report as build
-    from coterie.report.pace import steps_of
-    from coterie.report.story import glance
-    from coterie.run.trust import reading
-
-    console = terminal(stderr=True)
-    with reading(*runs):
-        with console.status("reading") as status:
-            text = build(runs, tasks=tasks, progress=status.update)
-        write_whole(page, text, "choose another place with --out")
-        for run in map(Run.open, runs):
-            say(f"{run.folder}:")
-            lines = run.metrics()
-            for line in glance(lines, tuple(run.tables["team"]), steps_of(lines, run.tables["train"])):
-                say(f"  {line}")
-    say(f"open in a browser: {page}")
-
-
-@app.command(name="memory")
-def show_memory(
-    run: RunFolder,
-    step: Annotated[int | None, typer.Option(help="Step of the checkpoint. Default: the latest.")] = None,
-    role: Annotated[str | None, typer.Option(help="Show only the notes of this role.")] = None,
-    trust: Trust = False,
-) -> None:
-    """Show the notes of each role, their origin and their worth. Example: coterie memory RUN"""
-    from coterie.errors import ConfigError
-    from coterie.kernel.mistakes import task_of
-    from coterie.memory.store import MemoryConfig
-    from coterie.report.text import memory_text
-    from coterie.run.folder import Run
-    from coterie.run.trust import is_allowed
-
-    trusted(trust)
-    opened = Run.open(run)
-    roles = opened.tables["team"]
-    if role is not None and role not in roles:
-        raise ConfigError(f"--role {role}: unknown{nearest(role, roles)}; the team has {', '.join(roles)}")
-    with opened.checkpoints.reading("latest" if step is None else step) as (_, progress):
-        pass
-    kept = MemoryConfig.model_validate(opened.tables.get("memory", {}))
-    if not is_allowed(run):  # its environment is not made
-        say(memory_text(progress.memory, kept, role, None))
-        say(f"not compared with validation queries: {run} was not made by you; --trust makes its environment")
-        return
-    config = opened.config
-    queries = [task_of(config.environment, "validation", index).query for index in range(config.train.eval_tasks)]
-    say(memory_text(progress.memory, kept, role, queries))
-
-
 for name, verb in {
+    "report": readers.report,
+    "memory": readers.show_memory,
     "new": new.new,
     "plan": models.plan,
     "export": models.export,
@@ -505,12 +446,12 @@ for name, verb in {
     "sft": models.sft,
     "list": looking.list_names,
     "data": looking.show_data,
-    "ledger": looking.ledger,
+    "ledger": readers.ledger,
     "matrix": looking.matrix,
     "check": looking.check,
-    "audit": looking.audit_rollouts,
+    "audit": readers.audit_rollouts,
     "doctor": looking.doctor,
-    "inspect": looking.inspect,
+    "inspect": readers.inspect,
     "bench": looking.bench,
 }.items():
     app.command(name=name)(verb)

@@ -115,7 +115,7 @@ WRONG = {
     "9 other versions": (["train", "--resume", "older"], "it was run with torch 1.0, here"),
     "10 a checkpoint cut short": (["eval", "cut", "--step", "2"], "is cut or changed"),
     "10 a checkpoint with a file missing": (["eval", "missing", "--step", "2"], "is missing"),
-    "10 other shapes": (["train", "--resume", "shapes", "--set", "train.steps=9"], "has other shapes"),
+    "10 other shapes": (["train", "--resume", "shapes", "--trust", "--set", "train.steps=9"], "has other shapes"),
     "10 a file for a run": (["eval", "run/config.toml"], "is a file; name the folder of a run"),
     "10 a run for a config": (["train", "run"], "run is the folder of a run; go on with: coterie train --resume run"),
     "11 a file where a folder is wanted": (["train", "plan_path", "--out", "file/run"], "could not be written: Not a directory"),

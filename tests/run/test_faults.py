@@ -260,6 +260,16 @@ def test_signals_that_are_ignored_stay_ignored_and_ctrl_c_answers_at_once(monkey
         assert not caught.value.save
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
+def test_a_schedulers_signal_has_the_step_finished_and_the_run_saved(number, capfd):
+    with Interrupts(60) as interrupts:
+        interrupts.busy = "step 12"
+        os.kill(os.getpid(), number)
+        assert interrupts.number == number
+        name = signal.Signals(number).name
+        assert capfd.readouterr().err == f"\ncoterie: {name}: finishing step 12 within 60 s, then saving\n"
+
+
 def test_before_there_is_a_step_a_signal_stops_at_once():
     with Interrupts(60) as interrupts:
         interrupts.beginning = True

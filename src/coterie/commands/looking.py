@@ -1,18 +1,16 @@
-"""Commands that inspect: names, data, environments, saved rollouts, this machine and its speed."""
+"""Commands about what there is: names, data, players, environments, this machine and its speed."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from coterie.bench import BENCHES
-from coterie.commands import AsJson, RunFolder, Sets, Trust, terminal, trusted
+from coterie.commands import AsJson, Sets, Trust, terminal, trusted
 from coterie.errors import nearest
-from coterie.kernel.safe import one_line
 from coterie.report.output import kept_for_json, say
 
 
@@ -91,60 +89,6 @@ def matrix(
     say(json.dumps(found.as_json()) if as_json else str(found))
 
 
-def inspect(
-    target: Annotated[str, typer.Argument(metavar="RUN|CONFIG", help="A run folder or a TOML file.")],
-    as_json: AsJson = False,
-) -> None:
-    """List the code, commands, servers, variables, files and downloads that a run or config names. It uses none."""
-    from coterie.config.toml import read
-    from coterie.errors import ConfigError
-    from coterie.run import trust
-    from coterie.run.folder import Run
-
-    folder = Path(target)
-    if not folder.is_dir() and not target.endswith(".toml"):
-        raise ConfigError(f"{target} is not a run folder and no TOML file; name one that is here")
-    run = Run.open(folder) if folder.is_dir() else None
-    beside = folder if run else folder.parent
-    names = list(trust.named(run.tables if run else read(target, ()).data, beside))
-    rows = [{**dataclasses.asdict(one), "sha256": trust.contents_of(one.value, beside)} for one in names]
-    mine = run is not None and trust.is_mine(folder)
-    if as_json:
-        say(json.dumps({"yours": mine if run else None, "names": rows}))
-        return
-    for row in rows:
-        say(one_line(f"{row['kind']:9} {row['where']} = {row['value']}"))
-        for file, digest in row["sha256"].items():
-            say(one_line(f"{'':9} {file}: SHA-256 {digest}"))
-    if not rows:
-        say("it names no code, command, server, variable, file or download")
-    if run:
-        say(_whose(folder, mine=mine, names=bool(rows)))
-
-
-def _whose(folder: Path, *, mine: bool, names: bool) -> str:
-    """Whose a run is, and what that means for who wants to play it."""
-    if mine:
-        return f"{folder} was made by you"
-    left = (
-        "if that is what you want, add --trust to the command that plays it"
-        if names
-        else "it is played without --trust"
-    )
-    return f"{folder} was not made by you, or its config has changed since; {left}"
-
-
-def ledger(run: RunFolder) -> None:
-    """Check that a cluster run trained or dropped each sample exactly once. Example: coterie ledger RUN"""
-    from coterie.run.folder import Run
-    from coterie.run.ledger import audit
-
-    lines = Run(run).metrics() if (run / "metrics.jsonl").exists() else []
-    told = audit(run, int(max((line["step"] for line in lines), default=0)))
-    say(str(told))
-    raise typer.Exit(1 if told.odd else 0)
-
-
 def check(
     target: Annotated[
         str, typer.Argument(metavar="ENV|CONFIG", help="An environment's name, FILE.py:Class, or a TOML file.")
@@ -208,31 +152,6 @@ def check(
         if signal:
             say(signal_text(signal))
     raise typer.Exit(0 if report.ok else 1)
-
-
-def audit_rollouts(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE|RUN", help="Rollout file of TRL, verl, slime, miles, verifiers or Inspect; or a run."
-        ),
-    ],
-    group: Annotated[
-        str,
-        typer.Option(
-            help="Column with a reply's group, or the number of consecutive rows per group. Default: as saved."
-        ),
-    ] = "",
-    reward: Annotated[str, typer.Option(help="The reward column. Default: the one of the file's format.")] = "",
-    as_json: AsJson = False,
-) -> None:
-    """Find groups that mix roles, turns or prompts in saved rollouts. Example: coterie audit completions.parquet"""
-    from coterie.report.audit import audit
-    from coterie.report.rollouts import Asked, read
-
-    found = audit(read(file, Asked(group, reward)))
-    say(json.dumps(found.as_json()) if as_json else str(found))
-    raise typer.Exit(0 if found.ok else 1)
 
 
 def doctor(as_json: AsJson = False) -> None:

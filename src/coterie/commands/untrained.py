@@ -82,7 +82,7 @@ def doing(what: str) -> Iterator[Callable[[int, int], None]]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wanted:
-    """These options say how an untrained team is measured. sampled: episodes a task besides the greedy one."""
+    """Options of how a team is measured. sampled: episodes a task; of an untrained team, besides a greedy one."""
 
     split: Split
     tasks: int | None

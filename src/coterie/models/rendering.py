@@ -172,29 +172,29 @@ class Renderer:
 
 
 class Remembered:
-    """Ids of texts, which are made once while they are among the latest.
+    """A cache of the ids of texts, bounded in bytes: those that were not asked for the longest go first.
 
     Args:
-        make: ids of a text and a second argument.
+        make: returns the ids of a text, and of what else it is called with.
         most: bytes that are kept, about.
     """
 
     def __init__(self, make: Callable[..., tuple[int, ...]], most: int) -> None:
         self._make, self._most = make, most
-        self._kept: OrderedDict[tuple[Any, Any], tuple[int, ...]] = OrderedDict()
+        self._kept: OrderedDict[tuple[Any, ...], tuple[int, ...]] = OrderedDict()
         self.size = 0
 
-    def __call__(self, text: Any, second: Any) -> tuple[int, ...]:
-        """The ids."""
-        key = text, second
+    def __call__(self, text: str, *more: Any) -> tuple[int, ...]:
+        """Returns the ids of a text, made now or kept."""
+        key = text, *more
         if key in self._kept:
             self._kept.move_to_end(key)
             return self._kept[key]
-        ids = self._kept[key] = self._make(text, second)
+        ids = self._kept[key] = self._make(text, *more)
         self.size += _bytes(text, ids)
         while self.size > self._most:
-            (oldest, _), theirs = self._kept.popitem(last=False)
-            self.size -= _bytes(oldest, theirs)
+            oldest, theirs = self._kept.popitem(last=False)
+            self.size -= _bytes(oldest[0], theirs)
         return ids
 
 
@@ -248,5 +248,5 @@ def _text(message: ChatMessage, role: str, thinking: Thinking) -> str:
 
 
 def _own(message: ChatMessage, role: str) -> bool:
-    """Whether a message is an earlier reply of the role that is asked."""
+    """Returns True if a message is an earlier reply of the role that is asked."""
     return not isinstance(message.content, str) and (message.role, message.content.role) == ("assistant", role)

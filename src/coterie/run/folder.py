@@ -407,7 +407,7 @@ def _whole_config(config: Config, folder: Path) -> str:
 
 
 def title_of(tables: Mapping[str, Any]) -> str:
-    """What a run plays, and how it learns, by its config as it is written."""
+    """The environment and the algorithm of a run, by its config as it is written."""
     return f"{Path(str(tables['environment'].get('name'))).name}, {tables['algorithm'].get('name')}"
 
 

@@ -294,7 +294,7 @@ def _templated(model: Model, where: str, file: str) -> Model:
 
 
 def settle(*, deterministic: bool) -> None:
-    """Whether kernels are to give the same numbers every time; an operation that has no such kernel raises.
+    """Has kernels give the same numbers every time, or not; an operation that has no such kernel raises.
 
     On a processor this is for indexing: otherwise several threads add up the gradients of a state that is used twice in
     any order, once there are enough of them.

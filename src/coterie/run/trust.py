@@ -50,8 +50,14 @@ LARGEST_CODE = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """What a config names. kind: code, command, server, variable, file, download or service. where: the setting."""
+class Mention:
+    """A setting names something beyond data.
+
+    Attributes:
+        kind: code, command, server, variable, file, download or service.
+        where: the setting, such as environment.name.
+        value: its text.
+    """
 
     kind: str
     where: str
@@ -67,7 +73,7 @@ class Named:
 
 
 _trusting = False
-"""Whether this process was told to trust the folders that it is given."""
+"""True if this process was told to trust the folders that it is given."""
 _made: set[Path] = set()
 """Folders of runs that this process made: where no key can be kept, they are this user's all the same."""
 
@@ -147,25 +153,28 @@ def reading(*folders: Path) -> Iterator[None]:
         ) from error
 
 
-def named(tables: Mapping[str, Any], folder: Path) -> Iterator[Named]:
+def named(tables: Mapping[str, Any], folder: Path) -> Iterator[Mention]:
     """Yields what a config names beyond data: nothing of it is imported, resolved or asked.
 
     Args:
         folder: in which the config lies. Files in it are data that came with it.
     """
-    for kind in ("environment", "algorithm", "loss", "engine"):
-        yield from _classes(tables.get(kind), kind, kind, kind)
-    for name, tracker in _tables(tables.get("trackers")):
-        yield from _classes(tracker, "tracker", f"trackers.{name}", name)
-        if tracker.get("name", name) not in QUIET:
-            yield Named("service", f"trackers.{name}", str(tracker.get("name", name)))
+    classes = [(kind, kind, tables.get(kind)) for kind in ("environment", "algorithm", "loss", "engine")]
+    trackers = {name: {"name": name, **table} for name, table in _tables(tables.get("trackers"))}
+    classes += [("tracker", f"trackers.{name}", table) for name, table in trackers.items()]
+    for kind, where, table in classes:
+        if isinstance(table, Mapping):
+            yield from _class(str(table.get("name", "")), kind, where, table)
+    for name, tracker in trackers.items():
+        if tracker["name"] not in QUIET:
+            yield Mention("service", f"trackers.{name}", str(tracker["name"]))
     for name, policy in _tables(tables.get("policies")):
         model = str(policy.get("model", ""))
         if policy.get("kind") != "remote" and not _is_here(model, folder):
-            yield Named("download", f"policies.{name}.model", model)
+            yield Mention("download", f"policies.{name}.model", model)
     for where, value in _texts(tables):
         if kind := _kind(where, value, folder):
-            yield Named(kind, where, value)
+            yield Mention(kind, where, value)
 
 
 def _kind(where: str, value: str, folder: Path) -> str:
@@ -212,20 +221,13 @@ def _is_here(model: str, folder: Path) -> bool:
     return bool(there) and all(base != model and _is_here(base, folder) for base in bases)
 
 
-def _classes(table: object, kind: str, where: str, label: str) -> Iterator[Named]:
-    """Yields what a table's name stands for, if that is no class of ours or of an installed package.
-
-    Args:
-        label: the name of a table that says none.
-    """
-    if not isinstance(table, Mapping):
-        return
-    name = str(table.get("name", label if kind == "tracker" else ""))
+def _class(name: str, kind: str, where: str, table: Mapping[str, Any]) -> Iterator[Mention]:
+    """Yields the class of a table, if it is none of ours or of an installed package, or imports what it is given."""
     if name and name not in TABLES[kind] and name not in installed(kind):
-        yield Named("code", f"{where}.name", name)
+        yield Mention("code", f"{where}.name", name)
     elif name in IMPORTING:
-        others = [str(value) for key, value in table.items() if key != "name" and isinstance(value, str) and value]
-        yield Named("code", f"{where}.name", f"{name}:{others[0] if others else ''}")
+        given = next((value for key, value in table.items() if key != "name" and isinstance(value, str) and value), "")
+        yield Mention("code", f"{where}.name", f"{name}:{given}")
 
 
 def _tables(content: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -245,7 +247,7 @@ def _texts(content: object, where: str = "") -> Iterator[tuple[str, str]]:
         yield where, content
 
 
-def _digest(names: list[Named], folder: Path) -> str:
+def _digest(names: list[Mention], folder: Path) -> str:
     """A digest of what is named, with the contents of the files of code and of commands, and of where the run lies.
 
     Code may import what lies beside it, so it is trusted for one folder.
@@ -270,7 +272,7 @@ def contents_of(value: str, folder: Path) -> dict[str, str]:
     for word in (re.sub(r"\.py:.*", ".py", value), *re.sub(r"\.py:\S*", ".py", value).split()):
         for file in filter(Path.is_file, _files(word, folder)):
             if file.stat().st_size > LARGEST_CODE:
-                raise ConfigError(f"{file} has {file.stat().st_size:,} bytes, which is no code; look at it")
+                raise ConfigError(f"{file} has {file.stat().st_size:,} bytes; {LARGEST_CODE:,} are the most for code")
             found[str(file)] = hashlib.sha256(file.read_bytes()).hexdigest()
     return found
 

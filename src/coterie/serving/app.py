@@ -17,7 +17,7 @@ from coterie.protocol.http import body_of, check_host, check_key, refusal, unles
 from coterie.serving.desk import Desk
 
 LARGEST = 2_000_000
-"""Bytes of a request, which is read where all are answered: ten times as many took a second."""
+"""Bytes of a request, which is parsed where all are answered: of 10 MB that took a second."""
 
 
 class Endpoint:

@@ -44,7 +44,7 @@ def serve() -> None:
 
 
 def apart(gold: str, answer: str) -> bool:
-    """Whether two answers are equal, found by a fork of this process; False where that takes too long."""
+    """Returns True if two answers are equal, found by a fork of this process; False if that takes too long."""
     if child := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == EQUAL
     verdict = False
