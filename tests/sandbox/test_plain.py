@@ -133,9 +133,11 @@ def test_an_integer_beyond_floats_is_not_near_one(found):
 @pytest.mark.parametrize(
     ("sites", "fits"),
     [
-        ([], True), ([[1, True, 2, [3]]], True), ([[1, True, {"tuple": [1]}, None], [2, False, 1.5, "a"]], True),
-        ({}, False), ([1], False), ([[1, True, 2]], False), ([[True, True, 1, 1]], False), ([["1", True, 1, 1]], False),
-        ([[1, 1, 1, 1]], False), ([[1, True, {"no": []}, 1]], False), ([[1, True, 1, 1, 1]], False), (None, False),
+        ([], True), ([[1, True, 1, 2, [3]]], True),
+        ([[1, True, 5, {"tuple": [1]}, None], [2, False, 1, 1.5, "a"]], True),
+        ({}, False), ([1], False), ([[1, True, 1, 2]], False), ([[True, True, 1, 1, 1]], False),
+        ([["1", True, 1, 1, 1]], False), ([[1, 1, 1, 1, 1]], False), ([[1, True, True, 1, 1]], False),
+        ([[1, True, 1, {"no": []}, 1]], False), ([[1, True, 1, 1, 1, 1]], False), (None, False),
     ],
 )  # fmt: skip
 def test_what_a_watched_program_tells_has_its_schema_too(sites, fits):

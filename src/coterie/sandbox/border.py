@@ -33,9 +33,9 @@ def _plain_list(value: Any) -> bool:
 def _sites(value: Any) -> bool:
     return isinstance(value, list) and all(
         isinstance(item, list)
-        and [type(part) for part in item[:2]] == [int, bool]
-        and is_plain(item[2:])
-        and len(item) == 4
+        and [type(part) for part in item[:3]] == [int, bool, int]
+        and is_plain(item[3:])
+        and len(item) == 5
         for item in value
     )
 

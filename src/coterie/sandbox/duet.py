@@ -71,16 +71,21 @@ class Duet:
     Args:
         caller, partner: unused sandboxes.
         text, other: their programs.
+        watched: the partner's, with eyes.
         name: the caller's function.
         called: the partner's, which the caller may call.
         eye: see `Worker.look`.
     """
 
-    def __init__(self, caller: Worker, partner: Worker, *, text: str, other: str, name: str, called: str, eye: str):
+    def __init__(
+        self, caller: Worker, partner: Worker, *, text: str, other: str, name: str, called: str, eye: str,
+        watched: str = "",
+    ):  # fmt: skip
         self.caller = caller
         self.partner = partner
         self.text = text
         self.other = other
+        self.watched = watched
         self.name = name
         self.called = called
         self.eye = eye
@@ -94,16 +99,20 @@ class Duet:
         self._drawn: dict[int, list[Any]] = {}
         self._at_load: tuple[list[Told], dict[int, tuple[Any, ...]]] = ([], {})
 
-    def begin(self, swap: Swap | None = None) -> bool:
+    def begin(self, swap: Swap | None = None, *, watch: bool = False) -> bool:
         """Loads both programs anew, with no memory of what was played before; whether they load.
 
         Args:
             swap: of what the caller asks for while it is loaded, as a table, or a decorator.
+            watch: load the partner with eyes.
         """
         self._late = 0
         self._swap, self._told, self._said, self._left = swap, [], [], MOST_CALLS
         self._given, self._drawn = {}, {}
-        if self.partner.load(self.other, crossing=True, objects=True)["status"] != "loaded":
+        other = self.partner.load(
+            self.watched if watch else self.other, crossing=True, objects=True, eye=self.eye if watch else ""
+        )
+        if other["status"] != "loaded":
             return False
         message = self.caller.load(self.text, crossing=True, objects=True, partner=self.called, eye=self.eye)
         loaded = self._settled(self.caller, message, 0)["status"] == "loaded"

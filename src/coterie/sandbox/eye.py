@@ -23,7 +23,7 @@ UNSEEN = object
 
 
 class Eye:
-    """Notes, for each site, the first and the last value of a call, and whether any of them differed."""
+    """Notes, for each site, the first and the last value of a call, whether any differed, and how many there were."""
 
     def __init__(self) -> None:
         self.forced: dict[int, Any] = {}
@@ -37,10 +37,11 @@ class Eye:
         seen = self.copied(value)
         known = self.sites.get(site)
         if known is None:
-            self.sites[site] = [seen, seen, type(value) not in SCALARS]
+            self.sites[site] = [seen, seen, type(value) not in SCALARS, 1]
         else:
             known[2] = known[2] or type(seen) is not type(known[1]) or seen != known[1]
             known[1] = seen
+            known[3] += 1
         return value
 
     def copied(self, value: Any) -> Any:
@@ -56,12 +57,12 @@ class Eye:
     def report(self, forced: dict[str, Any]) -> dict[str, Any]:
         """What was seen since the last report, which begins anew. forced: values of sites from here on."""
         sites: list[list[Any]] = []
-        for site, (first, last, varied) in self.sites.items():
+        for site, (first, last, varied, count) in self.sites.items():
             try:
                 ends = [encode(first), encode(last)]
             except NotPlain:
                 ends = [encode(UNSEEN)] * 2
-            sites.append([site, varied, *ends])
+            sites.append([site, varied, count, *ends])
         self.sites, self.left = {}, MOST_COPIED
         self.forced = {int(site): value for site, value in forced.items()}
         return {"status": "seen", "sites": sites}

@@ -106,7 +106,7 @@ class Worker:
         return self.tell({"call": call}, accepted)
 
     def look(self, forced: Mapping[int, Any]) -> list[list[Any]]:
-        """What a watched program's expressions were since the last look, by site: varied, first and last value.
+        """What a watched program's expressions were since the last look: site, varied, count, first, last.
 
         Args:
             forced: what sites shall be from here on. A program that has ended has seen nothing.

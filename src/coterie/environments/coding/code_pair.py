@@ -10,8 +10,9 @@ as one. The joint reward of a turn is a sum of levels with the published weights
     cooperation  p (0.5 [main needs what aux answers] + 1.0 [and does more than hand it on])
 
 The published code looks for patterns in the text and rewards even comments. Here the tests are repeated with other
-answers of aux, and main's results have to change; see `cooperation/evidence.py`. Two more rules are ours: cooperation
-counts in proportion to p (there, one passed test unlocks all of it), and it does not count after three time-outs.
+answers of aux, main's results have to change, and it may not undo what aux did; see `cooperation/evidence.py`. Two more
+rules are ours: cooperation counts in proportion to p (there, one passed test unlocks all of it), and it does not count
+after three time-outs.
 
 `protocol` says who sees what: together (as published), pipeline (main sees what aux wrote), discussion (after both have
 written, each sees what the other wrote and writes again). Only what is written last is judged.

@@ -13,8 +13,12 @@ arguments, or by empty values (an empty list, a zero), must also change results.
   answers in every test that reaches it, those tests do not count. (The initial value of a loop is no such expression,
   since it may be an input that happens to be right.)
 - Passing on: the result of every test is an answer of aux, or a fixed part of it, for main's own arguments. This also
-  holds for another form of the answer (as text, as JSON, or negated).
+  holds for another form of the answer (as text, as JSON, or negated), and where an expression of aux is the result in
+  every test: then main only undoes what aux put on top.
 - Echoes: answers of aux that only return what was asked; see `echo.py`.
+- Codes: an expression of main that needs the answers of aux equals main's own arguments, whole or item by item, in
+  every test. Then aux only wrote them in another way, and main has undone it; see `undone.py`.
+- Masks: results are sums of aux's answer and of main's own part, which takes the answer off again; see `undone.py`.
 
 All of this is ours; the published reward looks for patterns in text.
 """
@@ -23,13 +27,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from coterie.environments.coding.cooperation.echo import echoes, turned
 from coterie.environments.coding.cooperation.reading import AUX, catches
-from coterie.environments.coding.cooperation.replaced import DISABLED, IDLE, OTHERS, Replacement
+from coterie.environments.coding.cooperation.replaced import DISABLED, IDLE, OTHERS, Replacement, beside, items_of
+from coterie.environments.coding.cooperation.undone import Shares, differ, ends_of, is_mask, lies_in, neighbours
 from coterie.environments.coding.cooperation.watched import Sites, watched
 from coterie.kernel.calls import InThread
 from coterie.sandbox import REMEMBERED, Box, pool, same
@@ -84,7 +89,8 @@ def used(
     text, sites = watched(function, eye)
     chosen = pool(Box.of(box))
     with chosen.worker() as caller, chosen.worker() as partner:
-        texts = {"text": f"{preamble}\n{text}", "other": f"{preamble}\n{helper}"}
+        texts = {"text": text, "other": helper, "watched": watched(helper, eye)[0]}
+        texts = {which: f"{preamble}\n{program}" for which, program in texts.items()}
         duet = Duet(caller, partner, **texts, name=name, called=AUX, eye=eye)
         evidence = Evidence(duet, sites, [(json.loads(args), value) for args, value in cases])
         measured = evidence.found(catches=catches(function))
@@ -103,12 +109,13 @@ class Run:
     """Every input once, with both programs loaded anew.
 
     played: a call each. seen: what main's expressions came to in it, by site. replaced: inputs in which every answer
-    of aux was another than in truth.
+    of aux was another than in truth. counts: how often it came to them.
     """
 
     played: list[Played]
     seen: list[dict[int, Site]]
     replaced: set[int]
+    counts: list[dict[int, int]] = field(default_factory=list)
 
     def has(self, site: int, there: Iterable[int], wanted: Mapping[int, Site], ends: Sequence[int]) -> bool:
         """Whether a site's first value (0), or its last (1), or both were what is wanted, in all inputs of some."""
@@ -136,6 +143,7 @@ class Evidence:
         """Values of sites that some run came by without the result: main does not have it there by itself."""
         self.informs = False
         """Some result has become another value, not a failure: what only must not be wrong tells main nothing."""
+        self.replayed: dict[Replacement, Run] = {}
         self.true = Run([], [{}] * len(cases), set())
         self.true = self.run()
         self.passed = [
@@ -155,9 +163,9 @@ class Evidence:
         for swap in IDLE:
             if uses and enough(there := self.applies(swap), self.passed):
                 uses = self.decides(swap, there)
-        uses = uses and self.informs
+        uses = uses and self.informs and not self.decodes() and not self.unmasks()
         needed = bool(self.changes(self.run(lambda *_: DISABLED))) if catches else uses
-        return {"used": uses, "handed_on": uses and self.hands_on(), "needed": needed}
+        return {"used": uses, "handed_on": uses and (self.hands_on() or self.solves()), "needed": needed}
 
     def told(self) -> int:
         """Characters of what aux was asked and answered in truth, as JSON."""
@@ -173,11 +181,17 @@ class Evidence:
 
     def decides(self, swap: Replacement, among: Iterable[int]) -> bool:
         """Whether main's results change, where they are not its own, once aux's answers are replaced."""
-        run = self.run(lambda at, *call: swap(self.before(at), *call), self.held)
+        run = self.replay(swap)
         self.alone |= self.own(run)
         decided = (self.changes(run) & set(among)) - self.alone
         self.informs |= any(run.played[at].answer["status"] == "returned" for at in decided)
         return enough(decided, among)
+
+    def replay(self, swap: Replacement) -> Run:
+        """Every input, with aux's answers replaced."""
+        if swap not in self.replayed:
+            self.replayed[swap] = self.run(lambda at, *call: swap(self.before(at), *call), self.held)
+        return self.replayed[swap]
 
     def applies(self, swap: Replacement) -> set[int]:
         """Passed inputs in which some answer of aux would be another."""
@@ -203,6 +217,7 @@ class Evidence:
         holding = [{site: value for site, value in (held or {}).items() if site in seen} for seen in self.true.seen]
         played: list[Played] = []
         seen: list[dict[int, Site]] = []
+        counts: list[dict[int, int]] = []
         others: dict[int, list[bool]] = {}
 
         def swapped(at: int, place: int, args: Sequence[Any], answer: Message) -> Message:
@@ -222,12 +237,13 @@ class Evidence:
                 most = MORE_CALLS + 2 * len(self.true.played[at].told)
                 played.append(self.duet.play(args, partial(swapped, at), most))
             looked = self.duet.caller.look({})
-            seen.append({site: (first, last) for site, _, first, last in looked})
-            self.varied |= {site for site, varied, _, _ in looked if varied} if swap is None else set()
+            seen.append({site: (first, last) for site, _, _, first, last in looked})
+            counts.append({site: count for site, _, count, _, _ in looked})
+            self.varied |= {site for site, varied, *_ in looked if varied} if swap is None else set()
         self.late |= any(play.answer["status"] == "timeout" for play in played)
         loaded = others.pop(AT_LOAD, [])
         told = {at: loaded + others.get(at, []) for at in range(len(self.inputs))}
-        return Run(played, seen, {at for at, found in told.items() if found and all(found)})
+        return Run(played, seen, {at for at, found in told.items() if found and all(found)}, counts)
 
     def before(self, at: int) -> Sequence[Any]:
         """What aux answered in truth to the input before."""
@@ -294,6 +310,82 @@ class Evidence:
                         owned |= meant  # where a run does not come by it, aux only kept main from getting there
         return owned & self.changes(run)
 
+    def decodes(self) -> bool:
+        """Whether main only has its own arguments out of aux's answers, whole or item by item.
+
+        Where they lie in the answers as they are, what lies beside them may be needed.
+        """
+        packed = False
+        for place in range(min(len(self.inputs[at]) for at in self.passed)):
+            told = {at: list(ends_of(self.inputs[at][place])) for at in self.passed}
+            for depth in range(max(map(len, told.values()))):
+                wanted = {at: ends[depth] for at, ends in told.items() if depth < len(ends)}
+                sites = {site for at in wanted for site in self.true.seen[at]} - self.sites.given
+                if any(self.is_decoded(site, wanted) for site in sites):
+                    if not all(self.is_packed(at, first) for at, (first, *_) in wanted.items()):
+                        return True
+                    packed = True
+        return packed and not self.decides(beside, self.passed)
+
+    def is_packed(self, at: int, value: Any) -> bool:
+        """Whether a value lies in an answer of aux, or is one."""
+        return any(lies_in(value, call.values[0]) for call in self.true.played[at].told)
+
+    def is_decoded(self, site: int, wanted: Mapping[int, tuple[Any, Any, int]]) -> bool:
+        """Whether a site is what is wanted, which aux was told, and needs aux's answers for it."""
+        there = {at for at in wanted if site in self.true.seen[at]}
+        values = {at: wanted[at][:2] for at in there}
+        return (
+            enough(there, self.passed)
+            and differ([list(ends) for ends in values.values()]) >= FEWEST
+            and all(wanted[at][2] in (0, self.true.counts[at][site]) for at in there)
+            and self.true.has(site, there, values, (0, 1))
+            and all(self.is_told(at, values[at]) for at in there)
+            and any(self.needs(self.replay(swap), site, there, values) for swap in OTHERS)
+        )
+
+    def is_told(self, at: int, ends: Site) -> bool:
+        """Whether aux is given values, alone or among others."""
+        args = [arg for call in self.true.played[at].told for arg in call.args]
+        return all(any(lies_in(end, arg) for arg in args) for end in ends)
+
+    def needs(self, run: Run, site: int, there: Iterable[int], wanted: Mapping[int, Site]) -> bool:
+        """Whether a site's first value is another in a run, in more than one input that comes by it."""
+        came = [at for at in there if site in run.seen[at]]
+        return sum(not run.has(site, [at], wanted, (0,)) for at in came) >= FEWEST
+
+    def unmasks(self) -> bool:
+        """Whether results are sums of aux's answer and of main's own part, and that takes the answer off again."""
+        swap = OTHERS[0]
+        shares = [Shares.of(self.true.played[at], self.replay(swap).played[at], swap) for at in self.passed]
+        factors = {share.factor for share in shares if share}
+        if None in shares or len(factors) != 1 or not self.duet.begin():
+            return False
+        beside = [
+            (share, [share.other(self.duet.play(args)) for args in neighbours(self.inputs[at])])
+            for at, share in zip(self.passed, shares, strict=True)
+            if share
+        ]
+        return is_mask(beside)
+
+    def solves(self) -> bool:
+        """Whether an expression of aux is the result, of main's own arguments, in every passed test."""
+        if not self.duet.begin(watch=True):
+            return False
+        found: set[int] | None = None
+        for at, args in enumerate(self.inputs):
+            self.duet.partner.look({})
+            played = self.duet.play(args)
+            seen = {site: last for site, *_, last in self.duet.partner.look({})}
+            if at not in self.passed:
+                continue
+            if not all(self.given(arg, at) for call in played.told for arg in call.args):
+                return False
+            result = self.true.played[at].answer["value"]
+            there = {site for site, last in seen.items() if same(result, last)}
+            found = there if found is None else found & there
+        return bool(found)
+
     def hands_on(self) -> bool:
         """Whether every passed result is an answer of aux, or one place of it, to main's own arguments."""
         if not all(self.true.played[at].told for at in self.passed):
@@ -348,13 +440,6 @@ def places_of(result: Any, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
     for number, value in enumerate(values):
         for place, part in parts(value):
             yield from ((number, *place, way) for way, read in turned(part).items() if same(result, read))
-
-
-def items_of(value: Any) -> list[Any] | str | None:
-    """The items of a value that has some."""
-    if isinstance(value, list | str):
-        return value
-    return next(iter(value.values())) if isinstance(value, dict) else None
 
 
 def parts(value: Any) -> list[tuple[tuple[Any, ...], Any]]:

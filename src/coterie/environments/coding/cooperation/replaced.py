@@ -3,19 +3,56 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 from zlib import crc32
 
 from coterie.sandbox.border import Message
 from coterie.sandbox.values import BYTES, SEQUENCES, SETS, TABLES, acting, canonical
 
+Place = tuple[int | None, ...]
+"""The way to a part of a value, as `_inner` tells the steps."""
 DISABLED: Message = {"status": "error", "kind": "RuntimeError", "message": "aux is disabled"}
 
 
 def other_of_its_type(_: Sequence[Any], at: int, args: Sequence[Any], answer: Message) -> Message:
     """Another answer of the same type and shape; equal arguments get equal ones."""
     return _swapped(answer, lambda value: other(value, crc32(json.dumps(args).encode())))
+
+
+def beside(_: Sequence[Any], at: int, args: Sequence[Any], answer: Message) -> Message:
+    """Another answer, but for the places in it that only give back arguments or their items."""
+    given = {canonical(value) for arg in args for value in (arg, *(items_of(arg) or ()))}
+
+    def replaced(value: Any) -> Any:
+        said = list(_said(value, given))
+        kept = {place for place, _ in said} - {place for place, known in said if not known}
+        return other(value, crc32(json.dumps(args).encode()), kept - {()})
+
+    return _swapped(answer, replaced)
+
+
+def _said(value: Any, given: Collection[str], place: Place = ()) -> Iterator[tuple[Place, bool]]:
+    """The places in a value, and whether it is something given that stands there."""
+    inner = _inner(value)
+    if canonical(value) in given or not inner:
+        yield place, canonical(value) in given
+        return
+    for step, item in inner:
+        yield from _said(item, given, (*place, step))
+
+
+def _inner(value: Any) -> list[tuple[int | None, Any]]:
+    """The items of a value, each with its place: in a tuple its number, elsewhere none, since all are of a kind."""
+    match value:
+        case list():
+            return [(None, item) for item in value]
+        case {"tuple": items}:
+            return list(enumerate(items))
+        case dict() if (kind := next(iter(value))) in TABLES:
+            return [(None, item) for _, item in value[kind]]
+        case _:
+            return []
 
 
 def earlier(before: Sequence[Any], at: int, args: Sequence[Any], answer: Message) -> Message:
@@ -81,8 +118,15 @@ def _kind(value: Any) -> Any:
     return next(iter(value)) if isinstance(value, dict) else type(value)
 
 
-def other(value: Any, salt: int) -> Any:
-    """Another value of the same type and shape, as JSON; the same salt gives the same."""
+def other(value: Any, salt: int, kept: Collection[Place] = (), place: Place = ()) -> Any:
+    """Another value of the same type and shape, as JSON; the same salt gives the same.
+
+    Args:
+        kept: places in it that stay as they are.
+        place: of the value itself.
+    """
+    if place in kept:
+        return value
     match value:
         case bool():
             changed: Any = not value
@@ -92,7 +136,7 @@ def other(value: Any, salt: int) -> Any:
             changed = "".join(_letter(letter, 1 + (salt + at) % 8) for at, letter in enumerate(value))
             changed = changed if changed != value else f"{value}a"
         case list():
-            changed = [other(item, salt + at) for at, item in enumerate(value)] or [0]
+            changed = [other(item, salt + at, kept, (*place, None)) for at, item in enumerate(value)] or [0]
         case {"float": _}:
             changed = 1.0
         case {"range": [start, stop, step]}:
@@ -100,13 +144,24 @@ def other(value: Any, salt: int) -> Any:
         case dict():
             ((kind, content),) = value.items()
             if kind in TABLES:
-                content = [[key, other(item, salt + at)] for at, (key, item) in enumerate(content)]
+                content = [
+                    [key, other(item, salt + at, kept, (*place, None))] for at, (key, item) in enumerate(content)
+                ]
             elif kind in (*SEQUENCES, *SETS, *BYTES):  # a set's items change alike, or two of them might be exchanged
-                content = [other(item, salt + at * (kind in SEQUENCES)) for at, item in enumerate(content)]
+                steps = [salt + at * (kind in SEQUENCES) for at in range(len(content))]
+                places = [(*place, at if kind == "tuple" else None) for at in range(len(content))]
+                content = [other(*told, kept, there) for *told, there in zip(content, steps, places, strict=True)]
             changed = {kind: content}
         case _:
             changed = value
     return changed
+
+
+def items_of(value: Any) -> list[Any] | str | None:
+    """The items of a value that has some."""
+    if isinstance(value, list | str):
+        return value
+    return next(iter(value.values())) if isinstance(value, dict) else None
 
 
 def empty(value: Any) -> Any:

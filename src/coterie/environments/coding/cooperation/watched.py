@@ -16,11 +16,13 @@ Role = Literal["steers", "repeats", "value"]
 class Sites:
     """The expressions of a watched program, by number.
 
-    held: those that may be held, each with what it does. passing: those that are the variable of a loop.
+    held: those that may be held, each with what it does. passing: those that are the variable of a loop. given: those
+    that are a parameter.
     """
 
     held: dict[int, Role] = field(default_factory=dict)
     passing: set[int] = field(default_factory=set)
+    given: set[int] = field(default_factory=set)
 
 
 STEERS = ("get", "pop", "setdefault", "index", "find", "remove", "startswith", "endswith")
@@ -40,6 +42,7 @@ def watched(source: str, eye: str) -> tuple[str, Sites]:
         for part in ast.walk(node.target)
         if isinstance(part, ast.Name)
     }
+    eyes.parameters = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
     return ast.unparse(ast.fix_missing_locations(eyes.visit(tree))), eyes.sites
 
 
@@ -51,6 +54,7 @@ class _Eyes(ast.NodeTransformer):
         self.count = 0
         self.sites = Sites()
         self.loops: set[str] = set()
+        self.parameters: set[str] = set()
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         for name, old in ast.iter_fields(node):
@@ -82,6 +86,8 @@ class _Eyes(ast.NodeTransformer):
             self.sites.held[self.count] = role
         if isinstance(node, ast.Name) and node.id in self.loops:
             self.sites.passing.add(self.count)
+        if isinstance(node, ast.Name) and node.id in self.parameters:
+            self.sites.given.add(self.count)
         called = ast.Name(self.eye, LOAD)
         return ast.Call(called, [ast.Constant(self.count), seen], [])  # pyright: ignore[reportArgumentType]
 
