@@ -57,6 +57,19 @@ def test_what_a_server_offers_is_told_as_chat_templates_take_it():
 
 
 @pytest.mark.slow
+def test_a_process_asks_once_what_a_server_offers_and_again_where_it_did_not_answer(monkeypatch):
+    started = begun(monkeypatch)
+    adapter._offered.forget()
+    assert listed(SERVER) == listed(SERVER)
+    assert len(started) == 1
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="nowhere"):
+            listed("nowhere")
+    assert len(started) == 3
+    assert adapter._OPEN == []
+
+
+@pytest.mark.slow
 def test_whatever_goes_wrong_is_what_a_role_sees():
     def last(name, arguments):
         return called(SERVER, [[name, arguments]])
@@ -103,7 +116,8 @@ def test_a_call_that_takes_too_long_ends_its_session_and_its_server(monkeypatch)
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can")
 def test_a_server_ends_with_a_worker_that_was_killed():
-    code = f"from coterie.environments.mcp import listed; listed({SERVER!r}); print('open', flush=True); input()"
+    call = f"from coterie.environments.mcp import called; called({SERVER!r}, [['price', {{'item': 'mug'}}]])"
+    code = f"{call}; print('open', flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True) as worker:
         assert worker.stdout
         assert worker.stdout.readline() == "open\n"

@@ -67,13 +67,13 @@ def test_of_networks_that_are_tested_once_for_all_each_has_sound_weights(tmp_pat
             setattr(made.model, found, (made.name, found))
 
     monkeypatch.setattr("coterie.run.policies.check_family", noted)
+    monkeypatch.setattr("coterie.run.policies.TESTED", {})
     for name in ("one", "two", "wide"):
         save_model(tiny(len(name), hidden=64 if name == "wide" else 32), tmp_path / name)
     models = [f"policies.{name}.model={tmp_path / 'one'}" for name in "xy"]
     config = load_config("tests/toys.py:Agree", ["team.a=x", "team.b=y", *models])
-    made = Policies(config)
     for name in ("one", "two", "wide"):
-        policy = made.make(name, config.policies["x"].model_copy(update={"model": str(tmp_path / name)}))
+        policy = Policies(config).make(name, config.policies["x"].model_copy(update={"model": str(tmp_path / name)}))
         twin = "wide" if name == "wide" else "one"
         assert all(getattr(policy.model, found) == (twin, found) for found in FOUND)
     assert tested == ["one", "wide"]
@@ -82,4 +82,4 @@ def test_of_networks_that_are_tested_once_for_all_each_has_sound_weights(tmp_pat
         next(model.net.parameters())[0, 0] = float("nan")
     save_model(model, tmp_path / "damaged")
     with pytest.raises(ConfigError, match="policy 'bad' has weights that are no finite numbers"):
-        made.make("bad", config.policies["x"].model_copy(update={"model": str(tmp_path / "damaged")}))
+        Policies(config).make("bad", config.policies["x"].model_copy(update={"model": str(tmp_path / "damaged")}))

@@ -33,7 +33,9 @@ from typing import IO, Any
 
 from coterie.environments.tools import Observation
 from coterie.errors import CallError, ConfigError, Unavailable
+from coterie.kernel.calls import InThread
 from coterie.kernel.mistakes import said
+from coterie.kernel.once import Once
 from coterie.kernel.safe import one_line
 from coterie.kernel.scene import JSON, Scene
 
@@ -114,9 +116,21 @@ def check_server(server: str, where: str) -> None:
         raise ConfigError(f"{where} = '{server}' offers no tools")
 
 
+@InThread
 def listed(server: str) -> JSON:
-    """What a server offers; what a worker runs. Raises: Unavailable: it does not answer."""
-    return _asked(server, [], lambda opened: opened.tools())
+    """What a server offers, asked once in a process. Raises: Unavailable: it does not answer."""
+    return _offered(server)
+
+
+@Once
+def _offered(server: str) -> JSON:
+    stack = ExitStack()
+    try:
+        return _Open(server, stack).tools()
+    except Exception as error:
+        raise Unavailable("mcp", f"{server}: {_first(error)}") from error
+    finally:
+        _end(stack)
 
 
 def called(server: str, calls: Sequence[Sequence[JSON]]) -> JSON:
@@ -176,8 +190,8 @@ _OPEN: list[tuple[str, str, _Open, ExitStack]] = []
 """This worker's: of each its server, the calls that were made, and what closes it; used latest, last."""
 
 
-def _asked(server: str, before: Sequence[Any], ask: Callable[[_Open], JSON], then: Sequence[Any] | None = None) -> JSON:
-    """Something of a session in which some calls were made. then: those that were made after it."""
+def _asked(server: str, before: Sequence[Any], ask: Callable[[_Open], JSON], then: Sequence[Any]) -> JSON:
+    """A call of a session in which some were made before. then: with this one."""
     held = next((one for one in _OPEN if one[:2] == (server, _key(before))), None)
     if held:
         _OPEN.remove(held)
@@ -188,10 +202,10 @@ def _asked(server: str, before: Sequence[Any], ask: Callable[[_Open], JSON], the
     except Exception as error:
         _end(stack)
         raise Unavailable("mcp", f"{server}: {_first(error)}") from error
-    if isinstance(answer, dict) and answer["ended"]:
+    if answer["ended"]:
         _end(stack)
         return answer
-    _OPEN.append((server, _key(before if then is None else then), opened, stack))
+    _OPEN.append((server, _key(then), opened, stack))
     while len(_OPEN) > OPEN:
         _end(_OPEN.pop(0)[3])
     return answer

@@ -31,6 +31,9 @@ ODD = ("use_dora", "use_rslora", "bias", "rank_pattern", "alpha_pattern", "modul
 KERNEL_CACHES = "LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 """What says how many kernels PyTorch keeps that were made for one shape; 1,024 take a GiB, and rarely come again."""
 
+TESTED: dict[str, tuple[bool, ...]] = {}
+"""How networks of a shape can be run, by all that decides it: FOUND."""
+
 
 class Policies:
     """Makes the policies of one run.
@@ -43,8 +46,6 @@ class Policies:
         self.config = config
         self._load = load
         self._bases: dict[tuple[str, str, torch.dtype], Model] = {}
-        self._tested: dict[tuple[object, ...], Model] = {}
-        """Of networks that are run alike, the one that was tested."""
 
     def make(self, name: str, policy: PolicyConfig, folder: Path | None = None) -> Policy:
         """The policy of a checkpoint's folder, or else of the model that the config names.
@@ -68,21 +69,21 @@ class Policies:
         return made
 
     def _test(self, made: Policy, policy: PolicyConfig) -> None:
-        """Finds out how a policy's network can be run: once for all that differ in their weights alone."""
+        """Finds out how a policy's network can be run: once in a process for all that differ in their weights alone."""
         model, trained = made.model, policy.kind not in UNTRAINED
         if model.device.type != "meta" and not all(bool(torch.isfinite(each).all()) for each in model.net.parameters()):
             raise ConfigError(f"policy '{made.name}' has weights that are no finite numbers: its files are damaged")
         said = {name: value for name, value in model.net.config.to_dict().items() if name != "_name_or_path"}
         weights = tuple((name, tuple(each.shape), each.dtype) for name, each in model.net.named_parameters())
         attention = str(getattr(model.net.config, "_attn_implementation", ""))
-        key = (repr(sorted(said.items())), weights, attention, policy.kind, made.dtype, str(model.device))
-        twin = None if made.optimizer.checkpointing else self._tested.get(key)  # which is put into the network itself
-        if twin is None:
+        kernels = (attention, policy.kind, made.dtype, str(model.device), self.config.train.deterministic)
+        key = (repr(sorted(said.items())), weights, kernels, [getattr(model, name) for name in FOUND])
+        known = None if made.optimizer.checkpointing else TESTED.get(repr(key))  # which is put into the network itself
+        if known is None:
             check_family(made, trained=trained)
-            self._tested[key] = model
-        else:
-            for found in FOUND:
-                setattr(model, found, getattr(twin, found))
+            known = TESTED[repr(key)] = tuple(getattr(model, name) for name in FOUND)
+        for name, found in zip(FOUND, known, strict=True):
+            setattr(model, name, found)
 
     def load(self, name: str, policy: PolicyConfig, device: str, folder: Path | None = None) -> Policy:
         """As `make`, on a device that is there; nothing is tested.
