@@ -51,6 +51,12 @@ def parts(name: str, mark: str = "") -> list[psutil.Process]:
     return sorted(there, key=lambda each: each.pid)
 
 
+def listening() -> set[str]:
+    """The addresses on which processes of this one wait for others."""
+    held = [link for each in psutil.Process().children(recursive=True) for link in each.net_connections("tcp")]
+    return {link.laddr.ip.removeprefix("::ffff:") for link in held if link.status == psutil.CONN_LISTEN}
+
+
 def handlers() -> list:
     return [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
 
@@ -77,9 +83,16 @@ def same(run: Path, other: Path) -> None:
 @pytest.mark.long
 def test_two_pools_taking_turns_learn_as_one_process_does(whole, model, tmp_path):  # noqa: F811
     folder, before, during, begun, init = tmp_path / "run", handlers(), [], [], ray.init
+    doors: set[str] = set()
+
+    def heard(line):
+        during.append(handlers())
+        doors.update(listening())
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ray, "init", lambda *args, **kwargs: begun.append(kwargs) or init(*args, **kwargs))
-        train(config(model), folder, trackers=[Hears(lambda line: during.append(handlers()))])
+        train(config(model), folder, trackers=[Hears(heard)])
+    assert doors == {"127.0.0.1"}, "its own cluster is nobody else's"
     assert len(begun) == 1, "and no other cluster, at the end"
     assert [[each.__name__ for each in pair] for pair in during] == 5 * [["_arrived", "_arrived"]], (
         "signals are the run's"

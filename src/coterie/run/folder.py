@@ -75,7 +75,7 @@ class Run:
         check_free(folder)
         aside = folder.with_name(f".{folder.name}-{os.getpid()}")
         with whole(folder, "choose another folder with --out", aside):
-            aside.mkdir(parents=True)
+            aside.mkdir(0o700, parents=True)  # what models were asked and said may be nobody else's business
             run = cls(aside)
             run._write_config(config, folder, mine=True)
             run._write("about.json", json.dumps(circumstances(config, exact or {}), indent=1))

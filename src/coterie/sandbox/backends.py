@@ -128,13 +128,28 @@ def missing(backend: Backend) -> str:
         return ""
     if not sys.platform.startswith("linux"):
         return "bubblewrap runs on Linux only; choose a weaker one by its name: environment.sandbox = 'process'"
-    if shutil.which("bwrap") is None:
+    if not (command := bwrap()):
         return f"bubblewrap is missing; {INSTALL}"
+    if is_of_others(command):
+        return f"{command} may be written by other users, and isolates nothing; {INSTALL}"
     try:
         syscalls.of_programs()
     except (ImportError, OSError, RuntimeError) as error:
         return f"the filter of system calls cannot be made ({error}); install libseccomp2 and pyseccomp"
     return ""
+
+
+def bwrap() -> str:
+    """Where bubblewrap is, from the root: what the system has comes before what PATH names. Empty: nowhere."""
+    found = shutil.which("bwrap", path=os.defpath) or shutil.which("bwrap")
+    return str(Path(found).absolute()) if found else ""
+
+
+def is_of_others(file: str) -> bool:
+    """Whether users other than root and this one can write a program or put another in its place."""
+    real = Path(file).resolve()
+    places = [place.stat() for place in (real, real.parent)]
+    return any(place.st_uid not in (0, os.geteuid()) or place.st_mode & 0o002 for place in places)
 
 
 def _bubblewrap(box: Box) -> Started:
@@ -156,7 +171,7 @@ def _bubblewrap(box: Box) -> Started:
     os.close(writing)
     try:
         command = [
-            "bwrap", *names, "--die-with-parent", "--new-session", "--hostname", "sandbox",
+            bwrap(), *names, "--die-with-parent", "--new-session", "--hostname", "sandbox",
             "--clearenv", *_environment(), *binds, *_hidden(),
             "--perms", "1777", "--size", str(box.tmp_mb << 20), "--tmpfs", TMP,
             "--dev-bind", "/dev/null", "/dev/null", "--dev-bind", "/dev/urandom", "/dev/urandom",

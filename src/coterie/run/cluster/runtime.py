@@ -219,7 +219,8 @@ class Cluster:
                 "object_store_memory": STORE + 3 * self._weights(),
             }  # fmt: skip
         try:
-            with warnings.catch_warnings(), _own_signals(), _own_group():
+            alone = contextlib.nullcontext() if runtime.address else _on_loopback()
+            with warnings.catch_warnings(), _own_signals(), _own_group(), alone:
                 warnings.simplefilter("ignore")
                 ray.init(**started, log_to_driver=False, configure_logging=False)
         except Exception as error:
@@ -447,6 +448,20 @@ def _own_signals() -> Iterator[None]:
     finally:
         if before is not None:
             signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Ray's servers listen on the loopback address alone, as they do where Ray knows no clusters, on macOS and Windows.
+
+    It has no setting for it: 127.0.0.1 as a node's address is turned into one that others reach.
+    """
+    constants: Any = importlib.import_module("ray._private.ray_constants")
+    known, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = known
 
 
 @contextlib.contextmanager
