@@ -150,6 +150,7 @@ def test_a_run_goes_on_exactly_with_what_it_began_with(made):
             {**EXACT, "torch": "9", "device": "cuda"},
             "device unknown, here cuda; install that .* torch, use that device,",
         ),
+        ({**EXACT, "ONEDNN_MAX_CPU_ISA": "AVX2"}, "ONEDNN_MAX_CPU_ISA unknown, here AVX2; set that variable so, or"),
         ({**EXACT, "environment": "d"}, "restore its file, or"),
         ({**EXACT, "algorithm": "d"}, "restore its file, or"),
         ({**EXACT, "config": "d"}, r"restore config\.toml, or"),
@@ -634,6 +635,8 @@ def test_what_exactness_rests_on():
         "torch",
         "transformers",
         "tokenizers",
+        "numpy",
+        "python",
         "config",
         "environment",
         "algorithm",
@@ -641,6 +644,7 @@ def test_what_exactness_rests_on():
         "engine",
     }
     assert exactness(config()) == base
+    assert sys.version.startswith(f"{base['python']}.")
     assert all(re.fullmatch(r"[0-9a-f]{12}", base[name]) for name in ("config", "environment", "algorithm"))
 
     def differs(*more: str) -> set[str]:

@@ -28,6 +28,7 @@ from coterie.run.exactness import _source
 from coterie.run.folder import Run
 from coterie.run.records import Progress
 from coterie.run.rollout import task_index
+from coterie.run.weights import _named
 from tests.runs import cut_back, untimed, weights
 from tests.toys import Agree, Hears, Toy, tiny
 
@@ -385,6 +386,18 @@ def test_a_finished_run_can_be_given_more_steps(whole, model, tmp_path):
 
 
 # What exactness rests on -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("bf16", "amx", "own"), [(False, False, ""), (True, False, " AVX512_BF16"), (True, True, " AVX512_BF16 AMX")]
+)
+def test_in_bfloat16_a_processor_is_told_by_what_it_multiplies_with(monkeypatch, bf16, amx, own):
+    """With it and without, sums of products are rounded otherwise."""
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: bf16)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    plain = f"cpu {torch.backends.cpu.get_cpu_capability()}"
+    assert _named(torch.device("cpu"), torch.float32) == plain
+    assert _named(torch.device("cpu"), torch.bfloat16) == f"{plain}{own}"
 
 
 @pytest.mark.long

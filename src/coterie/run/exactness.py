@@ -25,10 +25,15 @@ from coterie.kernel.environment import Settings
 from coterie.registry import find
 from coterie.sandbox.syntax import tree_of
 
-EXACT = ("coterie", "torch", "transformers", "tokenizers")
+EXACT = ("coterie", "torch", "transformers", "tokenizers", "numpy")
 """Packages of which another version may compute something else."""
+KERNELS = (
+    "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE",
+)  # fmt: skip
+"""Variables of the environment that choose how a processor adds up."""
 MENDS = {
     **{name: f"install that version of {name}" for name in (*EXACT, "peft")},
+    "python": "use that version of Python",
     "threads": "set OMP_NUM_THREADS to that number",
     "device": "use that device",
     "ranks": "set train.ranks to that number",
@@ -39,7 +44,7 @@ MENDS = {
     "engine": "restore its file",
     "config": "restore config.toml",
     "policy": "restore that model",
-    "MKL_CBWR": "set that variable so",
+    **dict.fromkeys(KERNELS, "set that variable so"),
     "metrics.jsonl": "put that file back",
 }
 """What makes a run exact again, by the first word of what differs."""
@@ -59,6 +64,7 @@ def exactness(config: Config) -> dict[str, str]:
     del tables["trackers"], tables["runtime"]  # where a run's parts are stands beside ranks and devices
     return {
         **{name: metadata.version(name) for name in EXACT},
+        "python": ".".join(platform.python_version_tuple()[:2]),
         **({"peft": metadata.version("peft")} if any(one.kind == "lora" for one in config.policies.values()) else {}),
         "config": hashlib.sha256(repr(sorted(tables.items())).encode()).hexdigest()[:12],
         "environment": _source(config.environment),

@@ -19,13 +19,11 @@ from coterie.engines.routed import RoutedEngine
 from coterie.kernel.loops import Hosted
 from coterie.learning.learner import POLICIES, Learner
 from coterie.learning.policy import Policy
+from coterie.run.exactness import KERNELS
 from coterie.run.folder import Run
 from coterie.run.past import PastSelves, whose
 from coterie.run.rollout import Recalls, Rollout
 from coterie.run.runtime import Local, Runtime
-
-KERNELS = ("MKL_CBWR",)
-"""Variables of the environment that choose how a processor adds up."""
 
 
 class TeamModels:
@@ -91,7 +89,7 @@ class TeamModels:
 
     def exactness(self) -> dict[str, str]:
         """What the same numbers rest on here: threads, devices, ranks, and the models that the policies began with."""
-        devices = sorted({_named(policy.device) for policy in self.policies.values()})
+        devices = sorted({_named(policy.device, policy.dtype) for policy in self.policies.values()})
         ranks = self.config.train.ranks
         return {
             **({"ranks": str(ranks)} if ranks > 1 else {}),
@@ -186,8 +184,10 @@ def spending(run: Run) -> Iterator[str]:
             )
 
 
-def _named(device: torch.device) -> str:
-    """A device with the name of its hardware."""
+def _named(device: torch.device, dtype: torch.dtype) -> str:
+    """A device with the name of its hardware; of a processor with what it computes with in a dtype."""
     if device.type == "cuda":
         return f"cuda {torch.cuda.get_device_name(device)}"
-    return f"{device.type} {torch.backends.cpu.get_cpu_capability()}"
+    own = {"AVX512_BF16": torch.cpu._is_avx512_bf16_supported, "AMX": torch.cpu._is_amx_tile_supported}  # noqa: SLF001
+    found = [name for name, there in own.items() if there()] if dtype == torch.bfloat16 else []
+    return " ".join([device.type, torch.backends.cpu.get_cpu_capability(), *found])
