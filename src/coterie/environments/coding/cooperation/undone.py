@@ -78,14 +78,15 @@ class Shares:
 
 def neighbours(args: Sequence[Any]) -> Iterator[list[Any]]:
     """Arguments with one item of the first left out, then with one that is another."""
-    first: Any = args[0]
-    rest = args[1:]
-    items = range(min(len(first), MOST_CHANGED)) if isinstance(first, list | str) and len(first) > 1 else ()
-    for at in items:
-        before, item, behind = first[:at], first[at], first[at + 1 :]
-        yield [before + behind, *rest]
+    first, rest = args[0], args[1:]
+    if not isinstance(first, list | str) or len(first) < FEWEST_ITEMS:
+        return
+    items: list[Any] = list(first)
+    for at, item in enumerate(items[:MOST_CHANGED]):
+        shorter = [*items[:at], *items[at + 1 :]]
+        yield ["".join(shorter) if isinstance(first, str) else shorter, *rest]
         if isinstance(item, int) and not isinstance(item, bool):
-            yield [[*before, item + STEP, *behind], *rest]
+            yield [[*items[:at], item + STEP, *items[at + 1 :]], *rest]
 
 
 def is_mask(tests: Sequence[tuple[Shares, Sequence[Shares | None]]]) -> bool:
