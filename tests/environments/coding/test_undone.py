@@ -33,7 +33,7 @@ def test_what_a_value_is_to_what_goes_through_it(value, ends):
 def test_inputs_with_an_item_less_and_with_another():
     assert list(neighbours([[1, 2], "k"])) == [[[2], "k"], [[13, 2], "k"], [[1], "k"], [[1, 14], "k"]]
     assert list(neighbours(["ab"])) == [["b"], ["a"]]
-    assert list(neighbours([[1]])) == list(neighbours([5])) == []
+    assert list(neighbours([[1]])) == list(neighbours([5])) == list(neighbours([])) == []
     assert len(list(neighbours(["abcdefgh"]))) == 4
 
 

@@ -5,7 +5,7 @@
 Each of the two runs in its own sandbox. Every call of aux goes through the host, which counts the calls and can replace
 the answers. A test counts as *decided* by aux if main's result changes when aux's answers are replaced by other values
 of their type and by those of the previous test. The work of aux must matter too: replacing its answers by its
-arguments, or by empty values (an empty list, a zero), must also change results. Four cases are excluded:
+arguments, or by empty values (an empty list, a zero), must also change results. Excluded are:
 
 - Constants: an expression of main that had the same number, or took the same branch, in all tests keeps this value
   while answers are replaced. So a password, a required type, or a guard that always passes does not count.
@@ -361,12 +361,12 @@ class Evidence:
         factors = {share.factor for share in shares if share}
         if None in shares or len(factors) != 1 or not self.duet.begin():
             return False
-        beside = [
+        tests = [
             (share, [share.other(self.duet.play(args)) for args in neighbours(self.inputs[at])])
             for at, share in zip(self.passed, shares, strict=True)
             if share
         ]
-        return is_mask(beside)
+        return is_mask(tests)
 
     def solves(self) -> bool:
         """Whether an expression of aux is the result, of main's own arguments, in every passed test."""

@@ -78,9 +78,9 @@ class Shares:
 
 def neighbours(args: Sequence[Any]) -> Iterator[list[Any]]:
     """Arguments with one item of the first left out, then with one that is another."""
-    first, rest = args[0], args[1:]
-    if not isinstance(first, list | str) or len(first) < FEWEST_ITEMS:
+    if not args or not isinstance(first := args[0], list | str) or len(first) < FEWEST_ITEMS:
         return
+    rest = args[1:]
     items: list[Any] = list(first)
     for at, item in enumerate(items[:MOST_CHANGED]):
         shorter = [*items[:at], *items[at + 1 :]]
