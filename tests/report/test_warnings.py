@@ -89,6 +89,7 @@ def test_prompts_that_outgrow_the_context(models, tmp_path):
 
 def test_an_engine_that_samples_another_distribution(models, tmp_path, monkeypatch):
     right = decoding.log_distribution
+    monkeypatch.setattr("coterie.run.policies.TESTED", {})
     monkeypatch.setattr(
         decoding, "log_distribution", lambda logits, temperature, size: right(logits / 4, temperature, size)
     )
@@ -97,7 +98,6 @@ def test_an_engine_that_samples_another_distribution(models, tmp_path, monkeypat
     ):
         trouble(models, tmp_path, "toys.py:Agree", "train.steps=1")
     monkeypatch.setattr("coterie.run.policies.check_family", lambda policy, trained: None)
-    monkeypatch.setattr("coterie.run.policies.TESTED", {})
     told = trouble(models, tmp_path, "toys.py:Agree", "train.steps=1", "train.max_mismatch=9")
     assert "other probabilities than it sampled" in told["mismatch", "team"]
 

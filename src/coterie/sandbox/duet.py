@@ -41,6 +41,12 @@ class Told:
     values: tuple[Any, ...]
 
     @property
+    def answers(self) -> tuple[Any, ...]:
+        """What it returned, and the arguments that it changed."""
+        after = zip(self.args, self.values[1:], strict=False)
+        return (self.values[0], *(now for before, now in after if not same(before, now)))
+
+    @property
     def changes(self) -> bool:
         """Whether an argument is another afterwards."""
         return any(not same(before, now) for before, now in zip(self.args, self.values[1:], strict=False))

@@ -406,6 +406,11 @@ def test_a_watched_program_does_what_it_did():
         # the argument, with something beside it that main does not need, or needs
         ("def aux(x):\n    return [(v, v * v) for v in x]", "def f(x):\n    total = 0\n    for v, _ in aux(x):\n        total += v * 2\n    return total", NONE),
         ("def aux(x):\n    return [(v, v * v) for v in x]", "def f(x):\n    total = 0\n    for v, w in aux(x):\n        total += v * 2 + w\n    return total", FULL),
+        ("def aux(x):\n    return [[at * at, v] for at, v in enumerate(x)]", "def f(x):\n    def each():\n        for _, v in aux(x):\n            yield v\n    best = []\n    for v in each():\n        best.append(max([v, *best]))\n    return best", NONE),
+        ("def aux(x):\n    return [x, max(x)]", "def f(x):\n    y, m = aux(x)\n    return [m - v for v in y]", FULL),
+        ("def aux(x):\n    return [sum(x[:at + 1]) for at in range(len(x))]", "def f(x):\n    odd = last = 0\n    for w in aux(x):\n        v, last = w - last, w\n        odd += v % 2\n    return [odd, len(x)]", NONE),
+        # of two answers neither is the result, though an argument is
+        ("def aux(n):\n    return n % 7", "def f(x):\n    a, b = x[0], x[-1]\n    return a if aux(a) > aux(b) else b", FULL),
         # what passes through aux in its order, and is asked back, is no code
         ("def aux(x, keep):\n    return [v for v in x if keep(v)]", "def f(x):\n    return sum(aux(x, lambda v: v % 2 == 0))", FULL),
         ("def aux(x):\n    for at, v in enumerate(x):\n        if at + 1 == len(x) or x[at + 1] != v:\n            yield [v, at]", "def f(x):\n    return [one[0] * one[1] for one in aux(x)]", FULL),

@@ -33,7 +33,15 @@ from typing import Any
 
 from coterie.environments.coding.cooperation.echo import echoes, turned
 from coterie.environments.coding.cooperation.reading import AUX, catches
-from coterie.environments.coding.cooperation.replaced import DISABLED, IDLE, OTHERS, Replacement, beside, items_of
+from coterie.environments.coding.cooperation.replaced import (
+    DISABLED,
+    IDLE,
+    OTHERS,
+    Replacement,
+    beside,
+    given_back,
+    items_of,
+)
 from coterie.environments.coding.cooperation.undone import Shares, differ, ends_of, is_mask, lies_in, neighbours
 from coterie.environments.coding.cooperation.watched import Sites, watched
 from coterie.kernel.calls import InThread
@@ -313,7 +321,7 @@ class Evidence:
     def decodes(self) -> bool:
         """Whether main only has its own arguments out of aux's answers, whole or item by item.
 
-        Where they lie in the answers as they are, what lies beside them may be needed.
+        Where answers give them back as they are, what lies beside them may be needed.
         """
         packed = False
         for place in range(min(len(self.inputs[at]) for at in self.passed)):
@@ -322,14 +330,15 @@ class Evidence:
                 wanted = {at: ends[depth] for at, ends in told.items() if depth < len(ends)}
                 sites = {site for at in wanted for site in self.true.seen[at]} - self.sites.given
                 if any(self.is_decoded(site, wanted) for site in sites):
-                    if not all(self.is_packed(at, first) for at, (first, *_) in wanted.items()):
+                    if not all(self.is_given_back(at, first) for at, (first, *_) in wanted.items()):
                         return True
                     packed = True
         return packed and not self.decides(beside, self.passed)
 
-    def is_packed(self, at: int, value: Any) -> bool:
-        """Whether a value lies in an answer of aux, or is one."""
-        return any(lies_in(value, call.values[0]) for call in self.true.played[at].told)
+    def is_given_back(self, at: int, value: Any) -> bool:
+        """Whether an answer is a value, or gives back an argument in a part of it."""
+        told = [(call.args, call.values[0]) for call in self.true.played[at].told]
+        return any(same(value, answer) or given_back(args, answer) for args, answer in told)
 
     def is_decoded(self, site: int, wanted: Mapping[int, tuple[Any, Any, int]]) -> bool:
         """Whether a site is what is wanted, which aux was told, and needs aux's answers for it."""
@@ -398,7 +407,7 @@ class Evidence:
                 place
                 for call in (*self.true.played[at].told, *self.true.played[at].drawn)
                 if all(self.given(arg, at) or canonical(arg) in fixed for arg in call.args)
-                for place in places_of(result, call.values)
+                for place in places_of(result, call.answers)
             }
             places = shared if places is None else places & shared
         return bool(places) or self.directly(self.passed)

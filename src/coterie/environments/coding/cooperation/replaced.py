@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
@@ -21,38 +22,47 @@ def other_of_its_type(_: Sequence[Any], at: int, args: Sequence[Any], answer: Me
 
 
 def beside(_: Sequence[Any], at: int, args: Sequence[Any], answer: Message) -> Message:
-    """Another answer, but for the places in it that only give back arguments or their items."""
-    given = {canonical(value) for arg in args for value in (arg, *(items_of(arg) or ()))}
-
-    def replaced(value: Any) -> Any:
-        said = list(_said(value, given))
-        kept = {place for place, _ in said} - {place for place, known in said if not known}
-        return other(value, crc32(json.dumps(args).encode()), kept - {()})
-
-    return _swapped(answer, replaced)
+    """Another answer, but for the places in it that only give back an argument, or its items in their order."""
+    salt = crc32(json.dumps(args).encode())
+    return _swapped(answer, lambda value: other(value, salt, given_back(args, value)))
 
 
-def _said(value: Any, given: Collection[str], place: Place = ()) -> Iterator[tuple[Place, bool]]:
-    """The places in a value, and whether it is something given that stands there."""
-    inner = _inner(value)
-    if canonical(value) in given or not inner:
-        yield place, canonical(value) in given
-        return
-    for step, item in inner:
-        yield from _said(item, given, (*place, step))
+def given_back(args: Sequence[Any], value: Any) -> set[Place]:
+    """The places in an answer that only give back an argument, or its items in their order."""
+    known = [[canonical(arg)] for arg in args]
+    known += [list(map(canonical, items)) for arg in args if (items := items_of(arg))]
+    columns: dict[Place, list[str]] = {}
+    for place, part in _parts(value, {canonical(arg) for arg in args}):
+        columns.setdefault(place, []).append(canonical(part))
+    return {place for place, column in columns.items() if place and column in known}
 
 
-def _inner(value: Any) -> list[tuple[int | None, Any]]:
-    """The items of a value, each with its place: in a tuple its number, elsewhere none, since all are of a kind."""
+def _parts(value: Any, whole: Collection[str], place: Place = ()) -> Iterator[tuple[Place, Any]]:
+    """The parts of a value, each with its place. whole: what is not taken apart."""
+    inner = [] if canonical(value) in whole else _inner(value)
+    if not inner:
+        yield place, value
+    for step, item in zip(_steps(value, place), inner, strict=False):
+        yield from _parts(item, whole, step)
+
+
+def _inner(value: Any) -> list[Any]:
+    """The items of a sequence, the values of a table."""
     match value:
         case list():
-            return [(None, item) for item in value]
-        case {"tuple": items}:
-            return list(enumerate(items))
-        case dict() if (kind := next(iter(value))) in TABLES:
-            return [(None, item) for _, item in value[kind]]
+            return value
+        case dict() if (kind := next(iter(value))) in (*SEQUENCES, *TABLES):
+            return [item[1] if kind in TABLES else item for item in value[kind]]
         case _:
             return []
+
+
+def _steps(value: Any, place: Place) -> list[Place]:
+    """The places of its items: one for all where they are many of a kind, else one each, by number."""
+    items = _inner(value)
+    alike = len({(_kind(item), len(_inner(item))) for item in items}) == 1
+    many = alike and not place and not (isinstance(value, dict) and "tuple" in value)
+    return [(*place, None if many else at) for at in range(len(items))]
 
 
 def earlier(before: Sequence[Any], at: int, args: Sequence[Any], answer: Message) -> Message:
@@ -136,7 +146,8 @@ def other(value: Any, salt: int, kept: Collection[Place] = (), place: Place = ()
             changed = "".join(_letter(letter, 1 + (salt + at) % 8) for at, letter in enumerate(value))
             changed = changed if changed != value else f"{value}a"
         case list():
-            changed = [other(item, salt + at, kept, (*place, None)) for at, item in enumerate(value)] or [0]
+            told = zip(value, itertools.count(salt), _steps(value, place), strict=False)
+            changed = [other(item, mixed, kept, there) for item, mixed, there in told] or [0]
         case {"float": _}:
             changed = 1.0
         case {"range": [start, stop, step]}:
@@ -144,13 +155,13 @@ def other(value: Any, salt: int, kept: Collection[Place] = (), place: Place = ()
         case dict():
             ((kind, content),) = value.items()
             if kind in TABLES:
-                content = [
-                    [key, other(item, salt + at, kept, (*place, None))] for at, (key, item) in enumerate(content)
-                ]
-            elif kind in (*SEQUENCES, *SETS, *BYTES):  # a set's items change alike, or two of them might be exchanged
-                steps = [salt + at * (kind in SEQUENCES) for at in range(len(content))]
-                places = [(*place, at if kind == "tuple" else None) for at in range(len(content))]
-                content = [other(*told, kept, there) for *told, there in zip(content, steps, places, strict=True)]
+                told = zip(content, itertools.count(salt), _steps(value, place), strict=False)
+                content = [[key, other(item, mixed, kept, there)] for (key, item), mixed, there in told]
+            elif kind in SEQUENCES:
+                told = zip(content, itertools.count(salt), _steps(value, place), strict=False)
+                content = [other(item, mixed, kept, there) for item, mixed, there in told]
+            elif kind in (*SETS, *BYTES):  # a set's items change alike, or two of them might be exchanged
+                content = [other(item, salt) for item in content]
             changed = {kind: content}
         case _:
             changed = value
