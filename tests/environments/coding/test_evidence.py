@@ -424,6 +424,9 @@ def test_a_watched_program_does_what_it_did():
         ("def aux(x):\n    r = sum(v % 3 for v in x)\n    return r * 7", "def f(x):\n    return aux(x) // 7", HALF),
         ("def one(x):\n    return sorted(x)[:2]\ndef aux(x):\n    return one(x)[::-1]", "def f(x):\n    return aux(x)[::-1]", HALF),
         ("def aux(x):\n    return sum(v % 3 for v in x)", "def f(x):\n    return aux(x) * 7", FULL),
+        # and its argument, which main wrote in another way; or another one, which main prepared
+        ("def aux(y):\n    x = [v - 9 for v in y]\n    return sum(v % 3 for v in x)", "def f(x):\n    return aux([v + 9 for v in x])", HALF),
+        ("def aux(x):\n    return sum(v % 3 for v in x)", "def f(x):\n    return aux([v for v in x if v > 1])", FULL),
     ],
 )  # fmt: skip
 def test_work_that_main_undoes_is_not_paid(aux, main, wanted):

@@ -378,7 +378,10 @@ class Evidence:
         return is_mask(tests)
 
     def solves(self) -> bool:
-        """Whether an expression of aux is the result, of main's own arguments, in every passed test."""
+        """Whether an expression of aux is the result, in every passed test, and aux has main's own arguments.
+
+        It is told them, or has them in an expression too, if main has only written them in another way.
+        """
         if not self.duet.begin(watch=True):
             return False
         found: set[int] | None = None
@@ -388,7 +391,8 @@ class Evidence:
             seen = {site: last for site, *_, last in self.duet.partner.look({})}
             if at not in self.passed:
                 continue
-            if not all(self.given(arg, at) for call in played.told for arg in call.args):
+            told = all(self.given(arg, at) for call in played.told for arg in call.args)
+            if not told and not any(same(mine, last) for mine in self.inputs[at] for last in seen.values()):
                 return False
             result = self.true.played[at].answer["value"]
             there = {site for site, last in seen.items() if same(result, last)}
