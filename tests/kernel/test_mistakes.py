@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -255,14 +258,26 @@ def test_a_list_of_names_needs_no_torch():
 
 
 @pytest.mark.slow
-def test_a_model_of_a_hub_that_is_not_reached_is_one_line_at_once():
-    """A port nobody listens on: the hub's client would ask for each file five times, for a minute."""
-    env = os.environ | {"HF_ENDPOINT": "http://127.0.0.1:9"}
-    command = [sys.executable, "-m", "coterie.cli", "train", "plan_path", "--set", "policies.team.model=no/thing"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, env=env, timeout=60)
+def test_a_model_of_a_hub_that_answers_nothing_is_one_line_and_asked_for_once():
+    """The hub's client would ask for each file five times, for a minute."""
+    asked: list[bytes] = []
+
+    def hub(door: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                caller, _ = door.accept()
+                with caller:
+                    asked.append(caller.recv(1 << 12).partition(b"\r\n")[0])
+
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        threading.Thread(target=hub, args=(door,), daemon=True).start()
+        env = os.environ | {"HF_ENDPOINT": f"http://127.0.0.1:{door.getsockname()[1]}"}
+        command = [sys.executable, "-m", "coterie.cli", "train", "plan_path", "--set", "policies.team.model=no/thing"]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, env=env)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1, done.stderr
     assert "policies.team.model = 'no/thing'" in done.stderr
+    assert 1 <= len(asked) == len(set(asked)), asked
 
 
 @pytest.mark.parametrize(
