@@ -1,59 +1,59 @@
-"""Which bubblewrap is started: one that only root or this user can have put there."""
+"""Which bubblewrap is started, and by which path: programs of models run in what is found here."""
 
 from __future__ import annotations
 
 import os
+import shutil
 
 import pytest
 
-from coterie.sandbox import backends
-from coterie.sandbox.backends import bwrap, is_of_others, missing
+from coterie.sandbox import Box, backends
+from coterie.sandbox.backends import missing, program, start
 
 
 @pytest.fixture
 def ours(tmp_path, monkeypatch):
     """A program of that name in a folder of PATH, where the system has none."""
     file = tmp_path / "bin" / "bwrap"
-    file.parent.mkdir(mode=0o755)
+    file.parent.mkdir()
     file.write_text("#!/bin/sh\n")
     file.chmod(0o755)
     monkeypatch.setattr(os, "defpath", "/nowhere")
-    monkeypatch.setenv("PATH", str(file.parent))
+    monkeypatch.setenv("PATH", f"/nowhere:{file.parent}")
     return file
 
 
 def test_what_the_system_has_comes_before_what_path_names(ours, tmp_path, monkeypatch):
-    assert bwrap() == str(ours)
+    assert program("bwrap") == str(ours)
     system = tmp_path / "system" / "bwrap"
     system.parent.mkdir()
     system.symlink_to(ours)
     monkeypatch.setattr(os, "defpath", str(system.parent))
-    assert bwrap() == str(system)
+    assert program("bwrap") == str(system)
 
 
-def test_a_relative_place_of_path_is_whole(ours, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", "bin")
-    assert bwrap() == str(ours)
-
-
-@pytest.mark.parametrize("what", ["the file", "its folder"])
-def test_one_that_others_can_write_is_refused(ours, what):
-    assert not is_of_others(str(ours))
-    (ours if what == "the file" else ours.parent).chmod(0o777)
-    assert missing("bubblewrap").startswith(f"{ours} may be written by other users")
-
-
-def test_one_of_another_user_is_refused_though_linked_to_from_a_sound_place(ours, tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    if ours.stat().st_uid == 0:
-        os.chown(ours, 23456, 23456)
-    link = tmp_path / "link"
-    link.symlink_to(ours)
-    assert is_of_others(str(link))
-
-
-def test_none_at_all_says_how_to_get_it(ours, monkeypatch):
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert bwrap() == ""
+@pytest.mark.parametrize("path", ["bin", ".", "", "bin:.", ":"])
+def test_none_of_the_working_folder_is_taken(ours, monkeypatch, path):
+    monkeypatch.chdir(ours.parent.parent if path.startswith("bin") else ours.parent)
+    monkeypatch.setenv("PATH", path)
+    assert program("bwrap") == ""
     assert missing("bubblewrap") == f"bubblewrap is missing; {backends.INSTALL}"
+
+
+@pytest.mark.skipif(bool(missing("bubblewrap")), reason=missing("bubblewrap"))
+def test_what_is_found_is_what_is_started(tmp_path, monkeypatch):
+    """A sandbox has no PATH, so a name alone would be looked for elsewhere."""
+    mine = tmp_path / "bwrap"
+    real = shutil.which("bwrap")
+    mine.write_text(f'#!/bin/sh\ntouch {tmp_path}/started\nexec {real} "$@"\n')
+    mine.chmod(0o755)
+    monkeypatch.setattr(os, "defpath", "/nowhere")  # where a program without PATH is looked for
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    started = start(Box())
+    try:
+        assert started.process.stdout.readline()
+    finally:
+        started.process.kill()
+        started.process.wait()
+        started.cleanup()
+    assert (tmp_path / "started").exists()

@@ -128,10 +128,8 @@ def missing(backend: Backend) -> str:
         return ""
     if not sys.platform.startswith("linux"):
         return "bubblewrap runs on Linux only; choose a weaker one by its name: environment.sandbox = 'process'"
-    if not (command := bwrap()):
+    if not program("bwrap"):
         return f"bubblewrap is missing; {INSTALL}"
-    if is_of_others(command):
-        return f"{command} may be written by other users, and isolates nothing; {INSTALL}"
     try:
         syscalls.of_programs()
     except (ImportError, OSError, RuntimeError) as error:
@@ -139,17 +137,13 @@ def missing(backend: Backend) -> str:
     return ""
 
 
-def bwrap() -> str:
-    """Where bubblewrap is, from the root: what the system has comes before what PATH names. Empty: nowhere."""
-    found = shutil.which("bwrap", path=os.defpath) or shutil.which("bwrap")
-    return str(Path(found).absolute()) if found else ""
+def program(name: str) -> str:
+    """Returns the whole path of a program: the system's, else one in a folder that PATH names whole; "" if none.
 
-
-def is_of_others(file: str) -> bool:
-    """Whether users other than root and this one can write a program or put another in its place."""
-    real = Path(file).resolve()
-    places = [place.stat() for place in (real, real.parent)]
-    return any(place.st_uid not in (0, os.geteuid()) or place.st_mode & 0o002 for place in places)
+    An entry such as "." would start what lies in the working folder, such as a stranger's run.
+    """
+    whole = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if Path(folder).is_absolute()]
+    return shutil.which(name, path=os.pathsep.join([os.defpath, *whole])) or ""
 
 
 def _bubblewrap(box: Box) -> Started:
@@ -171,7 +165,7 @@ def _bubblewrap(box: Box) -> Started:
     os.close(writing)
     try:
         command = [
-            bwrap(), *names, "--die-with-parent", "--new-session", "--hostname", "sandbox",
+            program("bwrap"), *names, "--die-with-parent", "--new-session", "--hostname", "sandbox",
             "--clearenv", *_environment(), *binds, *_hidden(),
             "--perms", "1777", "--size", str(box.tmp_mb << 20), "--tmpfs", TMP,
             "--dev-bind", "/dev/null", "/dev/null", "--dev-bind", "/dev/urandom", "/dev/urandom",
@@ -293,7 +287,7 @@ def _files(libraries: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
         folders = [folder for folder in (package, package.with_name(f"{name}.libs")) if folder.exists()]
         shown += [(str(folder), f"{PYTHON}/libraries/{folder.name}") for folder in folders]
         objects += map(str, package.rglob("*.so"))
-    text = subprocess.run(["ldd", *objects], capture_output=True, text=True, check=False).stdout
+    text = subprocess.run([program("ldd"), *objects], capture_output=True, text=True, check=False).stdout
     loaded = sorted(set(re.findall(r"(?:=> |^\s+)(/\S+) \(0x", text, re.MULTILINE)))
     inner = str(package_root()) if libraries else ""
     shown += [(path, path) for path in loaded if not (inner and path.startswith(inner))]

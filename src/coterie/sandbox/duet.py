@@ -41,15 +41,13 @@ class Told:
     values: tuple[Any, ...]
 
     @property
-    def answers(self) -> tuple[Any, ...]:
-        """What it returned, and the arguments that it changed."""
-        after = zip(self.args, self.values[1:], strict=False)
-        return (self.values[0], *(now for before, now in after if not same(before, now)))
-
-    @property
     def changes(self) -> bool:
         """Whether an argument is another afterwards."""
-        return any(not same(before, now) for before, now in zip(self.args, self.values[1:], strict=False))
+        return any(map(self.changes_at, range(len(self.args))))
+
+    def changes_at(self, at: int) -> bool:
+        """Returns True if an argument, by its number, is another afterwards."""
+        return at + 1 < len(self.values) and at < len(self.args) and not same(self.args[at], self.values[at + 1])
 
 
 Swap = Callable[[int, Sequence[Any], Message], Message]

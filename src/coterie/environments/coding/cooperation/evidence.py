@@ -27,22 +27,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from coterie.environments.coding.cooperation.echo import echoes, turned
 from coterie.environments.coding.cooperation.reading import AUX, catches
-from coterie.environments.coding.cooperation.replaced import (
-    DISABLED,
-    IDLE,
-    OTHERS,
-    Replacement,
-    beside,
-    given_back,
-    items_of,
-)
-from coterie.environments.coding.cooperation.undone import Shares, differ, ends_of, is_mask, lies_in, neighbours
+from coterie.environments.coding.cooperation.replaced import DISABLED, IDLE, OTHERS, Replacement, items_of
+from coterie.environments.coding.cooperation.runs import FEWEST, Run, Site, enough
+from coterie.environments.coding.cooperation.undone import Undone
 from coterie.environments.coding.cooperation.watched import Sites, watched
 from coterie.kernel.calls import InThread
 from coterie.sandbox import REMEMBERED, Box, pool, same
@@ -52,20 +44,12 @@ from coterie.sandbox.remembered import by_itself
 from coterie.sandbox.values import SEQUENCES, TABLES, acting, canonical, written
 from coterie.seeds import seed_of
 
-ENOUGH = 0.25
-"""Share of the passed tests that aux has to decide: less is an exception, not how the two work."""
-FEWEST = 2
-"""Tests, and different results, from which on something can be told."""
-NO_ACCIDENT = 4
-"""Different results from which on it is none that an expression of aux equals them all."""
 MOST_TOLD = 1 << 20
 """Characters of what the two say to each other that are looked at, in all tests: beyond, nothing is paid."""
 MORE_CALLS = 50
 """Beyond twice as many as in truth, that a test with other answers may make."""
 AT_LOAD = -1
 """The place of no input: what main asks for while it is loaded."""
-Site = tuple[Any, Any]
-"""The first and the last value of an expression in a test."""
 
 
 @InThread
@@ -114,26 +98,6 @@ def used(
 UNUSED = {"used": False, "handed_on": False, "needed": False}
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Every input once, with both programs loaded anew.
-
-    played: a call each. seen: what main's expressions came to in it, by site. replaced: inputs in which every answer
-    of aux was another than in truth. counts: how often it came to them.
-    """
-
-    played: list[Played]
-    seen: list[dict[int, Site]]
-    replaced: set[int]
-    counts: list[dict[int, int]] = field(default_factory=list)
-
-    def has(self, site: int, there: Iterable[int], wanted: Mapping[int, Site], ends: Sequence[int]) -> bool:
-        """Whether a site's first value (0), or its last (1), or both were what is wanted, in all inputs of some."""
-        return all(
-            site in self.seen[at] and same(wanted[at][end], self.seen[at][site][end]) for at in there for end in ends
-        )
-
-
 class Evidence:
     """What playing the pair of programs shows.
 
@@ -173,9 +137,10 @@ class Evidence:
         for swap in IDLE:
             if uses and enough(there := self.applies(swap), self.passed):
                 uses = self.decides(swap, there)
-        uses = uses and self.informs and not self.decodes() and not self.unmasks()
+        undone = Undone(self)
+        uses = uses and self.informs and not undone.decodes() and not undone.unmasks()
         needed = bool(self.changes(self.run(lambda *_: DISABLED))) if catches else uses
-        return {"used": uses, "handed_on": uses and (self.hands_on() or self.solves()), "needed": needed}
+        return {"used": uses, "handed_on": uses and (self.hands_on() or undone.solved()), "needed": needed}
 
     def told(self) -> int:
         """Characters of what aux was asked and answered in truth, as JSON."""
@@ -320,93 +285,11 @@ class Evidence:
                         owned |= meant  # where a run does not come by it, aux only kept main from getting there
         return owned & self.changes(run)
 
-    def decodes(self) -> bool:
-        """Whether main only has its own arguments out of aux's answers, whole or item by item.
-
-        Where answers give them back as they are, what lies beside them may be needed.
-        """
-        packed = False
-        for place in range(min(len(self.inputs[at]) for at in self.passed)):
-            told = {at: list(ends_of(self.inputs[at][place])) for at in self.passed}
-            for depth in range(max(map(len, told.values()))):
-                wanted = {at: ends[depth] for at, ends in told.items() if depth < len(ends)}
-                sites = {site for at in wanted for site in self.true.seen[at]} - self.sites.given
-                if any(self.is_decoded(site, wanted) for site in sites):
-                    if not all(self.is_given_back(at, first) for at, (first, *_) in wanted.items()):
-                        return True
-                    packed = True
-        return packed and not self.decides(beside, self.passed)
-
-    def is_given_back(self, at: int, value: Any) -> bool:
-        """Whether an answer is a value, or gives back an argument in a part of it."""
-        told = [(call.args, call.values[0]) for call in self.true.played[at].told]
-        return any(same(value, answer) or given_back(args, answer) for args, answer in told)
-
-    def is_decoded(self, site: int, wanted: Mapping[int, tuple[Any, Any, int]]) -> bool:
-        """Whether a site is what is wanted, which aux was told, and needs aux's answers for it."""
-        there = {at for at in wanted if site in self.true.seen[at]}
-        values = {at: wanted[at][:2] for at in there}
-        return (
-            enough(there, self.passed)
-            and differ([list(ends) for ends in values.values()]) >= FEWEST
-            and all(wanted[at][2] in (0, self.true.counts[at][site]) for at in there)
-            and self.true.has(site, there, values, (0, 1))
-            and all(self.is_told(at, values[at]) for at in there)
-            and any(self.needs(self.replay(swap), site, there, values) for swap in OTHERS)
-        )
-
-    def is_told(self, at: int, ends: Site) -> bool:
-        """Whether aux is given values, alone or among others."""
-        args = [arg for call in self.true.played[at].told for arg in call.args]
-        return all(any(lies_in(end, arg) for arg in args) for end in ends)
-
-    def needs(self, run: Run, site: int, there: Iterable[int], wanted: Mapping[int, Site]) -> bool:
-        """Whether a site's first value is another in a run, in more than one input that comes by it."""
-        came = [at for at in there if site in run.seen[at]]
-        return sum(not run.has(site, [at], wanted, (0,)) for at in came) >= FEWEST
-
-    def unmasks(self) -> bool:
-        """Whether results are sums of aux's answer and of main's own part, and that takes the answer off again."""
-        swap = OTHERS[0]
-        shares = [Shares.of(self.true.played[at], self.replay(swap).played[at], swap) for at in self.passed]
-        factors = {share.factor for share in shares if share}
-        if None in shares or len(factors) != 1 or not self.duet.begin():
-            return False
-        tests = [
-            (share, [share.other(self.duet.play(args)) for args in neighbours(self.inputs[at])])
-            for at, share in zip(self.passed, shares, strict=True)
-            if share
-        ]
-        return is_mask(tests)
-
-    def solves(self) -> bool:
-        """Whether an expression of aux is the result, in every passed test, and aux has main's own arguments.
-
-        It is told them, or has them in an expression too, if main has only written them in another way.
-        """
-        if len(self.results()) < NO_ACCIDENT or not self.duet.begin(watch=True):
-            return False
-        found: set[int] | None = None
-        for at, args in enumerate(self.inputs):
-            self.duet.partner.look({})
-            played = self.duet.play(args)
-            seen = {site: last for site, *_, last in self.duet.partner.look({})}
-            if at not in self.passed:
-                continue
-            told = [arg for call in played.told for arg in call.args]
-            had = any(same(mine, last) for mine in self.inputs[at] for last in seen.values())
-            if acting(told) or not (had or all(self.given(arg, at) for arg in told)):
-                return False  # with a function of main's, the result may be main's too
-            result = self.true.played[at].answer["value"]
-            there = {site for site, last in seen.items() if same(result, last)}
-            found = there if found is None else found & there
-        return bool(found)
-
     def hands_on(self) -> bool:
         """Whether every passed result is an answer of aux, or one place of it, to main's own arguments."""
         if not all(self.true.played[at].told for at in self.passed):
             return self.directly(self.passed)
-        fixed = self.fixed()
+        fixed, changed = self.fixed(), self.changed()
         places: set[tuple[Any, ...]] | None = None
         for at in self.passed:
             result = self.true.played[at].answer["value"]
@@ -414,7 +297,8 @@ class Evidence:
                 place
                 for call in (*self.true.played[at].told, *self.true.played[at].drawn)
                 if all(self.given(arg, at) or canonical(arg) in fixed for arg in call.args)
-                for place in places_of(result, call.answers)
+                for place in places_of(result, call.values)
+                if place[0] in changed
             }
             places = shared if places is None else places & shared
         return bool(places) or self.directly(self.passed)
@@ -423,6 +307,12 @@ class Evidence:
         """Arguments that aux is given in every passed input."""
         each = [{canonical(arg) for call in self.true.played[at].told for arg in call.args} for at in self.passed]
         return set.intersection(*each) if each else set()
+
+    def changed(self) -> set[int]:
+        """Finds which values of calls aux has a part in: what it returns (0), and arguments that some call changes."""
+        told = [call for at in self.passed for call in self.true.played[at].told]
+        numbers = max((len(call.values) for call in told), default=0)
+        return {0} | {at for at in range(1, numbers) if any(call.changes_at(at - 1) for call in told)}
 
     def given(self, arg: Any, at: int) -> bool:
         """Whether an argument of aux is one of main's, all of them, the length of one or a number as text."""
@@ -444,11 +334,6 @@ class Evidence:
 def same_as(value: Any, played: Played) -> bool:
     """Whether a call returned a value."""
     return played.answer["status"] == "returned" and same(value, played.answer["value"])
-
-
-def enough(inputs: set[int], among: Iterable[int]) -> bool:
-    """Whether inputs are more than an exception among others."""
-    return len(inputs) >= max(1.0, ENOUGH * len(list(among)))
 
 
 def places_of(result: Any, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
@@ -12,7 +11,7 @@ from coterie.sandbox.border import Message
 from coterie.sandbox.values import BYTES, SEQUENCES, SETS, TABLES, acting, canonical
 
 Place = tuple[int | None, ...]
-"""The way to a part of a value, as `_inner` tells the steps."""
+"""The way to a part of a value: the number of each item, or None, which stands for every item of a kind."""
 DISABLED: Message = {"status": "error", "kind": "RuntimeError", "message": "aux is disabled"}
 
 
@@ -28,41 +27,37 @@ def beside(_: Sequence[Any], at: int, args: Sequence[Any], answer: Message) -> M
 
 
 def given_back(args: Sequence[Any], value: Any) -> set[Place]:
-    """The places in an answer that only give back an argument, or its items in their order."""
+    """Returns the places in an answer that only give back an argument, or its items in their order."""
     known = [[canonical(arg)] for arg in args]
     known += [list(map(canonical, items)) for arg in args if (items := items_of(arg))]
     columns: dict[Place, list[str]] = {}
-    for place, part in _parts(value, {canonical(arg) for arg in args}):
+    for place, part in _parts(value, {canonical(arg) for arg in args}, ()):
         columns.setdefault(place, []).append(canonical(part))
     return {place for place, column in columns.items() if place and column in known}
 
 
-def _parts(value: Any, whole: Collection[str], place: Place = ()) -> Iterator[tuple[Place, Any]]:
-    """The parts of a value, each with its place. whole: what is not taken apart."""
-    inner = [] if canonical(value) in whole else _inner(value)
+def _parts(value: Any, whole: Collection[str], place: Place) -> Iterator[tuple[Place, Any]]:
+    """Yields the parts of a value, each with its place. whole: what is not taken apart."""
+    inner = [] if canonical(value) in whole else list(_placed(value, place))
     if not inner:
         yield place, value
-    for step, item in zip(_steps(value, place), inner, strict=False):
-        yield from _parts(item, whole, step)
+    for there, item in inner:
+        yield from _parts(item, whole, there)
 
 
-def _inner(value: Any) -> list[Any]:
-    """The items of a sequence, the values of a table."""
-    match value:
-        case list():
-            return value
-        case dict() if (kind := next(iter(value))) in (*SEQUENCES, *TABLES):
-            return [item[1] if kind in TABLES else item for item in value[kind]]
-        case _:
-            return []
+def _placed(value: Any, place: Place) -> Iterator[tuple[Place, Any]]:
+    """Yields the items of a sequence or the values of a table, each with its place.
 
-
-def _steps(value: Any, place: Place) -> list[Place]:
-    """The places of its items: one for all where they are many of a kind, else one each, by number."""
-    items = _inner(value)
-    alike = len({(_kind(item), len(_inner(item))) for item in items}) == 1
-    many = alike and not place and not (isinstance(value, dict) and "tuple" in value)
-    return [(*place, None if many else at) for at in range(len(items))]
+    The outermost have one place for all where they are of a kind; in a tuple, and further inside, each has its own.
+    """
+    kind = _kind(value)
+    if kind not in (list, *SEQUENCES, *TABLES):
+        return
+    content = value if kind is list else value[kind]
+    items = [item[1] for item in content] if kind in TABLES else content
+    many = not place and kind != "tuple" and len({(_kind(item), len(items_of(item) or ())) for item in items}) == 1
+    for at, item in enumerate(items):
+        yield (*place, None if many else at), item
 
 
 def earlier(before: Sequence[Any], at: int, args: Sequence[Any], answer: Message) -> Message:
@@ -146,8 +141,7 @@ def other(value: Any, salt: int, kept: Collection[Place] = (), place: Place = ()
             changed = "".join(_letter(letter, 1 + (salt + at) % 8) for at, letter in enumerate(value))
             changed = changed if changed != value else f"{value}a"
         case list():
-            told = zip(value, itertools.count(salt), _steps(value, place), strict=False)
-            changed = [other(item, mixed, kept, there) for item, mixed, there in told] or [0]
+            changed = _others(value, salt, kept, place) or [0]
         case {"float": _}:
             changed = 1.0
         case {"range": [start, stop, step]}:
@@ -155,17 +149,21 @@ def other(value: Any, salt: int, kept: Collection[Place] = (), place: Place = ()
         case dict():
             ((kind, content),) = value.items()
             if kind in TABLES:
-                told = zip(content, itertools.count(salt), _steps(value, place), strict=False)
-                content = [[key, other(item, mixed, kept, there)] for (key, item), mixed, there in told]
+                values = _others(value, salt, kept, place)
+                content = [[key, item] for (key, _), item in zip(content, values, strict=True)]
             elif kind in SEQUENCES:
-                told = zip(content, itertools.count(salt), _steps(value, place), strict=False)
-                content = [other(item, mixed, kept, there) for item, mixed, there in told]
+                content = _others(value, salt, kept, place)
             elif kind in (*SETS, *BYTES):  # a set's items change alike, or two of them might be exchanged
                 content = [other(item, salt) for item in content]
             changed = {kind: content}
         case _:
             changed = value
     return changed
+
+
+def _others(value: Any, salt: int, kept: Collection[Place], place: Place) -> list[Any]:
+    """Returns other items of a value, or other values of a table."""
+    return [other(item, salt + at, kept, there) for at, (there, item) in enumerate(_placed(value, place))]
 
 
 def items_of(value: Any) -> list[Any] | str | None:
