@@ -8,7 +8,8 @@ import shutil
 import pytest
 
 from coterie.sandbox import Box, backends
-from coterie.sandbox.backends import missing, program, start
+from coterie.sandbox.backends import missing, path_of
+from coterie.sandbox.worker import Worker
 
 
 @pytest.fixture
@@ -24,19 +25,19 @@ def ours(tmp_path, monkeypatch):
 
 
 def test_what_the_system_has_comes_before_what_path_names(ours, tmp_path, monkeypatch):
-    assert program("bwrap") == str(ours)
+    assert path_of("bwrap") == str(ours)
     system = tmp_path / "system" / "bwrap"
     system.parent.mkdir()
     system.symlink_to(ours)
     monkeypatch.setattr(os, "defpath", str(system.parent))
-    assert program("bwrap") == str(system)
+    assert path_of("bwrap") == str(system)
 
 
 @pytest.mark.parametrize("path", ["bin", ".", "", "bin:.", ":"])
 def test_none_of_the_working_folder_is_taken(ours, monkeypatch, path):
     monkeypatch.chdir(ours.parent.parent if path.startswith("bin") else ours.parent)
     monkeypatch.setenv("PATH", path)
-    assert program("bwrap") == ""
+    assert path_of("bwrap") == ""
     assert missing("bubblewrap") == f"bubblewrap is missing; {backends.INSTALL}"
 
 
@@ -49,11 +50,7 @@ def test_what_is_found_is_what_is_started(tmp_path, monkeypatch):
     mine.chmod(0o755)
     monkeypatch.setattr(os, "defpath", "/nowhere")  # where a program without PATH is looked for
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    started = start(Box())
-    try:
-        assert started.process.stdout.readline()
-    finally:
-        started.process.kill()
-        started.process.wait()
-        started.cleanup()
+    worker = Worker(Box())
+    worker.begin()
+    worker.close()
     assert (tmp_path / "started").exists()

@@ -128,7 +128,7 @@ def missing(backend: Backend) -> str:
         return ""
     if not sys.platform.startswith("linux"):
         return "bubblewrap runs on Linux only; choose a weaker one by its name: environment.sandbox = 'process'"
-    if not program("bwrap"):
+    if not path_of("bwrap"):
         return f"bubblewrap is missing; {INSTALL}"
     try:
         syscalls.of_programs()
@@ -137,7 +137,7 @@ def missing(backend: Backend) -> str:
     return ""
 
 
-def program(name: str) -> str:
+def path_of(name: str) -> str:
     """Returns the whole path of a program: the system's, else one in a folder that PATH names whole; "" if none.
 
     An entry such as "." would start what lies in the working folder, such as a stranger's run.
@@ -165,7 +165,7 @@ def _bubblewrap(box: Box) -> Started:
     os.close(writing)
     try:
         command = [
-            program("bwrap"), *names, "--die-with-parent", "--new-session", "--hostname", "sandbox",
+            path_of("bwrap"), *names, "--die-with-parent", "--new-session", "--hostname", "sandbox",
             "--clearenv", *_environment(), *binds, *_hidden(),
             "--perms", "1777", "--size", str(box.tmp_mb << 20), "--tmpfs", TMP,
             "--dev-bind", "/dev/null", "/dev/null", "--dev-bind", "/dev/urandom", "/dev/urandom",
@@ -287,7 +287,7 @@ def _files(libraries: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
         folders = [folder for folder in (package, package.with_name(f"{name}.libs")) if folder.exists()]
         shown += [(str(folder), f"{PYTHON}/libraries/{folder.name}") for folder in folders]
         objects += map(str, package.rglob("*.so"))
-    text = subprocess.run([program("ldd"), *objects], capture_output=True, text=True, check=False).stdout
+    text = subprocess.run([path_of("ldd"), *objects], capture_output=True, text=True, check=False).stdout
     loaded = sorted(set(re.findall(r"(?:=> |^\s+)(/\S+) \(0x", text, re.MULTILINE)))
     inner = str(package_root()) if libraries else ""
     shown += [(path, path) for path in loaded if not (inner and path.startswith(inner))]
