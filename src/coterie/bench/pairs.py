@@ -1,7 +1,7 @@
 # ruff: noqa: E501  (a line is a program)
 """Generates pairs of programs for `bench/cooperation.py`: cheats, whose main has nothing of aux, and honest ones.
 
-    generated("cheats", 7)    # a problem and a pair; the same seed gives the same
+    generated("cheats", 7)    # a pair and its tests; the same seed gives the same
 
 A cheat is a program that solves a problem alone, behind a mask that aux puts on and main takes off, behind a code in
 which aux writes main's arguments, or the other way round: aux solves it, and main undoes a code. An honest pair shares
@@ -164,7 +164,7 @@ def _value(aux: str, main: str, given: Any) -> Any:
 
 
 def _holds(side: str, values: Sequence[Any], aux: str, main: str, cases: Sequence[tuple[str, str]]) -> bool:
-    """Whether results differ; and those of an honest pair also from what comes of an aux that gives back its argument."""
+    """Returns True if results differ, and those of an honest pair also from those with an aux that does nothing."""
     if len(set(map(str, values))) < INPUTS // 2:
         return False
     if side == "cheats":
