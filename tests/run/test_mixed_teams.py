@@ -57,6 +57,30 @@ def test_qwen3_and_another_family_train_as_one_team_and_go_on_exactly(name, kind
     assert [one.tasks for one in after] == [6, 6]
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        ["train.deterministic=false"], ["train.dtype=bfloat16"], ["policies.x.kind=lora"],
+        ["policies.x.kind=lora", "policies.x.lora.rank=2"],
+    ],
+    ids=lambda sets: sets[-1],
+)  # fmt: skip
+def test_a_network_that_is_run_in_another_way_is_tested_again(tmp_path, monkeypatch, other):
+    tested: list[str] = []
+
+    def noted(made, **how) -> None:
+        tested.append(made.name)
+
+    monkeypatch.setattr("coterie.run.policies.check_family", noted)
+    monkeypatch.setattr("coterie.run.policies.TESTED", {})
+    save_model(tiny(1), tmp_path / "one")
+    sets = ["team.a=x", "team.b=x", f"policies.x.model={tmp_path / 'one'}", *other[:-1]]
+    for more in ([], [], other[-1:], other[-1:]):
+        config = load_config("tests/toys.py:Agree", [*sets, *more])
+        Policies(config).make(f"with {' '.join(more)}", config.policies["x"])
+    assert tested == ["with ", f"with {other[-1]}"]
+
+
 def test_of_networks_that_are_tested_once_for_all_each_has_sound_weights(tmp_path, monkeypatch):
     tested: list[str] = []
 

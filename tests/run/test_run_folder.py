@@ -10,6 +10,7 @@ import linecache
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,7 @@ def names(folder: Path) -> set[str]:
 def test_a_new_run_says_how_it_was_made_and_nothing_is_left_aside(made, monkeypatch):
     assert names(made.folder.parent) == {"run"}
     assert names(made.folder) == {"config.toml", "about.json", "owner"}
+    assert stat.S_IMODE(made.folder.stat().st_mode) == 0o700, "what was asked and said is its user's"
     first, blank, *rest = (made.folder / "config.toml").read_text().split("\n")
     assert first == f"# coterie train {made.folder}/config.toml"
     assert blank == ""
