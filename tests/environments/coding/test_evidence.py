@@ -420,6 +420,8 @@ def test_a_watched_program_does_what_it_did():
         ("def aux(x):\n    return 4", "def f(x):\n    n = aux(x)\n    for v in x:\n        n += v % 3\n    return n - 4", NONE),
         ("def aux(x):\n    return sum(v for v in x if v % 2)", "def f(x):\n    n = aux(x)\n    for v in x:\n        n += 0 if v % 2 else v * v\n    return n", FULL),
         (TOTAL, "def f(x):\n    return aux(x) + max(x)", FULL),
+        # a loop over main's own items that ends early with other answers
+        ("def aux(x):\n    return {v: v % 10 for v in x}", "def f(x):\n    table = aux(x)\n    y = [table[v] for v in x]\n    return y[-1:] + y[:1]", FULL),
         # in some tests aux leaves its argument as it is
         ("def aux(x, out):\n    out.extend(v for v in sorted(x) if v > 4)", "def f(x):\n    out = []\n    aux(x, out)\n    return out", HALF),
         # aux has the result, and main undoes what it put on top
