@@ -11,7 +11,7 @@ from coterie.engines.decoding import Decoder, costs_of
 from coterie.engines.lean import Lean
 from coterie.learning.policy import Policy
 from coterie.models.adapters import adapted
-from coterie.models.lean import merged, usual
+from coterie.models.lean import Network, merged, usual
 from coterie.models.load import Model
 from coterie.models.meter import Meter
 from tests.families import family
@@ -43,18 +43,26 @@ def padded(prompts) -> tuple[torch.Tensor, torch.Tensor | None]:
 
 @torch.no_grad()
 def furthest(
-    model: Model, prompts, repeat: list[int], leave: dict[int, list[int]], network: Lean | None = None, steps: int = 7
+    model: Model,
+    prompts,
+    repeat: list[int],
+    leave: dict[int, list[int]],
+    network: Lean | None = None,
+    *,
+    steps: int = 7,
+    head: int = 0,
 ) -> float:
     """The largest difference of a log-probability from that of a plain forward.
 
     Args:
         leave: by step, the rows that go on.
         network: made before; None: a new one.
+        head: tokens that all prompts begin with.
     """
     network, worst, chance = network or Lean(model.net, model.finish), 0.0, torch.Generator().manual_seed(0)
     network.refresh()
     rows = [list(prompts[at]) for at in repeat]
-    logits = network.start(*padded(prompts), torch.tensor(repeat), steps)
+    logits = network.start(*padded(prompts), torch.tensor(repeat), steps, head)
     for step in range(steps):
         for row, mine in zip(rows, logits, strict=True):
             plain = model.net(input_ids=torch.tensor([row]), use_cache=False).logits[0, -1]
@@ -104,6 +112,52 @@ def test_prompts_whose_rows_have_ended_leave_one_after_the_other(monkeypatch):
 def test_prompts_that_are_read_one_after_the_other_go_to_their_own_rows(lengths, monkeypatch):
     monkeypatch.setattr(Lean, "reads", 1)
     assert furthest(tiny(scale=2.0), PROMPTS[lengths], [1, 0, 1], {2: [0, 2]}) < 1e-5
+
+
+@pytest.fixture
+def tokens_read(monkeypatch) -> list[int]:
+    """How many each reading of the network was given."""
+    counts, through = list[int](), Network.through
+
+    def counted(self, weights, ids, *more):
+        counts.append(ids.numel())
+        return through(self, weights, ids, *more)
+
+    monkeypatch.setattr(Network, "through", counted)
+    return counts
+
+
+HEADED = {
+    "even": [(5, 6, 7, 8, 9), (5, 6, 7, 4, 3), (5, 6, 7, 8, 4)],
+    "padded": [(5, 6, 7, 4), (5, 6, 7, 9, 8, 6, 5), (5, 6, 7, 9, 8)],
+}
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("reads", [1, 4, 2048])
+@pytest.mark.parametrize("lengths", HEADED)
+def test_what_all_prompts_begin_with_is_read_once(lengths, reads, apart, monkeypatch, tokens_read):
+    monkeypatch.setattr(Lean, "reads", reads)
+    monkeypatch.setattr(lean, "LONG", 0 if apart else 8192)  # prompts' keys beside those of rows, or before them
+    model, longest = tiny(scale=2.0), max(map(len, HEADED[lengths]))
+    network = Lean(model.net, model.finish)
+    network.refresh()
+    network.start(*padded(HEADED[lengths]), torch.arange(3), 1, 3)
+    assert tokens_read[0] == 3
+    assert sum(tokens_read) == 3 + 3 * (longest - 3)
+    assert (
+        furthest(model, HEADED[lengths], [0, 1, 2, 0, 1, 2, 2], {1: [0, 6, 2, 3, 1], 3: [3, 2], 5: [1]}, head=3) < 1e-5
+    )
+
+
+# one of 2 tokens spares 2 of 10, less than a quarter; one of 3 spares 3 of 8
+def test_a_head_that_spares_little_is_read_with_each_prompt(tokens_read):
+    model = tiny(scale=2.0)
+    network = Lean(model.net, model.finish)
+    network.refresh()
+    network.start(*padded(PROMPTS["even"]), torch.arange(2), 1, 2)
+    network.start(*padded([(5, 6, 7, 8), (5, 6, 7, 9)]), torch.arange(2), 1, 3)
+    assert tokens_read == [10, 3, 2]
 
 
 def test_of_many_prompts_only_those_that_are_read_at_once_are_kept_twice(monkeypatch):

@@ -162,17 +162,17 @@ def test_gradient_does_not_depend_on_micro_batch_order_or_padding(seed, budget, 
     assert relative(gradient(learner(model, tokens_per_microbatch=budget), list(order)), whole) < 1e-5
 
 
-@given(seed=st.integers(0, 999), budget=st.integers(1, 300), longest=st.integers(1, 300))
-def test_packing_keeps_every_row_once_and_its_first_token_predictable(seed, budget, longest):
+@given(seed=st.integers(0, 999), budget=st.integers(1, 300), longest=st.integers(1, 300), apart=st.booleans())
+def test_packing_keeps_every_row_once_and_its_first_token_predictable(seed, budget, longest, apart):
     rows = rows_of(experience(seed), Clip(denominator="tokens"))
-    packs = pack(rows, longest)
+    packs = pack(rows, longest, lambda _: apart)
     batches = microbatches(packs, budget)
     assert sorted(row for batch in batches for one in batch for row in one.rows) == sorted(rows)
     for one in packs:
         prompts = [row.prompt_ids for row in one.rows]
         assert all(prompt[: one.shared] == prompts[0][: one.shared] for prompt in prompts)
         assert all(one.shared < len(prompt) for prompt in prompts)
-        assert len(one.rows) == 1 or one.tokens <= longest
+        assert len(one.rows) == 1 or (one.tokens if apart else one.fewest) <= longest
     for batch in batches:
         assert len(batch) == 1 or len(batch) * max(one.fewest for one in batch) <= budget
 
@@ -898,11 +898,21 @@ def test_a_row_joins_as_long_as_the_layout_stays_within_its_limit():
     assert len(pack(rows, 4)) == 2
 
 
+# shared 4; by parts 4 + 2 + 2 + 2 = 10 tokens, under a mask the second prompt's 5 is not computed again: 4 + 2 + 1 + 2
+def test_under_a_mask_a_pack_is_as_long_as_what_it_computes():
+    rows = [row([1, 2, 3, 4, 5, 6]), row([1, 2, 3, 4, 5, 7]), row([1, 2, 3, 4, 8, 9])]
+    assert [(one.shared, one.tokens, one.fewest) for one in pack(rows, 9)] == [(4, 10, 9)]
+    assert [len(one.rows) for one in pack(rows, 9, lambda _: True)] == [2, 1]
+    assert [len(one.rows) for one in pack(rows, 8)] == [2, 1]
+
+
 # three rows share 9 of 10 (9 + 3 = 12 tokens); a fourth (10) that shares s makes s + 4 (10 - s) = 40 - 3 s
 def test_a_row_does_not_join_where_the_pack_would_grow_by_more_than_the_row():
     rows = [row([*range(9), 90 + number]) for number in range(3)]
-    assert len(pack([*rows, row([0, 1, 2, 3, 4, 5, 90, 90, 90, 90])], 99)) == 1  # s = 6: 22, as much as apart
-    assert len(pack([*rows, row([0, 1, 2, 3, 4, 90, 90, 90, 90, 90])], 99)) == 2  # s = 5: 25
+    more, less = [0, 1, 2, 3, 4, 5, 90, 90, 90, 90], [0, 1, 2, 3, 4, 90, 90, 90, 90, 90]
+    assert len(pack([*rows, row(more)], 99, lambda _: True)) == 1  # s = 6: 22, as much as apart
+    assert len(pack([*rows, row(less)], 99, lambda _: True)) == 2  # s = 5: 25
+    assert len(pack([*rows, row(less)], 99)) == 1  # under a mask, 12 + 5
 
 
 def test_micro_batches_stay_within_their_budget_and_hold_packs_of_like_length():

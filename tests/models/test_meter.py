@@ -79,7 +79,8 @@ def test_the_cache_of_a_token_by_hand():
 def test_what_long_prompts_take_is_foreseen_from_short_ones(name):
     decoder = Decoder(Policy("p", family(name)))
     decoder.model.pads = name != "bamba"
-    rows = [Row(request([5] * (200 - at * decoder.model.pads), [0], max_tokens=1), 0, Random(0)) for at in range(4)]
+    each = [at * decoder.model.pads for at in range(4)]  # no beginning that all share, or one prompt
+    rows = [Row(request([5 + at] * (200 - at), [0], max_tokens=1), 0, Random(0)) for at in each]
     with torch.no_grad(), Meter(decoder.net.state_dict().values()) as taken:
         for _ in decoder.fill(rows):
             pass

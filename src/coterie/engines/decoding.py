@@ -23,6 +23,7 @@ from coterie.engines.steps import Modules, Steps
 from coterie.kernel.engine import Request
 from coterie.kernel.episode import Sample, SampleFinish
 from coterie.kernel.stopping import cut
+from coterie.learning.batch import common
 from coterie.learning.distribution import inverse_cdf, log_distribution, nucleus
 from coterie.learning.masks import sees_all
 from coterie.learning.policy import Policy
@@ -214,7 +215,8 @@ class Decoder:
             mask = (torch.arange(longest, device=device) >= longest - lengths[:, None]).long()
         index = {prompt: at for at, prompt in enumerate(prompts)}
         repeat = torch.tensor([index[row.request.prompt_ids] for row in rows], device=device)
-        return steps.start(ids, mask, repeat, max(row.request.max_tokens for row in rows))
+        head = min(common(min(prompts), max(prompts)), min(map(len, prompts)) - 1)
+        return steps.start(ids, mask, repeat, max(row.request.max_tokens for row in rows), head)
 
     def _choose(
         self, logits: torch.Tensor, uniform: torch.Tensor, temperatures: torch.Tensor, row: Row

@@ -74,7 +74,9 @@ class Graphs:
         self._net = net
         self._graph: torch.cuda.CUDAGraph | None = None
 
-    def start(self, ids: torch.Tensor, mask: torch.Tensor | None, repeat: torch.Tensor, room: int) -> torch.Tensor:
+    def start(
+        self, ids: torch.Tensor, mask: torch.Tensor | None, repeat: torch.Tensor, room: int, head: int = 0
+    ) -> torch.Tensor:
         """See Steps."""
         logits, prompts = read(self._net, ids, mask)
         (_, length), rows = ids.shape, len(repeat)

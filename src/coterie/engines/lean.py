@@ -18,6 +18,9 @@ from coterie.models.lean import Bases, Network, merged
 SHARED, LONG = 2, 8192
 """Rows a prompt, and tokens of all rows' prompts, from which on a prompt's keys and values are kept once, beside those
 of each row's own tokens: fewer are read in less time than it takes to put two parts together."""
+HEAD = 0.25
+"""Share of the prompts' tokens that must be spared where what all begin with is read once: what stands behind it is
+read under a mask, which costs more than none."""
 
 
 class Lean:
@@ -70,14 +73,19 @@ class Lean:
         own = {id(weight) for weight in self._network.net.parameters()}
         return [tensor for tensor in self._weights.tensors if id(tensor) not in own]
 
-    def start(self, ids: torch.Tensor, mask: torch.Tensor | None, repeat: torch.Tensor, room: int) -> torch.Tensor:
+    def start(
+        self, ids: torch.Tensor, mask: torch.Tensor | None, repeat: torch.Tensor, room: int, head: int = 0
+    ) -> torch.Tensor:
         """Reads prompts, and sets memory aside for the rows that go on from them.
+
+        Padding is moved behind the prompts' head, where they have one that is worth it.
 
         Args:
             ids: (P, T), of prompts, padded before them.
             mask: (P, T), 0 where there is padding; None: there is none.
             repeat: (R,), each row's prompt.
             room: tokens that a row may take beside.
+            head: tokens that all prompts begin with, fewer than the shortest has.
 
         Returns:
             (R, V), what comes next.
@@ -86,19 +94,34 @@ class Lean:
         places = torch.arange(length + room, device=ids.device)
         self._turns, turns = self._network.turns(length + room), None
         self._padding = mask if mask is None else length - mask.sum(dim=1)
+        head = head if head * (prompts - 1) >= HEAD * prompts * length else 0
         if self._padding is not None:
-            turns = self._turns[(places[:length] - self._padding[:, None]).clamp(min=0)]
+            turns = self._turns[(places[head:length] - self._padding[:, None]).clamp(min=0)]
         self._read = length if rows >= SHARED * prompts and rows * length >= LONG else 0
         self._filled = length - self._read
         size = rows * self._groups, self._filled + room, self._dim
         self._keys, self._values = ([self._empty(size) for _ in self._weights.layers] for _ in range(2))
-        some = min(prompts, max(1, int(self.reads // length)))
+        some = min(prompts, max(1, int(self.reads // (length - head))))
         table = prompts if self._read else some, self._groups, length, self._dim
         self._shared = [(self._empty(table), self._empty(table)) for _ in self._weights.layers]
+        if head:
+            begin = 0 if self._padding is None else int(self._padding[0])
+            self._read_some(ids[:1, begin : begin + head], None, self._turns[:head], slice(0, 1))
+            for kept in (each for both in self._shared for each in both):
+                kept[1:, :, :head] = kept[:1, :, :head]
+        seen = None if self._padding is None else places[: length - head] >= self._padding[:, None]
         parts = list[torch.Tensor]()
         for at in range(0, prompts, some):
             which = slice(at, min(at + some, prompts))
-            parts.append(self._read_some(ids, mask, turns, which, which if self._read else slice(0, which.stop - at)))
+            parts.append(
+                self._read_some(
+                    ids[which, head:],
+                    None if seen is None else seen[which],
+                    self._turns[head:length] if turns is None else turns[which],
+                    which if self._read else slice(0, which.stop - at),
+                    head,
+                )
+            )
             if not self._read:
                 self._hand_out(repeat, which, prompts, length)
         if not self._read:
@@ -106,7 +129,7 @@ class Lean:
         self._prompts, self._blank = repeat, None
         if self._padding is not None:
             self._padding = self._padding[repeat]
-            self._blank = _blank(places >= self._padding[:, None])
+            self._blank = _blank((places < head) | (places >= head + self._padding[:, None]))
         self._arrange()
         return self._network.logits(self._weights, torch.cat(parts))[repeat]
 
@@ -125,30 +148,36 @@ class Lean:
                 slab.view(-1, self._groups, *slab.shape[1:])[rows, :, :length] = each[prompts]
 
     def _read_some(
-        self, ids: torch.Tensor, mask: torch.Tensor | None, turns: torch.Tensor | None, which: slice, where: slice
+        self, ids: torch.Tensor, seen: torch.Tensor | None, turns: torch.Tensor, where: slice, begin: int = 0
     ) -> torch.Tensor:
-        """Reads some of the prompts, no more than a processor keeps at hand. Returns their last states, (some, W).
+        """Reads some prompts' tokens, no more than a processor keeps at hand. Returns their last states, (some, W).
 
-        where: they are kept.
+        Args:
+            ids: (some, N).
+            seen: (some, N), False at padding; None: there is none.
+            turns: as Network.through takes them.
+            where: they are kept.
+            begin: the place of the first of them; what stands before it is kept already.
         """
-        ids, length = ids[which], ids.shape[1]
-        blank = None
-        if mask is not None:
-            before = torch.ones(length, length, dtype=torch.bool, device=ids.device).tril()
-            blank = _blank(mask[which, None, None].bool() & before)
+        count = ids.shape[1]
+        blank, end = None, begin + count
+        if begin or seen is not None:
+            before = torch.ones(count, end, dtype=torch.bool, device=ids.device).tril(begin)[None, None]
+            if seen is not None:
+                before = before & torch.cat([seen.new_ones(len(ids), begin), seen], dim=1)[:, None, None]
+            blank = _blank(before)
 
         def attend(layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-            kept, kept_values = (tensor[where] for tensor in self._shared[layer])
-            kept[:], kept_values[:] = keys.transpose(1, 2), values.transpose(1, 2)
+            kept, kept_values = (tensor[where, :, :end] for tensor in self._shared[layer])
+            kept[:, :, begin:], kept_values[:, :, begin:] = keys.transpose(1, 2), values.transpose(1, 2)
             asked = queries.transpose(1, 2)
-            if queries.shape[1] < length:  # the last alone
+            if queries.shape[1] < count:  # the last alone
                 found, _ = grouped_sums(asked, kept, kept_values, None if blank is None else blank[:, :, -1:])
             else:
                 found = grouped(asked, kept, kept_values, blank, 1.0)
             return found.transpose(1, 2)
 
-        turns = self._turns[:length] if turns is None else turns[which]
-        return self._network.through(self._weights, ids, turns, attend, length - 1)
+        return self._network.through(self._weights, ids, turns, attend, count - 1)
 
     def step(self, ids: torch.Tensor) -> torch.Tensor:
         """One more token of each row.

@@ -18,7 +18,9 @@ class Steps(Protocol):
 
     reads: ClassVar[float]
 
-    def start(self, ids: torch.Tensor, mask: torch.Tensor | None, repeat: torch.Tensor, room: int) -> torch.Tensor:
+    def start(
+        self, ids: torch.Tensor, mask: torch.Tensor | None, repeat: torch.Tensor, room: int, head: int = 0
+    ) -> torch.Tensor:
         """Reads prompts.
 
         Args:
@@ -26,6 +28,7 @@ class Steps(Protocol):
             mask: (P, T), 0 where there is padding; None: there is none.
             repeat: (R,), each row's prompt.
             room: tokens that a row may take beside.
+            head: tokens that all prompts begin with, which need be read only once.
 
         Returns:
             (R, V), what comes next in each row.
@@ -67,7 +70,9 @@ class Modules:
     def __init__(self, net: PreTrainedModel) -> None:
         self._net = net
 
-    def start(self, ids: torch.Tensor, mask: torch.Tensor | None, repeat: torch.Tensor, room: int) -> torch.Tensor:
+    def start(
+        self, ids: torch.Tensor, mask: torch.Tensor | None, repeat: torch.Tensor, room: int, head: int = 0
+    ) -> torch.Tensor:
         """See Steps; memory is taken token by token."""
         logits, self._cache = read(self._net, ids, mask)
         self._mask = mask

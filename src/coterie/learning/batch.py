@@ -96,7 +96,7 @@ class Pack:
     @property
     def alike(self) -> list[int]:
         """For each row, how many of its first tokens equal those of the row before; 0 for the first row."""
-        return [0, *(_common(left.line, right.line) for left, right in pairwise(self.rows))]
+        return [0, *(common(left.line, right.line) for left, right in pairwise(self.rows))]
 
     @property
     def fewest(self) -> int:
@@ -186,19 +186,25 @@ def _one(lot: Sequence[Row]) -> Row:
     )  # fmt: skip
 
 
-def pack(rows: Sequence[Row], longest: int) -> list[Pack]:
+def pack(rows: Sequence[Row], longest: int, by_parts: Callable[[Pack], bool] = lambda _: False) -> list[Pack]:
     """Rows whose prompts begin alike, together; each distinct prompt is computed once.
 
-    A row joins when at least half of its prompt is shared and the layout stays within `longest`
-    tokens. Independent of the order of `rows`.
+    A row joins when at least half of its prompt is shared and the layout stays within `longest` tokens, which under a
+    mask are fewer than by parts. Independent of the order of `rows`.
+
+    Args:
+        by_parts: whether a pack's attention is made of parts.
     """
     packs: list[Pack] = []
     for row in sorted(rows):
         if packs:
             last = packs[-1]
-            shared = min(last.shared, _common(last.rows[0].prompt_ids, row.prompt_ids))
+            shared = min(last.shared, common(last.rows[0].prompt_ids, row.prompt_ids))
             joined = Pack(shared, (*last.rows, row))
-            if 2 * shared >= len(row.prompt_ids) and joined.tokens <= min(longest, last.tokens + row.tokens):
+            if 2 * shared >= len(row.prompt_ids) and (
+                joined.tokens <= min(longest, last.tokens + row.tokens)
+                or (joined.fewest <= longest and not by_parts(joined))
+            ):
                 packs[-1] = joined
                 continue
         packs.append(Pack(len(row.prompt_ids) - 1, (row,)))
@@ -250,6 +256,6 @@ def _batched(packs: list[tuple[int, Pack]], fits: Callable[[list[Pack], Pack], b
         yield batch
 
 
-def _common(left: tuple[int, ...], right: tuple[int, ...]) -> int:
+def common(left: tuple[int, ...], right: tuple[int, ...]) -> int:
     """Length of the common prefix."""
     return next((at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))

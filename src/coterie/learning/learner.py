@@ -307,7 +307,8 @@ class LocalLearner:
         if not trainee.model.packs:
             return alone(rows)
         budget = max(1, trainee.config.tokens_per_microbatch // self.at_once)  # even if fewer have rows this time
-        return microbatches(pack(rows, budget), budget, lambda one: by_parts(trainee.model, one))
+        split = partial(by_parts, trainee.model)
+        return microbatches(pack(rows, budget, split), budget, split)
 
     def forward(self, name: str, batch: Sequence[Pack]) -> Forward:
         """The loss of a micro-batch, ready for its backward pass."""
