@@ -1,15 +1,19 @@
 """Files that may be anybody's: what is too much is refused before it is kept."""
 
+import datetime
 import gzip
 import json
 import os
 import tracemalloc
+from decimal import Decimal
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from coterie import load_config
-from coterie.bounded import SMALL, TooMuch, content, unpacked
+from coterie.bounded import SMALL, TooMuch, content, parquet, unpacked
 from coterie.config.toml import LARGEST
 from coterie.errors import CheckpointError, ConfigError
 from coterie.run import folder
@@ -87,3 +91,43 @@ def test_every_file_of_a_run_has_bounds(tmp_path, monkeypatch):
     os.mkfifo(run.folder / "config.toml")
     with pytest.raises(ConfigError, match="it is no ordinary file"):
         load_config(run.folder / "config.toml")
+
+
+def table(file: Path, columns, **how) -> Path:
+    pyarrow.parquet.write_table(pyarrow.table(columns), file, **how)
+    return file
+
+
+def test_the_rows_of_a_parquet_file_are_as_json_has_them(tmp_path):
+    rows = [{"q": f"é {number}", "n": number, "x": 0.5, "no": None, "in": {"a": [1, 2]}} for number in range(200)]
+    file = table(tmp_path / "t.parquet", {name: [row[name] for row in rows] for name in rows[0]})
+    assert list(parquet(file)) == rows
+    dated = table(tmp_path / "d.parquet", {"day": [datetime.date(2026, 1, 2)], "cost": [Decimal("1.50")]})
+    assert list(parquet(dated)) == [{"day": "2026-01-02", "cost": "1.50"}]
+
+
+def one_text(file: Path) -> Path:
+    return table(file, {"a": ["x" * (1 << 20)] * 1000})
+
+
+def many_rows(file: Path) -> Path:
+    return table(file, {"a": pyarrow.array([0] * 20_000_000, pyarrow.int8())})
+
+
+def one_cell(file: Path) -> Path:
+    return table(file, {"a": ["x" * (1 << 28)]}, compression="zstd", use_dictionary=False)
+
+
+@pytest.mark.parametrize("make", [one_text, many_rows, one_cell])
+def test_a_parquet_bomb_is_refused(make, tmp_path):
+    file = make(tmp_path / "bomb.parquet")
+    with pytest.raises(TooMuch, match=r"it unpacks to more than|it takes more than"):
+        list(parquet(file))
+
+
+def test_what_is_no_parquet_file_says_so(tmp_path):
+    (tmp_path / "none.parquet").write_bytes(b"PAR1 nothing PAR1")
+    with pytest.raises(ValueError, match=r"(?i)parquet"):
+        list(parquet(tmp_path / "none.parquet"))
+    with pytest.raises(OSError, match="No such file"):
+        list(parquet(tmp_path / "gone.parquet"))

@@ -7,11 +7,17 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+from coterie.apart import MEMORY, Apart, Refused
 
 RATIO, SMALL = 100, 64 << 20
 """Bytes that a packed one may become, and below which it may be packed more tightly: equal replies repeat."""
 CHUNK = 1 << 20
+ROWS, ROW = 64, 100
+"""Of a parquet file: read at once, and the bytes that one counts at least."""
+PARSED = 10 << 20
+"""Bytes of a file for each of which a second is allowed to read its rows, beside the first."""
 
 
 class TooMuch(ValueError):
@@ -66,3 +72,45 @@ def unpacked(file: Path, most: int) -> Iterator[bytes]:
         packed.seek(0)
         with gzip.open(packed) as reading:
             yield from reading
+
+
+def parquet(file: Path) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a parquet file, as JSON has them; what JSON cannot say is text. Read apart.
+
+    Raises:
+        TooMuch: they are more than `RATIO` times as many bytes as the file, or reading them takes too much.
+        ImportError: there is no pyarrow.
+        ValueError: it is damaged, or no parquet.
+        OSError: it cannot be read.
+    """
+    with opened(file) as there:
+        size = os.fstat(there.fileno()).st_size
+    reader = Apart(f"{__name__}:parquet_rows", memory=MEMORY + 4 * size)
+    try:
+        for rows in reader.ask(str(file.absolute()), max(SMALL, RATIO * size), seconds=1 + size // PARSED):
+            yield from rows
+    except Refused as error:
+        if error.kind == "ModuleNotFoundError":
+            raise ImportError(str(error)) from error
+        raise (ValueError if error.kind not in ("", TooMuch.__name__) else TooMuch)(str(error)) from error
+    finally:
+        reader.close()
+
+
+def parquet_rows(file: str, most: int) -> Iterator[list[dict[str, Any]]]:
+    """Yields some rows at once; see `parquet`.
+
+    Args:
+        most: bytes that they may take together.
+    """
+    import pyarrow
+    from pyarrow import parquet
+
+    pyarrow.set_memory_pool(pyarrow.system_memory_pool())  # another sets addresses aside that count
+    there = 0
+    with parquet.ParquetFile(file) as reading:
+        for batch in reading.iter_batches(batch_size=ROWS, use_threads=False):
+            there += batch.nbytes + ROW * len(batch)
+            if there > most:
+                raise TooMuch(f"it unpacks to more than {most:,} bytes")
+            yield batch.to_pylist()

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download, try_to_load_from_cache
+from jinja2 import TemplateError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
@@ -23,6 +24,8 @@ from coterie.models.gguf import read_gguf, refuse_for_memory, refuse_missing
 from coterie.models.halves import keep_sums
 from coterie.models.named import NAMED
 from coterie.models.obtain import obtain
+from coterie.models.templates import render
+from coterie.models.trial import check_tokenizer
 
 Head = Callable[[torch.Tensor], torch.Tensor]
 """Hidden states to logits."""
@@ -178,10 +181,14 @@ def load_model(source: str, *, device: str = "cpu", dtype: torch.dtype = torch.f
     try:
         if not folder.exists() and not hub.answers():  # otherwise the library tries each of its files five times
             name = snapshot_download(source, local_files_only=True)
+        if source not in (*NAMED, *STARTERS):
+            check_tokenizer(_said(name), f"{where} = '{source}'")
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             name, dtype=dtype, trust_remote_code=False, output_loading_info=True
         )
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except ConfigError:
+        raise
     except Exception as error:  # whatever a damaged config makes of the library's own code
         refuse_for_memory(error, f"{where} = '{source}'")
         reason = first_line(error).split(". ")[0]
@@ -196,6 +203,11 @@ def load_model(source: str, *, device: str = "cpu", dtype: torch.dtype = torch.f
     advice = _again(folder) if source in NAMED else "its copy may be incomplete, get it again"
     refuse_missing(network, loading["missing_keys"], f"{where} = '{source}'", advice)
     return prepare(network.to(device), tokenizer, where)
+
+
+def _said(name: str) -> Path:
+    """Returns the folder of what a model says of itself; of the hub, it is here then."""
+    return Path(name) if Path(name).is_dir() else Path(snapshot_download(name, allow_patterns=["*.json", "*.jinja"]))
 
 
 def _again(folder: Path) -> str:
@@ -296,10 +308,8 @@ def turn_end(tokenizer: Any) -> int | None:
         return None
     reply = "8341"
     try:
-        text = tokenizer.apply_chat_template(
-            [{"role": "user", "content": "1"}, {"role": "assistant", "content": reply}], tokenize=False
-        )
-    except Exception:  # a template may refuse; then the tokenizer's own end is known
+        text = render(tokenizer, [{"role": "user", "content": "1"}, {"role": "assistant", "content": reply}])
+    except TemplateError:  # it may refuse; then the tokenizer's own end is known
         return None
     after = tokenizer(text.rpartition(reply)[2], add_special_tokens=False)["input_ids"]
     token = tokenizer.added_tokens_decoder.get(after[0]) if after else None

@@ -20,6 +20,7 @@ from jinja2 import TemplateError
 
 from coterie.errors import ConfigError, first_line
 from coterie.kernel.episode import ChatMessage, LoggedPrompt
+from coterie.models.templates import render
 
 Thinking = Literal["keep", "strip"]
 System = Literal["own", "fold"]
@@ -159,9 +160,7 @@ class Renderer:
     def _rendered(self, roles: Sequence[str], contents: Sequence[str]) -> str:
         messages = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=True)]
         try:
-            return self.tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=True, **self._template
-            )
+            return render(self.tokenizer, messages, add_generation_prompt=True, **self._template)
         except TemplateError as error:
             folds = self.system == "own" and "system" in roles
             raise ConfigError(

@@ -20,6 +20,7 @@ from coterie.models.adapters import Adapted
 from coterie.models.gguf import read_gguf
 from coterie.models.load import GGUF, Model, context_of, copied, located
 from coterie.models.named import NAMED
+from coterie.models.trial import check_tokenizer
 
 M = TypeVar("M", bound=Model)
 
@@ -110,6 +111,8 @@ def read(source: str, where: str) -> tuple[PretrainedConfig, Any]:
         ) from error
     if folder.is_dir() and not any(folder.glob("tokenizer*")):
         return config, None  # the library would make one of nothing
+    if folder.is_dir() and source not in (*NAMED, *STARTERS):
+        check_tokenizer(folder, f"{where} = '{source}'")
     try:
         return config, AutoTokenizer.from_pretrained(name, local_files_only=afar, trust_remote_code=False)
     except Exception:  # there is none here, or it cannot be read: lengths are estimated then

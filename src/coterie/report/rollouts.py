@@ -12,10 +12,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
+from coterie.apart import MEMORY, Apart, Refused
+from coterie.bounded import parquet
 from coterie.errors import ConfigError, first_line, nearest
 from coterie.kernel.group import Key
 
@@ -168,32 +171,24 @@ def _object(path: Path, number: int, line: bytes) -> Record:
 
 def _parquet(path: Path) -> list[Record]:
     try:
-        from pyarrow import parquet
+        records: list[Record] = list(islice(parquet(path), MOST + 1))
     except ImportError as error:
         raise ConfigError(f"{path} needs pyarrow: pip install 'coterie[data]'") from error
-    try:
-        with parquet.ParquetFile(path) as file:
-            if file.metadata.num_rows > MOST:
-                raise ConfigError(f"{path} has more than {MOST:,} records; audit a part of it")
-            return file.read().to_pylist()
-    except ConfigError:
-        raise
-    except Exception as error:  # of a column, whatever its type raises
-        raise ConfigError(f"{path} cannot be read: {first_line(error)}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    if len(records) > MOST:
+        raise ConfigError(f"{path} has more than {MOST:,} records; audit a part of it")
+    return records
 
 
 def _tensors(path: Path) -> list[Record]:
-    """A dump of slime's: one object with a list of samples. Only plain data is loaded; nothing in it runs."""
-    import torch
-
+    reader = Apart("coterie.report.tensors:samples", memory=MEMORY + 4 * path.stat().st_size)
     try:
-        whole = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a pickle that holds more than data, or is none
-        raise ConfigError(f"{path} cannot be read as plain data: {first_line(error)}") from error
-    samples = whole.get("samples") if isinstance(whole, dict) else None
-    if not isinstance(samples, list) or not all(isinstance(sample, dict) for sample in samples):
-        raise ConfigError(f"{path} has no list of samples, as slime's and miles' dumps have")
-    return [{"slime_sample": True, **sample} for sample in samples]
+        return [{"slime_sample": True, **sample} for sample in reader.ask(str(path.absolute()))]
+    except Refused as error:
+        raise ConfigError(f"{path} cannot be read as plain data: {error}") from error
+    finally:
+        reader.close()
 
 
 def _log(path: Path) -> list[Record]:

@@ -258,7 +258,10 @@ def identity_of(folder: Path) -> Identity:
 def _words(file: Path, stamp: Stamp) -> Callable[[int], str]:
     from tokenizers import Tokenizer
 
+    from coterie.models.trial import check_tokenizer
+
     try:
+        check_tokenizer(file.parent, "view")
         made: Any = Tokenizer.from_file(str(file))
     except Exception:  # whatever stands there, it is no tokenizer
         made = None

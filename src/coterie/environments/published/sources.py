@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from coterie.bounded import parquet
 from coterie.environments.published.tables import table
 from coterie.errors import ConfigError
 from coterie.models import hub
@@ -41,8 +42,6 @@ SCRIPTS = {
 BLOCK = "level"
 """The column that a block of a .txt file is."""
 FILES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
-ROWS_AT_ONCE = 64
-"""Of a parquet file."""
 MANY = {"lighteval/code_generation_lite": "#v6/test: one window of 175 problems; #release_v6/test: all 1,055, 4.3 GB"}
 """Sets that hold the same rows many times, and which part to ask for."""
 
@@ -167,22 +166,17 @@ def _object(row: Any, where: str) -> Row:
 
 
 def _parquet(data: str) -> Iterator[tuple[int, Row]]:
-    try:
-        from pyarrow import parquet
-    except ImportError as error:
-        raise ConfigError(f"environment.data: {data} needs pyarrow: pip install coterie[data]") from error
     number = 0
     try:
-        with parquet.ParquetFile(data) as file:
-            for batch in file.iter_batches(batch_size=ROWS_AT_ONCE):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, row
-    except FileNotFoundError as error:
-        raise ConfigError(f"environment.data: {data} cannot be read: {error.strerror or 'it is not there'}") from error
-    except Exception as error:  # of a column, whatever its type raises
+        for number, row in enumerate(parquet(Path(data)), 1):
+            yield number, row
+    except ImportError as error:
+        raise ConfigError(f"environment.data: {data} needs pyarrow: pip install coterie[data]") from error
+    except OSError as error:
+        raise ConfigError(f"environment.data: {data} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
         where = f"environment.data: {data}{f', after row {number}' if number else ''}"
-        raise ConfigError(f"{where} cannot be read as parquet: {str(error).splitlines()[0][:200]}") from error
+        raise ConfigError(f"{where} cannot be read as parquet: {error}") from error
 
 
 def _of_hub(source: Source) -> Iterator[tuple[str, int, Row]]:

@@ -1,0 +1,78 @@
+"""A tokenizer that may be anybody's is tried apart before it is loaded here, where nothing could interrupt it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from coterie.apart import MEMORY, Apart, Refused
+from coterie.bounded import TooMuch, content
+from coterie.errors import ConfigError
+
+FILE = "tokenizer.json"
+LARGEST, BESIDE = 128 << 20, 16 << 20
+"""Bytes of that file, and of another that says what a model is."""
+LOADED, TAKEN = 4 << 20, 20
+"""Bytes of it that are loaded in a second, at the slowest, and bytes of memory that each takes."""
+LONG = 4096
+ALPHABETS = (
+    "a",
+    " ",
+    "\n",
+    "0",
+    "!",
+    "é",
+    "中",
+    "a ",
+    "aA",
+    "a1",
+    "a'",
+    " \n",
+    "(){}",
+    "aeiou 019.,!\n'Ωñ中\U0001f600",
+)
+"""Signs of which long texts are made: a pattern that goes back and forth takes for ever at one of them."""
+
+
+def check_tokenizer(folder: Path, where: str) -> None:
+    """Tries a folder's tokenizer, once in a process for each.
+
+    Args:
+        where: names it in errors.
+
+    Raises:
+        ConfigError: it is too large, takes too much, or cannot be read.
+    """
+    try:
+        for file in sorted(folder.iterdir()):
+            if file.suffix in (".json", ".jinja") and file.name != FILE and file.stat().st_size > BESIDE:
+                raise TooMuch(f"{file.name} has more than {BESIDE:,} bytes")
+        if (folder / FILE).exists():
+            whole = content(folder / FILE, LARGEST)
+            _check(str((folder / FILE).absolute()), len(whole), sha256(whole).hexdigest())
+    except (Refused, TooMuch) as error:
+        raise ConfigError(f"{where}: its tokenizer cannot be used: {error}") from error
+
+
+@cache
+def _check(file: str, size: int, digest: str) -> None:
+    """Args: digest: of what the file holds, so that it is tried again where that changes."""
+    trial = Apart(f"{__name__}:tried", memory=MEMORY + TAKEN * size)
+    try:
+        for _ in trial.ask(file, seconds=1 + size // LOADED):
+            pass
+    finally:
+        trial.close()
+
+
+def tried(file: str) -> Iterator[Any]:
+    """Yields how many tokens texts have, of one sign each and of several."""
+    tokenizer, chance = Tokenizer.from_file(file), Random(0)
+    for signs in ALPHABETS:
+        yield len(tokenizer.encode("".join(chance.choices(signs, k=LONG))).ids)
