@@ -7,7 +7,11 @@ gradient is the gradient of the log-likelihood.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,7 +29,7 @@ from coterie.kernel.loops import drive
 from coterie.kernel.mistakes import task_of
 from coterie.kernel.scene import Reply, role_of
 from coterie.kernel.team import Graded
-from coterie.learning.learner import LocalLearner
+from coterie.learning.learner import POLICIES, LocalLearner
 from coterie.learning.loss import PolicyGradient
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.learning.policy import Policy
@@ -34,6 +38,9 @@ from coterie.memory.recall import Recall
 from coterie.memory.store import MemoryConfig, Store
 from coterie.models.load import Model, load_model, prepare, save_model
 from coterie.models.rendering import Renderer
+from coterie.run.files import check_free, whole
+from coterie.run.interrupts import Interrupts, Stop, tell
+from coterie.run.unfinished import Reached, Unfinished
 from coterie.seeds import seed_of
 
 CHAT_TEMPLATE = (
@@ -41,6 +48,9 @@ CHAT_TEMPLATE = (
     "<|im_end|>{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant{{ '\\n' }}{% endif %}"
 )
 PAD, START, END = "<|pad|>", "<|im_start|>", "<|im_end|>"
+STARTER = "starter"
+SAVE_S, GRACE_S = 120, 30
+"""Seconds between two savings of what there is, and until a step is given up whose process is to end."""
 LOOKED_AT = 200
 """Train tasks from whose demonstrations a new model's tokenizer is made."""
 
@@ -57,6 +67,9 @@ def sft(
 ) -> Model:
     """Trains a starter, a small initial model, on demonstrations and saves it.
 
+    What it has is saved every SAVE_S seconds beside `out`, and when a signal stops it: called again, it goes on from
+    there, to the same weights.
+
     Args:
         environment: the environment that demonstrates.
         out: the model folder to create; it must not exist yet.
@@ -68,34 +81,102 @@ def sft(
             demonstrations.
 
     Raises:
-        ConfigError: the folder exists, or the environment has no demonstrations.
+        ConfigError: the folder exists, or the environment has no demonstrations; or what lies beside it is of another
+            training.
+        Stop: a signal came.
     """
     if out.exists():
         raise ConfigError(f"{out} exists; choose another folder, or remove it")
-    model = load_model(source) if source else new_model(environment, config, looking)
-    render = Renderer(model.tokenizer, "starter")
+    check_free(out)
+    with Interrupts(GRACE_S) as interrupts:
+        interrupts.beginning = True
+        unfinished = Unfinished(out, _digest(environment, config, source, memory))
+        reached = unfinished.reached()
+        if reached:
+            tell(f"{unfinished.folder} is there; going on after step {reached.steps}")
+            source = str(unfinished.folder / POLICIES / STARTER)
+        model = load_model(source) if source else new_model(environment, config, looking)
+        _train(environment, model, config, memory, Kept(unfinished, reached, interrupts), progress)
+        with interrupts.shielded():
+            with whole(out, "run the same command again", out):
+                save_model(model, out)
+            unfinished.remove()
+    return model
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a training goes on from, what it keeps, and what stops it."""
+
+    unfinished: Unfinished
+    reached: Reached | None
+    interrupts: Interrupts
+
+
+def _train(
+    environment: Environment,
+    model: Model,
+    config: SFTConfig,
+    memory: MemoryConfig | None,
+    kept: Kept,
+    progress: Callable[[int, float], None] | None,
+) -> None:
+    """Makes the steps that are left. Raises: Stop: a signal came; what there is was saved."""
+    render = Renderer(model.tokenizer, STARTER)
     optimizer = OptimizerConfig.model_validate(
         {"lr": config.lr, "warmup_steps": min(50, config.steps // 4), "weight_decay": 0.01}
     )
-    policy = Policy("starter", model, optimizer=optimizer, dtype=getattr(torch, config.dtype))
-    learner = LocalLearner({"starter": policy}, PolicyGradient(), config.steps)
-    store = Store()
-    for step in range(config.steps):
-        recall = Recall(store, memory, training=True, seed=config.seed) if memory and memory.mode != "off" else None
-        episodes: list[Episode] = []
-        graded = [
-            _graded(lesson, model, render)
-            for index in range(config.tasks_per_step)
-            for lesson in lessons(environment, config.seed, step * config.tasks_per_step + index, recall, episodes)
-        ]
-        if recall:
-            store, _ = evolve(store, episodes, recall.config)
-        learned = learner.update({"starter": graded}, step)
-        if progress:
-            progress(step, learned["starter"].metrics["loss"])
-    out.parent.mkdir(parents=True, exist_ok=True)
-    save_model(model, out)
-    return model
+    policy = Policy(STARTER, model, optimizer=optimizer, dtype=getattr(torch, config.dtype))
+    checkpoint = kept.unfinished.folder if kept.reached else None
+    learner = LocalLearner({STARTER: policy}, PolicyGradient(), config.steps, checkpoint=checkpoint)
+    store, done = (kept.reached.store, kept.reached.steps) if kept.reached else (Store(), 0)
+    interrupts, saved, then = kept.interrupts, done, time.monotonic()
+
+    def write(folder: Path) -> None:
+        save_model(model, folder / POLICIES / STARTER)
+        learner.save(folder)
+
+    def save() -> None:
+        nonlocal saved, then
+        with interrupts.shielded():
+            kept.unfinished.save(done, store, write)
+            saved, then = done, time.monotonic()
+
+    interrupts.beginning = False
+    try:
+        for step in range(done, config.steps):
+            if interrupts.number:
+                raise Stop("stopped", interrupts.number, save=True)
+            if done > saved and time.monotonic() - then > SAVE_S:
+                save()
+            interrupts.busy = f"step {step + 1}"
+            recall = Recall(store, memory, training=True, seed=config.seed) if memory and memory.mode != "off" else None
+            episodes: list[Episode] = []
+            graded = [
+                _graded(lesson, model, render)
+                for index in range(config.tasks_per_step)
+                for lesson in lessons(environment, config.seed, step * config.tasks_per_step + index, recall, episodes)
+            ]
+            with interrupts.shielded():
+                learned = learner.update({STARTER: graded}, step)
+                if recall:
+                    store, _ = evolve(store, episodes, recall.config)
+                done = step + 1
+            if progress:
+                progress(step, learned[STARTER].metrics["loss"])
+    except Stop as stop:
+        with suppress(Stop):  # a scheduler may send the signal again
+            if stop.save and done > saved:
+                save()
+        there = f"saved as of step {saved}; the same command goes on from there" if saved else "nothing was trained yet"
+        raise Stop(f"{stop}; {there}", stop.number, save=False) from None
+
+
+def _digest(environment: Environment, config: SFTConfig, source: str | None, memory: MemoryConfig | None) -> str:
+    """What a training depends on: its settings, and of what its environment is its first demonstrations."""
+    begin = [(lesson.prompt, lesson.reply) for index in range(8) for lesson in lessons(environment, config.seed, index)]
+    told = config.model_dump(), memory.model_dump() if memory else None, source, begin
+    return sha256(repr(told).encode()).hexdigest()
 
 
 def lessons(
@@ -207,7 +288,7 @@ def _graded(lesson: Lesson, model: Model, render: Renderer) -> Graded:
     completion = (*reply, model.tokenizer.eos_token_id)
     sample = Sample(
         role=lesson.role,
-        policy="starter",
+        policy=STARTER,
         version=0,
         prompt_ids=render(lesson.prompt),
         completion_ids=completion,

@@ -1,0 +1,94 @@
+"""What a training on demonstrations has so far, in a folder beside the one that it makes: it goes on from there."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from coterie.bounded import content
+from coterie.errors import ConfigError
+from coterie.memory.store import Store
+from coterie.run.files import files_in, flush, whole
+
+LARGEST = 256 << 20
+"""Bytes of what is kept beside weights: notes."""
+
+
+@dataclass(frozen=True)
+class Reached:
+    """How far a training is. of: a digest of what it depends on. steps: that were made. store: what roles remember."""
+
+    of: str
+    steps: int
+    store: Store
+
+
+REACHED: TypeAdapter[Reached] = TypeAdapter(Reached)
+
+
+class Unfinished:
+    """The folder.
+
+    Args:
+        out: the one that the training makes.
+        of: a digest of what the training depends on.
+    """
+
+    def __init__(self, out: Path, of: str) -> None:
+        self.folder = out.with_name(f"{out.name}.unfinished")
+        self._of = of
+
+    def reached(self) -> Reached | None:
+        """What is there; None: nothing.
+
+        Raises:
+            ConfigError: it is of another training, or damaged.
+        """
+        with suppress(OSError):  # the one before, where the next was not yet in its place
+            self._old.rename(self.folder)
+        if not self.folder.exists():
+            return None
+        advice = "remove it, or choose another folder with --out"
+        try:
+            found = REACHED.validate_json(content(self.folder / "reached.json", LARGEST))
+        except (OSError, ValidationError, ValueError) as error:
+            raise ConfigError(f"{self.folder} is no training that could go on; {advice}") from error
+        if found.of != self._of:
+            raise ConfigError(f"{self.folder} holds a training with other settings; {advice}")
+        return found
+
+    def save(self, steps: int, store: Store, write: Callable[[Path], None]) -> None:
+        """Writes what there is after some steps aside, and puts it in the place of what was there before.
+
+        Args:
+            write: called with the folder to fill.
+
+        Raises:
+            CheckpointError: it cannot be written.
+        """
+        aside = self.folder.with_name(f".{self.folder.name}")
+        shutil.rmtree(aside, ignore_errors=True)
+        with whole(self.folder, "run the same command again", aside):
+            aside.mkdir(parents=True)
+            write(aside)
+            (aside / "reached.json").write_bytes(REACHED.dump_json(Reached(self._of, steps, store)))
+            for file in (*files_in(aside), aside):
+                flush(file)
+            if self.folder.exists():
+                self.folder.rename(self._old)
+            aside.rename(self.folder)
+            flush(self.folder.parent)
+        shutil.rmtree(self._old, ignore_errors=True)
+
+    def remove(self) -> None:
+        """The training is finished."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def _old(self) -> Path:
+        return self.folder.with_name(f".old-{self.folder.name}")
