@@ -11,6 +11,7 @@ from coterie.run.dry import DryRun, dry_run, resolved
 from coterie.run.folder import Run
 from coterie.run.measured import KINDS, Share
 from coterie.run.plan import Plan, check_planned, plan
+from coterie.run.room import Room
 
 
 def try_out(config: Config, old: Run | None = None, progress: Callable[[str], None] = lambda _: None) -> Iterator[str]:
@@ -71,7 +72,7 @@ def planned_text(plan: Plan) -> str:
 
 
 def total_text(plans: Sequence[Plan], config: Config) -> str:
-    """How long a whole run takes at most, policies one after another."""
+    """How long a whole run takes at most, policies one after another, and what it takes of a disk."""
     train = config.train
     shares = [share for plan in plans for share in plan.shares]
     validations = train.steps // train.eval_every + 1
@@ -81,7 +82,8 @@ def total_text(plans: Sequence[Plan], config: Config) -> str:
     )
     return (
         f"At most {duration(seconds)} for {train.steps} steps, {validations} validations and the test of the first and "
-        "the best checkpoint; replies are usually shorter."
+        "the best checkpoint; replies are usually shorter.\n"
+        f"On the disk {Room.of([share.trained for share in shares], train.keep_checkpoints).text}."
     )
 
 

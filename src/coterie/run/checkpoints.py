@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import os
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,7 +30,9 @@ PRUNED = ".pruned-"
 """How it is called while it is being removed."""
 RETRIES = 20
 """How often a reader looks again for a checkpoint that the run has just replaced."""
-MANIFESTS: TypeAdapter[dict[str, list[int | str]]] = TypeAdapter(dict[str, list[int | str]])
+Fingerprint = list[int | str]
+"""A file's size and hash."""
+MANIFESTS: TypeAdapter[dict[str, Fingerprint]] = TypeAdapter(dict[str, Fingerprint])
 
 
 class Checkpoints:
@@ -64,6 +67,7 @@ class Checkpoints:
             (aside / "progress.json").write_bytes(PROGRESS.dump_json(progress))
             manifest = {str(file.relative_to(aside)): fingerprint_of(file) for file in files_in(aside)}
             (aside / MANIFEST).write_text(json.dumps(manifest, indent=1))
+            self._share(aside, manifest)
             for file in (*files_in(aside), aside / MANIFEST, aside):
                 flush(file)
             if folder.exists():  # one saved before its validation; one of the two exists at any moment
@@ -75,6 +79,17 @@ class Checkpoints:
         for step in self.steps()[:-keep]:
             if step not in (0, progress.best_step) and not self._kept(step).exists():
                 self._prune(self.path(step))
+
+    def _share(self, aside: Path, manifest: Mapping[str, Fingerprint]) -> None:
+        """Has files that are as they were in the latest checkpoint be that one's, so that they take no room twice."""
+        for before in map(self.path, self.steps()[-1:]):
+            with contextlib.suppress(OSError, ValueError):  # a damaged one, or a disk that has no links
+                listed = MANIFESTS.validate_json(content(before / MANIFEST, LARGEST_PROGRESS))
+                for name in (name for name, mine in manifest.items() if listed.get(name) == mine):
+                    if fingerprint_of(before / name) == manifest[name]:
+                        other = aside / f".{MANIFEST}"
+                        os.link(before / name, other)
+                        other.rename(aside / name)
 
     def keep(self, step: int) -> None:
         """Has a checkpoint stay for good: another run begins with it."""

@@ -49,7 +49,7 @@ CHAT_TEMPLATE = (
 )
 PAD, START, END = "<|pad|>", "<|im_start|>", "<|im_end|>"
 STARTER = "starter"
-SAVE_S, GRACE_S = 120, 30
+SAVE_S, GRACE_S = 120, 5
 """Seconds between two savings of what there is, and until a step is given up whose process is to end."""
 LOOKED_AT = 200
 """Train tasks from whose demonstrations a new model's tokenizer is made."""

@@ -49,6 +49,7 @@ from coterie.run.policies import pinned
 from coterie.run.precision import precise
 from coterie.run.records import Played, Progress
 from coterie.run.rollout import Rollout, check_versions, step_tasks
+from coterie.run.room import GB, Room
 from coterie.run.trackers import Trackers, of_config
 from coterie.run.weights import TeamModels
 from coterie.seeds import seed_of
@@ -284,6 +285,9 @@ def _begin(folder: Path, config: Config) -> Iterator[tuple[Run, TeamModels, Prog
         tell(f"{folder} held a run that failed in its first step; it is kept as {aside}")
     with closing(TeamModels(config, training=True, folder=folder)) as models:
         config = models.config
+        weights = [weight.numel() for policy in models.trained.values() for weight in policy.model.trained]
+        if (room := Room.of(weights, config.train.keep_checkpoints)).most > GB:
+            tell(room.told(folder))
         made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
         run, progress = Run.create(folder, config, exactness(config) | models.exactness()), Progress()
         try:
