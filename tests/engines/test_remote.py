@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from coterie.engines import remote
 from coterie.engines.answers import Answer, Answers, Cost, Spent
 from coterie.engines.remote import LONGEST_ANSWER, RemoteConfig, RemoteEngine, RemotePolicy
 from coterie.engines.vllm import VLLMConfig
@@ -193,6 +194,20 @@ def test_retry_after_is_waited_for(monkeypatch):
         given(engine(server.url), asked("x"))
     assert slept[1] - slept[0] >= 0.9
     assert len(server.asked) == 2
+
+
+def test_a_long_wait_is_told_once_for_all_that_wait(monkeypatch, capfd):
+    monkeypatch.setattr(remote, "LONG_WAIT_S", 0.9)
+
+    def answering(body, number):
+        return (429, {"Retry-After": "1"}, b"") if number <= 3 else "yes"
+
+    with serving(answering) as server:
+        given(engine(server.url), *(asked(str(number)) for number in range(3)))
+        assert capfd.readouterr().err == f"\ncoterie: policies.p: {server.url} says 429; asking again in 1 s\n"
+    with serving(lambda body, number: (503, {}, b"") if number == 1 else "yes") as server:
+        given(engine(server.url), asked("x"))
+    assert not capfd.readouterr().err
 
 
 def test_no_more_are_under_way_than_are_allowed():

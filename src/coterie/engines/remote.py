@@ -12,6 +12,7 @@ import importlib
 import json
 import os
 import random
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,14 +27,14 @@ from coterie.errors import ConfigError, CoterieError, EngineError, Unavailable
 from coterie.kernel.engine import LONGEST_S, Engine, EngineConfig, Request
 from coterie.kernel.environment import Settings
 from coterie.kernel.episode import LoggedPrompt, Sample
-from coterie.kernel.safe import one_line
+from coterie.kernel.safe import one_line, tell
 from coterie.kernel.stopping import cut
 from coterie.models.rendering import System, Thinking, as_text
 
 LONGEST_ANSWER = 4 << 20
 """Bytes of a server's answer."""
-LONGEST_WAIT_S = 60.0
-"""Seconds before a request is made again, whatever the server asks for."""
+LONGEST_WAIT_S, LONG_WAIT_S = 60.0, 5.0
+"""Seconds before a request is made again, whatever the server asks for, and from which on that is told."""
 AGAIN = frozenset({408, 409, 425, 429, *range(500, 600)})
 """HTTP statuses that pass."""
 REFUSED = frozenset({"remote_400", "remote_413", "remote_422"})
@@ -162,6 +163,7 @@ class Server:
         self._asking: dict[str, asyncio.Task[Answer]] = {}
         self._slots = asyncio.Semaphore(config.concurrency)
         self._ended: CoterieError | None = None
+        self._told_until = 0.0
 
     def start(self) -> None:
         """Makes ready to ask; nothing is asked yet.
@@ -255,8 +257,20 @@ class Server:
                 raise Unavailable(answer.fault, f"policies.{self.policy.name}: {answer.text}")
             self.tried_again[answer.fault] += 1
             pause_s = 2.0 ** (self.config.retries - left) * random.uniform(0.25, 0.5)
-            await asyncio.sleep(min(LONGEST_WAIT_S, max(wait_s, pause_s)))
+            pause_s = min(LONGEST_WAIT_S, max(wait_s, pause_s))
+            self._tell(pause_s, answer)
+            await asyncio.sleep(pause_s)
         raise AssertionError("the last try returns")
+
+    def _tell(self, pause_s: float, answer: Answer) -> None:
+        """Says that nothing will happen for a while, once for all requests that wait then."""
+        now = time.monotonic()
+        if pause_s >= LONG_WAIT_S and now >= self._told_until:
+            self._told_until = now + pause_s
+            tell(
+                f"policies.{self.policy.name}: {self.config.url} says {answer.fault.removeprefix('remote_')}; "
+                f"asking again in {pause_s:.0f} s"
+            )
 
     async def _called(self, name: str, content: bytes, worst: Cost) -> tuple[Answer, float]:
         """What one call brings, and for how many seconds the server asks to be left alone.

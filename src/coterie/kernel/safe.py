@@ -7,6 +7,8 @@ the console of `report/terminal.py`, the report page and the pages that benchmar
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import shlex
 
@@ -27,3 +29,9 @@ def one_line(text: str) -> str:
 def command(*words: object) -> str:
     """A `coterie` command as a person pastes it into a shell, each word quoted where it must be."""
     return shlex.join(["coterie", *map(str, words)])
+
+
+def tell(text: str) -> None:
+    """Writes past every buffer, which a signal may have found half full, to whoever reads; nobody needs to."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"\ncoterie: {plain(text)}\n".encode())

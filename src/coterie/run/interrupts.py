@@ -14,6 +14,8 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
+from coterie.kernel.safe import tell
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
@@ -93,9 +95,3 @@ class Interrupts:
     def _give_up(self) -> None:
         self._overdue, self._given_up = False, True
         raise Stop("stopped", self.number, save=True)
-
-
-def tell(text: str) -> None:
-    """Writes past every buffer, which a signal may have found half full, to whoever reads; nobody needs to."""
-    with contextlib.suppress(OSError):
-        os.write(2, f"\ncoterie: {text}\n".encode())

@@ -27,6 +27,7 @@ from coterie.kernel.environment import Environment, Lesson
 from coterie.kernel.episode import Sample
 from coterie.kernel.loops import drive
 from coterie.kernel.mistakes import task_of
+from coterie.kernel.safe import tell
 from coterie.kernel.scene import Reply, role_of
 from coterie.kernel.team import Graded
 from coterie.learning.learner import POLICIES, LocalLearner
@@ -39,7 +40,7 @@ from coterie.memory.store import MemoryConfig, Store
 from coterie.models.load import Model, load_model, prepare, save_model
 from coterie.models.rendering import Renderer
 from coterie.run.files import check_free, whole
-from coterie.run.interrupts import Interrupts, Stop, tell
+from coterie.run.interrupts import Interrupts, Stop
 from coterie.run.unfinished import Reached, Unfinished
 from coterie.seeds import seed_of
 

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from coterie.config.settings import Config
 from coterie.errors import ConfigError, CoterieError
 from coterie.kernel.mistakes import said
-from coterie.kernel.safe import one_line
+from coterie.kernel.safe import one_line, tell
 from coterie.kernel.tracker import Line, Tracker
 from coterie.registry import find
 from coterie.run.folder import Run
-from coterie.run.interrupts import tell
 
 
 class JSONL(Tracker):

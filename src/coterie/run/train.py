@@ -24,7 +24,7 @@ from coterie.kernel.environment import Environment, Split
 from coterie.kernel.front import Budget
 from coterie.kernel.group import Group
 from coterie.kernel.mistakes import task_of
-from coterie.kernel.safe import command
+from coterie.kernel.safe import command, tell
 from coterie.kernel.team import count_tasks, route
 from coterie.kernel.tracker import Tracker
 from coterie.memory.evolve import evolve, told_by
@@ -35,7 +35,7 @@ from coterie.run.evaluate import evaluate_team
 from coterie.run.exactness import exactness
 from coterie.run.files import check_free, set_aside
 from coterie.run.folder import Run, new_folder
-from coterie.run.interrupts import Interrupts, Stop, tell
+from coterie.run.interrupts import Interrupts, Stop
 from coterie.run.metrics import (
     add_budget,
     evaluation_metrics,

@@ -30,6 +30,7 @@ import psutil
 from coterie.config.settings import Config, PolicyConfig, RuntimeConfig
 from coterie.errors import ConfigError, RolloutError, UpdateError, first_line
 from coterie.kernel.engine import Engine, EngineConfig
+from coterie.kernel.safe import tell
 from coterie.kernel.team import Graded
 from coterie.kernel.watchdog import PATIENCE
 from coterie.learning.batch import Learned, trains
@@ -37,7 +38,6 @@ from coterie.learning.learner import Learner
 from coterie.learning.policy import Policy
 from coterie.memory.recall import Recall
 from coterie.models.shapes import Shapes
-from coterie.run.interrupts import tell
 from coterie.run.ledger import Ledger, name_of
 from coterie.run.policies import Policies
 from coterie.run.pools import Pool, needed, pools_of
