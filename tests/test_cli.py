@@ -530,3 +530,10 @@ def test_what_ctrl_c_became_while_a_library_was_imported_is_still_ctrl_c():
         imported()
     assert stopped(caught.value)
     assert not stopped(ValueError("of its own"))
+
+
+def test_a_working_folder_that_was_removed_is_one_line(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert call("list") == (2, "", "coterie: the working folder is gone: change to one that exists\n")

@@ -62,7 +62,10 @@ def unpacked(file: Path, most: int) -> Iterator[bytes]:
         OSError, EOFError, zlib.error: it cannot be read, or is damaged.
     """
     with opened(file) as packed:
-        allowed = min(most, max(SMALL, RATIO * os.fstat(packed.fileno()).st_size))
+        size = os.fstat(packed.fileno()).st_size
+        if not size:  # of nothing, gzip makes something
+            raise EOFError("it is empty")
+        allowed = min(most, max(SMALL, RATIO * size))
         with gzip.open(packed) as counting:
             there = 0
             while part := counting.read(CHUNK):

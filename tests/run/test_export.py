@@ -16,7 +16,7 @@ from peft import AutoPeftModelForCausalLM
 from coterie import export, load, load_config, train
 from coterie.errors import CheckpointError, ConfigError
 from coterie.models.load import save_model
-from coterie.run.export import push_to_hub
+from coterie.run.export import _copy, push_to_hub
 from coterie.run.folder import Run
 from coterie.run.weights import TeamModels
 from tests.runs import weights
@@ -190,10 +190,38 @@ def test_mistakes_are_one_line_and_leave_nothing(run, out, tmp_path, monkeypatch
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
+    def stopped(*args, **kwargs):
+        raise KeyboardInterrupt
+
     monkeypatch.setattr("coterie.run.export.shutil.copytree", full)
     with pytest.raises(CheckpointError, match=r"No space left.*make room and choose another folder"):
         export(run, tmp_path / "team")
+    monkeypatch.setattr("coterie.run.export.shutil.copytree", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        export(run, tmp_path / "team")
     assert not [file for file in tmp_path.iterdir() if "team" in file.name]
+
+
+def test_a_link_out_of_a_models_folder_is_not_followed(tmp_path):
+    hub = tmp_path / "models--a--b"  # as the hub's cache has it: files are links to blobs
+    model = hub / "snapshots/1"
+    model.mkdir(parents=True)
+    (hub / "blobs").mkdir()
+    (hub / "blobs/x").write_text("weights")
+    (model / "model.safetensors").symlink_to("../../blobs/x")
+    (model / "sub").mkdir()
+    (model / "sub/again").symlink_to("../model.safetensors")
+    _copy(model, tmp_path / "out")
+    assert (tmp_path / "out/model.safetensors").read_text() == (tmp_path / "out/sub/again").read_text() == "weights"
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret/id").write_text("secret")
+    for number, target in enumerate((tmp_path / "secret/id", "../../../secret/id", tmp_path / "secret")):
+        link = model / "sub/odd"
+        link.symlink_to(target)
+        with pytest.raises(ConfigError, match=r"odd is a link to .*secret.*, outside of its folder"):
+            _copy(model, tmp_path / f"out{number}")
+        assert not (tmp_path / f"out{number}").exists()
+        link.unlink()
 
 
 def test_it_is_pushed_whole_and_private(out, monkeypatch):

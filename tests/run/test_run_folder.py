@@ -269,19 +269,16 @@ def test_episodes_come_back_as_they_were_saved(made):
         made.episodes(5)
 
 
-DAMAGED = {"": b"", "no gzip": b"no gzip", "no task": gzip.compress(b"{}"), "cut": gzip.compress(b"[1]")[:-3]}
+DAMAGED = {"nothing": b"", "no gzip": b"no gzip", "no task": gzip.compress(b"{}"), "cut": gzip.compress(b"[1]")[:-3]}
 
 
 @pytest.mark.parametrize("what", DAMAGED)
 def test_damaged_episodes_are_one_line(made, what):
     made.save_episodes(7, [played()])
     (made.folder / "episodes/step-00007.jsonl.gz").write_bytes(DAMAGED[what])
-    if what:
-        with pytest.raises(CheckpointError, match=r"step-00007.jsonl.gz is damaged: ") as caught:
-            made.episodes(7)
-        assert "\n" not in str(caught.value)
-    else:
-        assert made.episodes(7) == []
+    with pytest.raises(CheckpointError, match=r"step-00007.jsonl.gz is damaged: ") as caught:
+        made.episodes(7)
+    assert "\n" not in str(caught.value)
 
 
 class Raises(Toy):
@@ -362,6 +359,24 @@ def test_a_run_without_a_checkpoint_says_so(made, wanted):
         made.checkpoints.reading(1),
     ):
         pass
+
+
+def test_a_run_whose_checkpoints_were_removed_says_so(made):
+    saved(made, 0, 1)
+    for folder in (made.folder / "checkpoints").iterdir():
+        shutil.rmtree(folder)
+    with (
+        pytest.raises(CheckpointError, match=r"has no checkpoint; they are gone; put them back$"),
+        made.checkpoints.reading(),
+    ):
+        pass
+
+
+def test_a_folder_that_nothing_is_said_of_is_no_step_that_was_made(made):
+    saved(made, 0, 1)
+    (made.folder / "checkpoints/step-00009").mkdir()
+    with pytest.raises(CheckpointError, match=r"step-00009/manifest\.json is missing; use --step 1 to look at another"):
+        made.check_goes_on(made.config)
 
 
 def test_the_latest_the_start_and_the_best_are_kept(made):

@@ -16,7 +16,7 @@ from typing import NoReturn
 import typer
 
 from coterie import errors
-from coterie.errors import CoterieError, first_line
+from coterie.errors import ConfigError, CoterieError, first_line
 from coterie.kernel.safe import one_line, plain
 
 INTERRUPTED = 130
@@ -146,8 +146,17 @@ def serve(app: typer.Typer) -> NoReturn:
         _serve(app)
 
 
+def _check_folder() -> None:
+    """Raises ConfigError: the working folder was removed, and libraries would not find their own files."""
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise ConfigError("the working folder is gone: change to one that exists") from error
+
+
 def _serve(app: typer.Typer) -> NoReturn:
     try:
+        _check_folder()
         code = app(standalone_mode=False) or 0
         if code == INTERRUPTED:
             interrupted()

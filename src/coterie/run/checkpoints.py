@@ -50,6 +50,12 @@ class Checkpoints:
         """Steps that have a checkpoint, in order."""
         return sorted(steps_in(self.folder))
 
+    def check_whole(self, step: int) -> None:
+        """Raises CheckpointError: a step's folder is there, and nothing says what is in it."""
+        folder = self.path(step)
+        if folder.exists() and not (folder / MANIFEST).exists():
+            raise CheckpointError(f"{folder / MANIFEST} is missing; {self._other(folder)}")
+
     def save(self, progress: Progress, write: Any, keep: int) -> None:
         """Writes a checkpoint aside, renames it whole and removes those no longer kept.
 
@@ -159,7 +165,8 @@ class Checkpoints:
             raise CheckpointError(f"step = {step!r:.80} is no whole number")
         if step in steps:
             return int(step)
-        there = f"there are {', '.join(map(str, steps))}" if steps else "it has none yet; wait for its first"
+        none = "they are gone; put them back" if self.folder.exists() else "it has none yet; wait for its first"
+        there = f"there are {', '.join(map(str, steps))}" if steps else none
         raise CheckpointError(
             f"{self.folder.parent} has no checkpoint{'' if step == 'latest' else f' of step {step}'}; {there}"
         )

@@ -91,13 +91,13 @@ class _Exported:
         """A policy from a checkpoint's folder. theirs: what that run says of it."""
         plain = {"model": name, "chat_template": ""}  # the tokenizer has it
         if theirs.kind == "full":
-            shutil.copytree(folder, self.out / name)
+            _copy(folder, self.out / name)
             return policy.model_copy(update=plain)
         if self.merge:
             self._merged(theirs.model, folder, self.out / name)
             kind = "full" if policy.kind == "lora" else policy.kind
             return policy.model_copy(update={**plain, "kind": kind, "lora": PolicyConfig(model="").lora})
-        shutil.copytree(folder, self.out / name)
+        _copy(folder, self.out / name)
         _set_base(self.out / name / ADAPTER_CONFIG, self._base(theirs.model))
         return policy.model_copy(update=plain)
 
@@ -128,7 +128,7 @@ class _Exported:
         with _folder_of(model) as folder:
             if folder is None:
                 return model
-            shutil.copytree(folder, self.out / name)
+            _copy(folder, self.out / name)
         return name
 
     def _merged(self, base: str, adapter: Path, out: Path) -> None:
@@ -136,6 +136,20 @@ class _Exported:
 
         with _folder_of(base) as folder:
             merge(str(folder or base), adapter, out)
+
+
+def _copy(folder: Path, to: Path) -> None:
+    """Copies a model's folder. A link in it may lead to a file of its own, or to one of the hub's cache that it is in.
+
+    Raises:
+        ConfigError: one leads elsewhere: what is there may be no model's, and an export is given away.
+    """
+    home = folder.resolve()
+    for path in folder.rglob("*"):
+        real = path.resolve()
+        if path.is_symlink() and not (real.is_relative_to(home) or real.parent == home.parent.parent / "blobs"):
+            raise ConfigError(f"{path} is a link to {real}, outside of its folder; put the file itself there")
+    shutil.copytree(folder, to)
 
 
 @contextlib.contextmanager

@@ -57,7 +57,7 @@ def no_link(path: str, flags: int) -> int:
 
 @contextlib.contextmanager
 def whole(path: Path, advice: str, aside: Path | None = None) -> Iterator[None]:
-    """A write that fails is one line; what was written aside is removed."""
+    """A write that fails is one line; what was written aside is removed, also where a signal ends it."""
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:  # what torch and safetensors raise on a full disk
@@ -67,6 +67,10 @@ def whole(path: Path, advice: str, aside: Path | None = None) -> Iterator[None]:
         raise CheckpointError(
             f"{path} could not be written: {reason}; {'make room and ' if _is_full(error) else ''}{advice}"
         ) from error
+    except BaseException:
+        with contextlib.suppress(OSError):
+            _remove(aside)
+        raise
 
 
 def _remove(aside: Path | None) -> None:
