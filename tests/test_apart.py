@@ -72,6 +72,11 @@ def test_answers_that_were_not_read_are_not_the_next_ones(works):
     assert works.one("allocate", 5) == 5
 
 
+def test_a_signal_to_everybody_in_the_terminal_does_not_reach_it(works):
+    _, pid = works.ask("know")
+    assert os.getsid(pid) != os.getsid(0)
+
+
 def test_it_is_given_no_variable_that_it_does_not_need(works, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "secret")
     names, _ = works.ask("know")

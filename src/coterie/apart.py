@@ -37,7 +37,7 @@ QUIET = {"MALLOC_ARENA_MAX": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELIS
 
 
 class Refused(ValueError):
-    """The work takes too much.
+    """The work takes too much, or raised something.
 
     Attributes:
         kind: the class of what the work raised; "" where it was ended.
@@ -103,9 +103,10 @@ class Apart:
                 command = [sys.executable, "-P", "-m", __name__, self._work, str(self._memory), str(theirs.fileno())]
                 env = {name: os.environ[name] for name in KEPT if name in os.environ} | QUIET
                 none = subprocess.DEVNULL
-                self._process = subprocess.Popen(
-                    command, env=env, stdin=none, stdout=none, stderr=none, pass_fds=(theirs.fileno(),)
-                )
+                self._process = subprocess.Popen(  # a session of its own: Ctrl-C is not for it
+                    command, env=env, stdin=none, stdout=none, stderr=none, pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                )  # fmt: skip
             self._owner = os.getpid()
             self._answer(self._link, SECONDS)  # its imports do not count
         return self._link
