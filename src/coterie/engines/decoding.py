@@ -215,7 +215,7 @@ class Decoder:
             mask = (torch.arange(longest, device=device) >= longest - lengths[:, None]).long()
         index = {prompt: at for at, prompt in enumerate(prompts)}
         repeat = torch.tensor([index[row.request.prompt_ids] for row in rows], device=device)
-        head = min(common(min(prompts), max(prompts)), min(map(len, prompts)) - 1)
+        head = min(common(min(prompts), max(prompts)), min(map(len, prompts)) - 1) if self.model.shares else 0
         return steps.start(ids, mask, repeat, max(row.request.max_tokens for row in rows), head)
 
     def _choose(

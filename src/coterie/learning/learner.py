@@ -308,7 +308,7 @@ class LocalLearner:
             return alone(rows)
         budget = max(1, trainee.config.tokens_per_microbatch // self.at_once)  # even if fewer have rows this time
         split = partial(by_parts, trainee.model)
-        return microbatches(pack(rows, budget, split), budget, split)
+        return microbatches(pack(rows, budget, split if trainee.model.shares else lambda _: True), budget, split)
 
     def forward(self, name: str, batch: Sequence[Pack]) -> Forward:
         """The loss of a micro-batch, ready for its backward pass."""

@@ -22,6 +22,7 @@ from coterie.models import attention, hub
 from coterie.models.files import ADAPTER_CONFIG
 from coterie.models.gguf import read_gguf, refuse_for_memory, refuse_missing
 from coterie.models.halves import keep_sums
+from coterie.models.lean import LARGE
 from coterie.models.named import NAMED
 from coterie.models.obtain import obtain
 from coterie.models.templates import render
@@ -90,6 +91,14 @@ class Model:
     def size(self) -> int:
         """How many parameters it has, tied ones once."""
         return sum(parameter.numel() for parameter in self.net.parameters())
+
+    @property
+    def shares(self) -> bool:
+        """Whether what several prompts begin with is computed once for all of them.
+
+        Small networks gain little, and keep the numbers that their runs had.
+        """
+        return self.size > LARGE
 
     @property
     def trained(self) -> list[torch.nn.Parameter]:
