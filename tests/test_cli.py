@@ -429,7 +429,7 @@ def test_a_mistake_is_one_line_and_exit_code_2_and_writes_nothing(run, tmp_path,
 
 
 def snapshot(folder: Path) -> list[tuple[str, int]]:
-    return sorted((str(file), file.stat().st_mtime_ns) for file in folder.rglob("*") if file.name != "lock")
+    return sorted((str(file), file.lstat().st_mtime_ns) for file in folder.rglob("*") if file.name != "lock")
 
 
 def test_a_lack_of_memory_is_one_line(monkeypatch):
