@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 from coterie import load_config, train
 from coterie.errors import ConfigError, RolloutError
+from coterie.run import lookout
 from coterie.run.folder import Run
 from coterie.run.ledger import audit, read
 from coterie.run.rollout import step_tasks
@@ -61,8 +63,8 @@ def handlers() -> list:
     return [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
 
 
-def kill(name: str) -> None:
-    parts(name)[0].send_signal(signal.SIGKILL)
+def kill(name: str, number: int = signal.SIGKILL) -> None:
+    parts(name)[0].send_signal(number)
 
 
 def until(true, limit_s: float = 60.0) -> None:
@@ -200,6 +202,68 @@ def test_a_signal_to_the_runs_whole_group_lets_it_save(model, tmp_path):  # noqa
     assert run.returncode == 128 + signal.SIGTERM, told
     assert "saved as of step" in told
     assert Run(folder).checkpoints.steps()[-1] > 2
+
+
+HANGS = """
+import signal, sys
+from coterie import load_config
+from coterie.cli import main
+from coterie.run import interrupts
+from tests.run.test_cluster import kill
+from tests.toys import Hears
+
+def strike(line):
+    if line["step"] == 2:
+        kill({victim!r}, signal.SIGSTOP)
+
+if __name__ == "__main__":
+    interrupts.SHIELD_S = 3.0
+    import coterie.run.train as train
+    named = train.of_config
+    train.of_config = lambda config: {{**named(config), "hears": Hears(strike)}}
+    main()
+"""
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("victim", ["Replica", "Worker", "Rank"])
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_a_part_that_hangs_is_killed_and_the_run_learns_on(victim, ahead, model, tmp_path, monkeypatch, capfd):  # noqa: F811
+    monkeypatch.setattr(lookout, "SILENT_S", 4.0)
+    monkeypatch.setattr(lookout, "HUNG_S", 8.0)
+    struck, folder = [], tmp_path / "run"
+
+    def strike(line):
+        if line["step"] == 2 and not struck:
+            struck.append(parts(victim)[0].pid)
+            kill(victim, signal.SIGSTOP)
+
+    train(config(model, f"runtime.max_staleness={ahead}"), folder, trackers=[Hears(strike)])
+    told = audit(folder)
+    assert not told.odd
+    assert told.steps == 4
+    assert re.search(r"(engine|worker|rank) [xy+/0-9]+ has not answered for 4 s; after 8 s", capfd.readouterr().err)
+    assert not psutil.pid_exists(struck[0])
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("victim", ["Replica", "Worker", "Rank"])
+def test_a_signal_ends_a_run_whose_part_hangs(victim, model, tmp_path):  # noqa: F811
+    folder, script = tmp_path / "run", tmp_path / "hangs.py"
+    script.write_text(HANGS.format(victim=victim))
+    overrides = [f"--set={one.replace('TINY', str(model))}" for one in (*SETS, "train.steps=500", "train.grace_s=1")]
+    command = [sys.executable, str(script), "train", "tests/toys.py:Agree", "--out", str(folder), *overrides]
+    env = os.environ | {"PYTHONPATH": str(Path.cwd())}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True, env=env) as run:
+        try:
+            until(lambda: (folder / "metrics.jsonl").exists() and Run(folder).metrics()[-1]["step"] == 2)
+            time.sleep(2)
+            run.send_signal(signal.SIGTERM)
+            _, told = run.communicate(timeout=60)
+        finally:
+            run.kill()
+    assert run.returncode == 128 + signal.SIGTERM, told
+    assert re.search(r"go on with: coterie train --resume \S+$", told.strip()), told
 
 
 BUGGY = """

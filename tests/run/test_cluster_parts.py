@@ -7,6 +7,7 @@ import pickle
 import socketserver
 import subprocess
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,10 +26,10 @@ from coterie.run.pools import needed, pools_of
 from tests.toys import policies, tiny
 
 ray = pytest.importorskip("ray")
-from coterie.run.cluster import engine  # noqa: E402 they need it
+from coterie.run.cluster import engine, pulse  # noqa: E402 they need it
 from coterie.run.cluster.actors import Home, Replica, Worker  # noqa: E402
 from coterie.run.cluster.engine import Pools, Replicas  # noqa: E402
-from coterie.run.cluster.runtime import Cluster, _check_there, _swept, _worker_threads  # noqa: E402
+from coterie.run.cluster.runtime import Cluster, _check_there, _Share, _swept, _worker_threads  # noqa: E402
 from coterie.run.ranks import Place, packed, sendable  # noqa: E402
 
 ONE = ["team.a=x", "team.b=x", "policies.x.model=TINY", "train.steps=2", "train.tasks_per_step=2", "runtime.name=ray"]
@@ -317,6 +318,46 @@ def test_a_learner_that_trained_fewer_than_it_was_given_is_refused():
         cluster._settle(0, given, {"x": Learned({"trained_sequences": 0.0}, {})})
 
 
+class Plays:
+    """A worker as Ray would hand it out, and what it is asked. ended: what it was asked before that is lost."""
+
+    def __init__(self, ended: bool) -> None:
+        self.ended, self.asked = ended, []
+        self.rollout = SimpleNamespace(remote=self._rollout)
+        self.pid = SimpleNamespace(remote=lambda: "pid")
+
+    def _rollout(self, step, *_):
+        self.asked.append(step)
+        return ("lost" if self.ended else "done"), step, len(self.asked)
+
+
+def test_what_a_worker_had_of_later_steps_is_sent_again_when_it_ends(monkeypatch):
+    first, second = Plays(ended=True), Plays(ended=False)
+
+    def get(ref, timeout=None):
+        if ref == "pid":
+            first.ended = False
+        if ref[0] == "lost":
+            raise ray.exceptions.ActorDiedError
+        return "done", (f"step {ref[1]}", [])
+
+    cluster: Any = Cluster.__new__(Cluster)
+    cluster._ray = SimpleNamespace(get=get, wait=lambda refs, timeout: (refs, []), exceptions=ray.exceptions)
+    cluster._ledger = SimpleNamespace(write=lambda *args, **event: None)
+    cluster._engine = SimpleNamespace(failed=None)
+    cluster._workers, cluster._replicas, cluster._drawn, cluster._ended = [first, second], {}, {}, set()
+    cluster._open = {step: [_Share(step, [step], None, 0, None, "")] for step in range(3)}
+    for (share,) in cluster._open.values():
+        cluster._send(share)
+    assert cluster._come(cluster._open[0]) == ["step 0"]
+    assert (first.asked, second.asked) == ([0, 1, 2], [0, 1, 2])
+    late = _Share(3, [3], None, 0, None, "")
+    cluster._send(late)
+    assert not first.ended, "it was waited for until it had begun anew"
+    for step in (1, 2):
+        assert cluster._come(cluster._open.pop(step)) == [f"step {step}"]
+
+
 def test_an_engine_that_lacks_one_of_its_policies_answers_nothing(model):
     replica: Any = Replica(home(model), ("x", "y"), 0)
     replica._engine, replica._held = SimpleNamespace(), {"x": 3}
@@ -354,9 +395,20 @@ def test_what_a_run_that_was_killed_has_left_is_removed_and_nothing_else(tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])
 
 
-def test_a_worker_has_a_thread_for_all_that_it_may_be_given_and_one_to_say_that_it_lives(model):
+def test_a_part_whose_work_does_not_return_says_nothing():
+    mine = pulse.Pulse("", 0.05)
+    with mine.at_work():
+        with mine.at_work():
+            pass
+        assert not mine.overdue
+        time.sleep(0.1)
+        assert mine.overdue
+    assert not mine.overdue
+
+
+def test_a_worker_has_a_thread_for_all_that_it_may_be_given(model):
     assert _worker_threads(config(model, "runtime.workers=3").runtime) == 1
-    assert _worker_threads(config(model, "runtime.workers=3", "runtime.max_staleness=2").runtime) == 3 * 3 + 1
+    assert _worker_threads(config(model, "runtime.workers=3", "runtime.max_staleness=2").runtime) == 3 * 3
 
 
 def test_what_one_process_is_anyway_may_be_said(model):
@@ -365,7 +417,7 @@ def test_what_one_process_is_anyway_may_be_said(model):
 
 def test_a_worker_tells_what_the_environment_did_in_another_process(model, tmp_path):
     (tmp_path / "buggy.py").write_text(BUG)
-    worker = Worker(home(model, world=f"{tmp_path}/buggy.py:Bug"))
+    worker = Worker(home(model, world=f"{tmp_path}/buggy.py:Bug"), "worker 0")
     kind, told = pickle.loads(pickle.dumps(worker.rollout(0, [0], None, {"x": [Handle("x")]})))
     assert kind == "raised"
     assert isinstance(told, PlayBug)

@@ -88,7 +88,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["scripted", "transformers"])
+@pytest.mark.parametrize("engine", [pytest.param("scripted", marks=pytest.mark.long), "transformers"])
 def test_killed_at_twenty_moments_and_resumed_it_equals_an_unbroken_run(engine, sets, tmp_path, monkeypatch):
     if engine == "scripted":
         with_scripted_engine(monkeypatch)
@@ -292,6 +292,40 @@ def test_what_is_begun_behind_a_shield_is_finished_before_the_run_gives_up():
             update(interrupts)
         assert finished
         assert interrupts.whole
+
+
+def test_what_hangs_behind_a_shield_is_left_some_time_after_the_grace(monkeypatch):
+    monkeypatch.setattr("coterie.run.interrupts.SHIELD_S", 0.3)
+    began = time.monotonic()
+
+    def hangs() -> None:
+        with interrupts.shielded():
+            for _ in range(9):  # however often it is sent
+                os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(20)
+
+    with Interrupts(0.05) as interrupts, pytest.raises(Stop, match="at once") as caught:
+        hangs()
+    assert not caught.value.save
+    assert caught.value.number == signal.SIGTERM
+    assert 0.3 < time.monotonic() - began < 10
+
+
+def test_a_stop_that_a_library_turns_into_an_interrupt_of_its_own_is_still_a_stop():
+    def waits() -> None:
+        with Interrupts(60) as interrupts:
+            interrupts.beginning = True
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+            except Stop:
+                raise KeyboardInterrupt from None
+
+    with pytest.raises(Stop, match="stopped before its first step") as caught:
+        waits()
+    assert caught.value.number == signal.SIGTERM
+    with pytest.raises(KeyboardInterrupt) as other, Interrupts(60):
+        raise KeyboardInterrupt
+    assert not isinstance(other.value, Stop)
 
 
 def test_the_timer_ends_with_the_run_it_was_for():

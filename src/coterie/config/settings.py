@@ -185,6 +185,9 @@ class RuntimeConfig(Settings):
     """Share of a GPU per engine, if there are GPUs."""
     rank_gpus: float = Field(default=1.0, gt=0, le=1)
     """Share of a GPU per rank of a learner, if there are GPUs."""
+    answer_minutes: float = Field(default=60.0, gt=0)
+    """Minutes that one answer of an engine, or one update of a rank, may take. What takes longer hangs: it is killed,
+    and its work is done again."""
 
     def inert(self) -> dict[str, str]:
         """What one process has no use for; what is said of it anyway is as it is."""

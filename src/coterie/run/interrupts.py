@@ -2,20 +2,25 @@
 
 Ctrl-C (SIGINT) waits for the step however long it takes; a second one gives it up and saves the run as it was after
 the last one; a third stops at once, as of the last checkpoint. SIGTERM, SIGUSR1 and SIGHUP come from a scheduler or a
-closed terminal, which will kill soon: after a grace time they give the step up by themselves.
+closed terminal, which will kill soon: after a grace time they give the step up by themselves. An update or a checkpoint
+that is under way then is waited for, but no longer than SHIELD_S: it may hang.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
 
 from coterie.kernel.safe import tell
 
+SHIELD_S = 30.0
+"""How long what was begun under a shield may take after the grace time, unless that is longer."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
@@ -44,6 +49,8 @@ class Interrupts:
         self._shields = 0
         self._overdue = False
         self._given_up = False
+        self._until = math.inf
+        self._stop: Stop | None = None
         self._before: dict[int, object] = {}
         self._timer: threading.Timer | None = None
 
@@ -54,15 +61,22 @@ class Interrupts:
                     self._before[number] = signal.signal(number, self._arrived)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
         if self._timer:
             self._timer.cancel()
         for number, before in self._before.items():
             signal.signal(number, before)  # pyright: ignore[reportArgumentType]
+        if error is not None and (stop := self.stop_of(error)) is not error:
+            raise stop from None
+
+    def stop_of(self, error: BaseException) -> BaseException:
+        """The stop that an interrupt stands for: a library that is interrupted, as Ray, raises one of its own."""
+        ours = isinstance(error, Stop) or not isinstance(error, KeyboardInterrupt)
+        return error if ours or self._stop is None else self._stop
 
     @contextlib.contextmanager
     def shielded(self) -> Iterator[None]:
-        """The end of the grace time waits for what is begun here: weights move together, files are whole."""
+        """What is begun here goes on for a while after the grace time: weights move together, files are whole."""
         self._shields += 1
         try:
             yield
@@ -74,24 +88,38 @@ class Interrupts:
     def _arrived(self, number: int, _: FrameType | None) -> None:
         name = signal.Signals(number).name
         if self.beginning and not self._shields:
-            raise Stop("stopped before its first step", number, save=False)
+            raise self._stopped("stopped before its first step", number, save=False)
         if not self.number:
             self.number = number
             if number == signal.SIGINT:
                 tell(f"finishing {self.busy}, then saving; press again to give it up")
             else:
                 tell(f"{name}: finishing {self.busy} within {self._grace_s:g} s, then saving")
-                self._timer = threading.Timer(self._grace_s, os.kill, (os.getpid(), number))
-                self._timer.daemon = True
-                self._timer.start()
-        elif number == signal.SIGINT and self._given_up:
-            raise Stop("stopped at once", number, save=False)
+                self._again(self._grace_s)
+        elif (self._given_up and number == signal.SIGINT) or (self._shields and time.monotonic() > self._until):
+            raise self._stopped("stopped at once", number, save=False)
         elif self._shields:
             self._given_up = True
+            if not self._overdue and number != signal.SIGINT:
+                limit_s = max(self._grace_s, SHIELD_S)
+                self._until = time.monotonic() + limit_s
+                self._again(limit_s)
             self._overdue = True
         else:
             self._give_up()
 
+    def _again(self, after_s: float) -> None:
+        """The signal that asked to stop comes again."""
+        if self._timer:
+            self._timer.cancel()
+        self._timer = threading.Timer(after_s, os.kill, (os.getpid(), self.number))
+        self._timer.daemon = True
+        self._timer.start()
+
     def _give_up(self) -> None:
         self._overdue, self._given_up = False, True
-        raise Stop("stopped", self.number, save=True)
+        raise self._stopped("stopped", self.number, save=True)
+
+    def _stopped(self, message: str, number: int, *, save: bool) -> Stop:
+        self._stop = Stop(message, number, save=save)
+        return self._stop

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Literal
 
+import psutil
 import torch
 from safetensors.torch import load_file, save
 
@@ -32,6 +34,7 @@ from coterie.learning.batch import Learned
 from coterie.learning.learner import LocalLearner
 from coterie.learning.policy import Policy
 from coterie.learning.ranks import Ranks
+from coterie.run.lookout import Lookout
 from coterie.run.policies import Policies, pick_device
 
 TIMEOUT_S = 300.0
@@ -86,6 +89,9 @@ class RankedLearner:
         meet = f"file://{self._folder.name}/store"
         place = Place(config.toml(), config.team.trained, 0, self._size, meet, device, checkpoint)
         self._ranks = [_Rank(replace(place, rank=rank)) for rank in range(self._size)]
+        by_name = {f"rank {rank.number} of the learner": rank for rank in self._ranks}
+        self._lookout = Lookout(list(by_name), lambda name: by_name[name].heard(), _killed)
+        self._lookout.open()
         self._answers()
 
     def update(self, experience: Mapping[str, Sequence[Graded]], step: int, spent: float = 0.0) -> dict[str, Learned]:
@@ -113,6 +119,7 @@ class RankedLearner:
 
     def close(self) -> None:
         """Ends the ranks."""
+        self._lookout.close()
         for rank in self._ranks:
             rank.connection.close()
         for rank in self._ranks:
@@ -155,6 +162,7 @@ class _Rank:
     def __init__(self, place: Place) -> None:
         ours, theirs = socket.socketpair()
         self.number = place.rank
+        self._looks = 0
         self.connection = Connection(ours.detach())
         threads = max(1, torch.get_num_threads() // place.size)
         self._process = subprocess.Popen(
@@ -178,6 +186,11 @@ class _Rank:
             message = f"rank {self.number} of the learner has ended, with exit code {code}; go on with --resume"
             return "failed", UpdateError(message, untouched=False)
 
+    def heard(self) -> str:
+        """Its process, and a number that stands still while the process is stopped: what else hangs, others tell."""
+        self._looks += psutil.Process(self._process.pid).status() != psutil.STATUS_STOPPED
+        return f"{self._process.pid} {self._looks}"
+
     def end(self) -> int:
         """Waits for its end, which may be hastened. Returns its exit code."""
         try:
@@ -188,6 +201,10 @@ class _Rank:
 
     def kill(self) -> None:
         self._process.kill()
+
+
+def _killed(heard: str) -> None:
+    os.kill(int(heard.split(maxsplit=1)[0]), signal.SIGKILL)
 
 
 def serve(handle: int) -> None:

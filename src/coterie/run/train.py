@@ -129,11 +129,11 @@ def _trained(
     with opened as (run, models, progress), light_collection(), trackers(run, config) as told:
         try:
             _steps(run, models, progress, interrupts, told)
-        except Stop as stop:
-            with suppress(Stop):  # a scheduler may send the signal again
-                _save_whole(run, models, progress, interrupts, wanted=stop.save)
-            raise Stop(f"{stop}; {_how_to_go_on(run)}", stop.number, save=False) from None
-        except BaseException:  # the step that failed is lost, and none before it
+        except BaseException as error:  # the step that failed is lost, and none before it
+            if isinstance(stop := interrupts.stop_of(error), Stop):
+                with suppress(Stop):  # a scheduler may send the signal again
+                    _save_whole(run, models, progress, interrupts, wanted=stop.save)
+                raise Stop(f"{stop}; {_how_to_go_on(run)}", stop.number, save=False) from None
             with suppress(CheckpointError):  # what failed may have been writing itself
                 _save_whole(run, models, progress, interrupts, wanted=progress.step > 0)
             raise

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import socket
 import subprocess
@@ -31,6 +32,7 @@ from coterie.memory.recall import Recall
 from coterie.models.shapes import Shapes
 from coterie.registry import find
 from coterie.run.cluster.engine import Replicas
+from coterie.run.cluster.pulse import Pulse
 from coterie.run.policies import Policies
 from coterie.run.ranks import TIMEOUT_S, Answer, Place, answer, learner_of, sendable
 from coterie.run.rollout import play_tasks
@@ -41,11 +43,17 @@ Said = tuple[Literal["done", "unavailable", "raised"], Any]
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """What every part is told. config: TOML of the run. device: what its models are on. folder: the run's process's."""
+    """What every part is told.
+
+    config: TOML of the run. device: what its models are on. folder: the run's process's. pulses: where parts say that
+    they live; empty: nowhere. answer_s: what one answer may take.
+    """
 
     config: str
     device: str
     folder: str
+    pulses: str = ""
+    answer_s: float = math.inf
 
     def settle(self) -> Config:
         """The run's config, in its folder."""
@@ -53,6 +61,10 @@ class Home:
             os.chdir(self.folder)
         config = load_config(tomllib.loads(self.config))
         return replace(config, train=config.train.model_copy(update={"device": self.device}))
+
+    def pulse(self, part: str) -> Pulse:
+        """A part's, which says from now on that it lives."""
+        return Pulse(f"{self.pulses}/{part}" if self.pulses else "", self.answer_s)
 
 
 class Replica:
@@ -71,6 +83,7 @@ class Replica:
         self._change = asyncio.Condition()
         self._turn = asyncio.Lock()
         self._beginning = asyncio.Lock()
+        self._pulse = home.pulse(f"engine {'+'.join(pool)}/{number}")
 
     async def ready(self) -> tuple[int, dict[str, int]]:
         """Its process, and which version of each policy's weights it holds."""
@@ -82,7 +95,8 @@ class Replica:
             if self._engine is not None:
                 return "done", None
             try:
-                self._engine = await asyncio.to_thread(self._made)
+                with self._pulse.at_work():
+                    self._engine = await asyncio.to_thread(self._made)
             except Exception as error:
                 return "raised", sendable(error)
             return "done", None
@@ -121,9 +135,10 @@ class Replica:
             await self._change.wait_for(lambda: not self._running)
         self._held.pop(policy, None)
         try:
-            if weights is not None:
-                await asyncio.to_thread(self._policies[policy].model.put, unpacked(weights))
-            await self._engine.sync(policy, version)
+            with self._pulse.at_work():
+                if weights is not None:
+                    await asyncio.to_thread(self._policies[policy].model.put, unpacked(weights))
+                await self._engine.sync(policy, version)
             self._held[policy] = version
         except Unavailable as fault:
             await self._restarted()
@@ -149,9 +164,9 @@ class Replica:
                 return "unavailable", "this engine does not hold the run's weights yet"
             self._running += 1
         try:
-            if self._engine.config.front == "eager":
-                return "done", (self._name, await self._engine.generate(requests))
-            return "done", (self._name, await self._together(requests))
+            with self._pulse.at_work():
+                eager = self._engine.config.front == "eager"
+                return "done", (self._name, await (self._engine.generate if eager else self._together)(requests))
         except Unavailable as fault:
             await self._restarted()
             return "unavailable", str(fault)
@@ -198,8 +213,9 @@ class Replica:
 class Rank:
     """A learner of the policies of a pool, alone or one of several."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, part: str) -> None:
         self._home = home
+        self._pulse = home.pulse(part)
         self._ranks = Ranks()
         self._learner: LocalLearner | None = None
 
@@ -219,7 +235,8 @@ class Rank:
                 from coterie.learning.fsdp import Sharded
 
                 self._ranks = Sharded(place.rank, place.size, place.meet, device=place.device, timeout_s=TIMEOUT_S)
-            self._learner = learner_of(place, self._ranks)
+            with self._pulse.at_work():
+                self._learner = learner_of(place, self._ranks)
         except Exception as error:
             return "failed", sendable(error)
         return "done", None
@@ -228,7 +245,8 @@ class Rank:
         """A method of the learner's, called by all ranks alike."""
         assert self._learner is not None
         try:
-            return answer(self._learner, self._ranks, method, args)
+            with self._pulse.at_work():
+                return answer(self._learner, self._ranks, method, args)
         except Exception as error:
             return "failed", sendable(error)
 
@@ -236,8 +254,9 @@ class Rank:
 class Worker:
     """Plays environments."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, part: str) -> None:
         self._home = home
+        self._pulse = home.pulse(part)
         self._made = threading.local()
         self._loading = threading.Lock()  # a file of somebody's own is half loaded while another thread would read it
 

@@ -20,7 +20,7 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,12 +32,12 @@ from coterie.errors import ConfigError, RolloutError, UpdateError, first_line
 from coterie.kernel.engine import Engine, EngineConfig
 from coterie.kernel.safe import tell
 from coterie.kernel.team import Graded
-from coterie.kernel.watchdog import PATIENCE
 from coterie.learning.batch import Learned, trains
 from coterie.learning.learner import Learner
 from coterie.learning.policy import Policy
 from coterie.memory.recall import Recall
 from coterie.models.shapes import Shapes
+from coterie.run.cluster.pulse import Pulses
 from coterie.run.ledger import Ledger, name_of
 from coterie.run.policies import Policies
 from coterie.run.pools import Pool, needed, pools_of
@@ -86,6 +86,7 @@ class _Share:
     ref: Any
     attempt: str
     tries: int = 1
+    came: tuple[str, Any] | None = None
 
 
 class Cluster:
@@ -108,7 +109,8 @@ class Cluster:
         self._ranks: dict[tuple[str, ...], list[Any]] = {}
         self._open: dict[int, list[_Share]] = {}
         self._drawn: dict[int, list[str]] = {}
-        self._asked: dict[int, tuple[Any, float]] = {}
+        self._ended: set[int] = set()
+        self._pulses = Pulses()
         self._ledger: Ledger | None = None
         self._engine: Any = None
         self._joined = False
@@ -153,7 +155,7 @@ class Cluster:
         shares = self._open[step]
         parts = self._come(shares)
         del self._open[step]
-        rollout = Rollout.whole([parts[at] for at in range(len(shares))])
+        rollout = Rollout.whole(parts)
         if again := sum(share.tries - 1 for share in shares):
             rollout.budget.retried["worker"] += again
         return rollout
@@ -188,6 +190,7 @@ class Cluster:
             with contextlib.suppress(Exception):
                 ray.util.remove_placement_group(group)
         self._replicas, self._ranks, self._workers, self._placed, self._open = {}, {}, [], [], {}
+        self._pulses.close()
         if not self._joined:
             ray.shutdown()
 
@@ -271,7 +274,8 @@ class Cluster:
         device = self._device(ray.cluster_resources())
         here = replace(config, train=config.train.model_copy(update={"device": "cpu"}))
         self._policies = Policies(here)
-        self._home = Home(config.toml(), device, str(Path.cwd()))
+        self._home = Home(config.toml(), device, str(Path.cwd()), self._pulses.prefix, 60 * runtime.answer_minutes)
+        parts: list[str] = []
         gpu = float(device == "cuda")
         engine, rank = (
             {"CPU": float(runtime.cpus), "GPU": gpu * share} for share in (runtime.engine_gpus, runtime.rank_gpus)
@@ -289,16 +293,20 @@ class Cluster:
                 if kind == "engine":
                     options = {"max_restarts": -1, "max_concurrency": 1000, **self._in(group, number, engine)}
                     made = ray.remote(Replica).options(**options).remote(self._home, pool.policies, number)
+                    parts.append(f"engine {'+'.join(pool.policies)}/{number}")
                     for name in pool.policies:
                         self._replicas.setdefault(name, []).append(made)
                 else:
-                    made = ray.remote(Rank).options(**self._in(group, number, rank)).remote(self._home)
+                    parts.append(f"rank {'+'.join(pool.trained)}/{number}")
+                    made = ray.remote(Rank).options(**self._in(group, number, rank)).remote(self._home, parts[-1])
                     self._ranks.setdefault(pool.trained, []).append(made)
         self._wait_for(crowd, "the workers")
         threads = _worker_threads(runtime)
         for number in range(runtime.workers):
             options = {"max_restarts": -1, "max_concurrency": threads, **self._in(crowd, number, {"CPU": 1.0})}
-            self._workers.append(ray.remote(Worker).options(**options).remote(self._home))
+            parts.append(f"worker {number}")
+            self._workers.append(ray.remote(Worker).options(**options).remote(self._home, parts[-1]))
+        self._pulses.open(parts)
 
     def _group(self, bundles: Sequence[Mapping[str, float]], strategy: str) -> Any:
         """Room for parts that are placed together."""
@@ -336,37 +344,42 @@ class Cluster:
                 yield share
 
     def _send(self, share: _Share) -> None:
+        if share.worker in self._ended:  # what is sent to one that is being started anew is lost
+            self._wait_until_up(self._workers[share.worker])
+            self._ended.discard(share.worker)
         share.attempt = uuid.uuid4().hex[:12]
         assert self._ledger is not None
         self._ledger.write("sent", step=share.step, attempt=share.attempt, worker=share.worker, tasks=share.indices)
         asked = share.step, share.indices, share.recall, self._replicas
         share.ref = self._workers[share.worker].rollout.remote(*asked)
 
-    def _come(self, shares: Sequence[_Share]) -> dict[int, Rollout]:
-        """What the workers bring home, by place; a share whose worker has ended is played again."""
-        ray, parts = self._ray, dict[int, Rollout]()
-        while len(parts) < len(shares):
-            waiting = {share.ref: at for at, share in enumerate(shares) if at not in parts}
-            done, _ = ray.wait(list(waiting), timeout=WAIT_S)
+    def _come(self, shares: Sequence[_Share]) -> list[Rollout]:
+        """What the workers bring home; a share of any step whose worker has ended is played again at once."""
+        while any(share.came is None for share in shares):
+            waiting = {share.ref: share for step in self._open.values() for share in step if share.came is None}
+            done, _ = self._ray.wait(list(waiting), timeout=WAIT_S)
             if self._engine.failed:
                 raise self._engine.failed
-            self._look_after(shares[at].worker for at in waiting.values())
             for ref in done:
-                share = shares[waiting[ref]]
-                try:
-                    kind, said = ray.get(ref)
-                except ray.exceptions.RayTaskError as error:  # nobody has ended: what came back cannot be read
-                    raise RolloutError(
-                        f"step {share.step + 1}: a worker's answer was lost: {first_line(error)}"
-                    ) from error
-                except ray.exceptions.RayError as error:
-                    self._lost(share, type(error).__name__)
-                    continue
-                if kind == "raised":
-                    raise said
-                parts[waiting[ref]], answered = said
-                self._noted(share, answered)
-        return parts
+                self._take(waiting[ref])
+            for share in shares:
+                if share.came and share.came[0] == "raised":
+                    raise share.came[1]
+        brought = [(share, *share.came[1]) for share in shares if share.came]
+        for share, _, answered in brought:
+            self._noted(share, answered)
+        return [part for _, part, _ in brought]
+
+    def _take(self, share: _Share) -> None:
+        """Keeps what a worker has brought until its step is asked for."""
+        try:
+            share.came = self._ray.get(share.ref)
+        except self._ray.exceptions.RayTaskError as error:  # nobody has ended: what came back cannot be read
+            lost = RolloutError(f"step {share.step + 1}: a worker's answer was lost: {first_line(error)}")
+            lost.__cause__ = error
+            share.came = "raised", lost
+        except self._ray.exceptions.RayError as error:
+            self._lost(share, type(error).__name__)
 
     def _lost(self, share: _Share, why: str) -> None:
         assert self._ledger is not None
@@ -377,29 +390,18 @@ class Cluster:
                 "look at their memory, or play them here with runtime.name = 'local'"
             )
         share.tries += 1
+        self._ended.add(share.worker)
         share.worker = (share.worker + 1) % len(self._workers)
-        self._wait_until_up(self._workers[share.worker])
         self._send(share)
 
     def _wait_until_up(self, worker: Any) -> None:
-        """What is sent to one that is being started anew is lost."""
+        """Waits for one that is being started anew."""
         end = time.monotonic() + PLACE_S
         while time.monotonic() < end:
             with contextlib.suppress(self._ray.exceptions.RayError):
                 self._ray.get(worker.pid.remote(), timeout=max(1.0, end - time.monotonic()))
                 return
             time.sleep(WAIT_S)
-
-    def _look_after(self, workers: Iterable[int]) -> None:
-        """Ends a worker that has not said a word for long: something in it lets no other thread run."""
-        limit, now = PATIENCE * self.config.engine.play_timeout_s, time.monotonic()
-        for number in set(workers) if self.config.runtime.max_staleness else ():
-            said, since = self._asked.get(number, (None, now))
-            if said is None or self._ray.wait([said], timeout=0)[0]:
-                self._asked[number] = self._workers[number].pid.remote(), now
-            elif now - since > limit:
-                del self._asked[number]
-                self._ray.kill(self._workers[number], no_restart=False)
 
     def _noted(self, share: _Share, answered: Sequence[Any]) -> None:
         assert self._ledger is not None
@@ -489,10 +491,9 @@ def _worker_threads(runtime: RuntimeConfig) -> int:
     """How many things a worker does side by side.
 
     One rollout at a time is played in its main thread, where the watchdog can end whatever it does. Where rollouts run
-    ahead it has a thread for every share that it may be given, should all others end, and one to say that it lives.
+    ahead it has a thread for every share that it may be given, should all others end.
     """
-    shares = (runtime.max_staleness + 1) * runtime.workers
-    return shares + 1 if runtime.max_staleness else 1
+    return (runtime.max_staleness + 1) * runtime.workers if runtime.max_staleness else 1
 
 
 def _some(bundle: Mapping[str, float]) -> dict[str, float]:
