@@ -432,6 +432,34 @@ def snapshot(folder: Path) -> list[tuple[str, int]]:
     return sorted((str(file), file.lstat().st_mtime_ns) for file in folder.rglob("*") if file.name != "lock")
 
 
+CRASHES = """
+import ctypes
+from tests.toys import Agree
+
+class Crashes(Agree):
+    async def play(self, task, scene):
+        ctypes.string_at(0)
+"""
+
+
+@pytest.mark.slow
+def test_a_crash_in_play_names_its_place(tmp_path):
+    (tmp_path / "crashes.py").write_text(CRASHES)
+    command = [sys.executable, "-m", "coterie.cli", "check", f"{tmp_path}/crashes.py:Crashes"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGSEGV
+    assert "Segmentation fault" in done.stderr
+    assert f'File "{tmp_path}/crashes.py", line 7 in play' in done.stderr
+
+
+@pytest.mark.slow
+def test_too_few_open_files_are_one_line(tmp_path):
+    command = f"ulimit -n 8; exec {sys.executable} -m coterie.cli train tally --out {tmp_path}/run"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "coterie: this process may open no more files (see ulimit -n); raise it: ulimit -n 1024\n"
+
+
 def test_a_lack_of_memory_is_one_line(monkeypatch):
     def lacks(kind):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")

@@ -1,11 +1,17 @@
 """`coterie check` finds what is broken, and only that."""
 
 import os
+import signal
+import subprocess
+import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from coterie import check, load_config, sandbox, train
 from coterie.checks import rehearsal
@@ -109,19 +115,54 @@ def test_a_tool_that_ends_its_process_fails_the_check_and_not_the_checker():
     assert "crash: its process was ended by SIGSEGV" in wrong.detail
 
 
-class Wandering(Toy):
+class Meddling(Toy):
+    change: Callable[[], Any]
+
     async def play(self, task, scene):
-        os.chdir("/")
+        self.change()
         await scene.ask("a", "x")
 
 
-def test_a_play_that_changes_the_working_folder_is_told_and_it_is_taken_back(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda: os.chdir("/"), "the working folder to /; a run computes"),
+        (lambda: torch.set_default_dtype(torch.float64), "torch's default dtype to torch.float64; a run computes"),
+        (lambda: torch.set_grad_enabled(False), r"torch.is_grad_enabled\(\); a run computes"),
+        (lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN), "the handler of SIGTERM; a run computes"),
+    ],
+)
+def test_what_play_changes_of_its_process_is_told(change, says, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    says = "play has changed the working folder to /; a run's files are found from where it began"
-    assert says in str(check(Wandering(), tasks=1))
-    with pytest.raises(EnvError, match=says):
-        rehearse(Wandering(), play_timeout_s=5.0)
-    assert Path.cwd() == tmp_path
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(EnvError, match=f"play has changed {says}"):
+            rehearse(Meddling(change=change), play_timeout_s=5.0)
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_grad_enabled(True)
+        signal.signal(signal.SIGTERM, before)
+    assert Path.cwd() == tmp_path, "taken back"
+
+
+FORKS = """
+import os
+from coterie import check
+from tests.toys import Toy
+
+class Forks(Toy):
+    async def play(self, task, scene):
+        if os.fork():
+            raise SystemExit("the parent goes on")
+        await scene.ask("a", "x")
+
+check(Forks(), tasks=1)
+"""
+
+
+def test_a_child_of_play_that_comes_back_out_of_it_is_ended():
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=False, timeout=60)
+    assert "has forked, and its child came back from it: give such work to scene.call" in done.stderr
 
 
 def test_what_is_no_environment_is_one_line():

@@ -249,7 +249,7 @@ def test_pieces_of_many_branches_are_watched_one_by_one():
 def test_a_thread_that_nothing_reaches_ends_the_process(monkeypatch):
     """As long as the piece is in C nothing is raised in it, as where it catches everything."""
     left, stuck = threading.Event(), []
-    monkeypatch.setattr(Watch, "_leave", lambda self: left.set())
+    monkeypatch.setattr(Watch, "_leave", lambda self, why: left.set())
 
     def work() -> None:
         with (watch := Watch(0.05)):

@@ -120,10 +120,32 @@ def test_a_folder_that_cannot_be_made_is_one_line_and_leaves_nothing(tmp_path, m
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match=r"run could not be written: Not a directory; choose another .* --out$"):
         Run.create(tmp_path / "file/run", config())
-    monkeypatch.setattr(Run, "_write", lambda *args: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left")))
-    with pytest.raises(CheckpointError, match="written: No space left; make room and choose another"):
-        Run.create(tmp_path / "deep/run", config())
-    assert names(tmp_path / "deep") == set()
+    write = Path.write_text
+    for full in ("config.toml", "about.json"):
+
+        def writes(file, text, full=full, **how):
+            write(file, text[:9], **how)
+            if file.name == full:
+                raise OSError(errno.ENOSPC, "No space left")
+
+        monkeypatch.setattr(Path, "write_text", writes)
+        with pytest.raises(
+            CheckpointError, match=r"deep/run could not be written: No space left; make room and choose .* --out$"
+        ):
+            Run.create(tmp_path / "deep/run", config())
+        assert names(tmp_path / "deep") == set()
+
+
+def test_metrics_that_are_removed_while_a_run_goes_on_are_told(made, capfd):
+    for step in range(4):
+        if step == 2:
+            (made.folder / "metrics.jsonl").unlink()
+        made.log({"step": step})
+    said = f"{made.folder}/metrics.jsonl was removed while the run went on"
+    assert [line for line in capfd.readouterr().err.splitlines() if line] == [
+        f"coterie: {said}: what it said of the steps before this one is lost"
+    ]
+    assert [line["step"] for line in made.metrics()] == [2, 3]
 
 
 def test_only_a_folder_with_a_config_is_a_run(made, tmp_path):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from coterie.errors import EnvError
 from coterie.kernel.cursor import Cursor, Perform
@@ -79,17 +82,17 @@ def play_through(cursor: Cursor, hand: Hand, watch: Watch, threads: Threads | No
         threads: counts those that `play` must not start; None: they are not counted.
 
     Raises:
-        EnvError: `play` starts work of its own, never ends, or changes the working folder.
+        EnvError: `play` starts work of its own, never ends, or changes what else its process rests on.
         PlayBug: it raised.
     """
-    task, here = cursor.task, Path.cwd()
+    task, before = cursor.task, process_settings()
 
     async def led() -> None:
         rng = Random(seed_of("hand", task.id))
         while True:
-            before = threads.theirs if threads else 0
+            others = threads.theirs if threads else 0
             point = await cursor.advance()
-            if len(asyncio.all_tasks()) > 1 or (threads and threads.theirs > before):
+            if len(asyncio.all_tasks()) > 1 or (threads and threads.theirs > others):
                 raise EnvError("play started a task or thread of its own; it may await the scene only")
             if point is None:
                 return
@@ -100,10 +103,26 @@ def play_through(cursor: Cursor, hand: Hand, watch: Watch, threads: Threads | No
         with watch:
             drive(led())
     finally:
-        there = Path.cwd()
-        os.chdir(here)
-    if there != here:
-        raise EnvError(f"play has changed the working folder to {there}; a run's files are found from where it began")
+        after = process_settings()
+        os.chdir(before["the working folder"])
+    for name, was in before.items():
+        if after[name] != was:
+            there = f" to {after[name]}" if isinstance(was, str) else ""
+            raise EnvError(
+                f"play has changed {name}{there}; a run computes, saves and finds its files in the same process: leave "
+                "it as it is"
+            )
+
+
+def process_settings() -> dict[str, Any]:
+    """What `play` may not change of its process, by name: a run's numbers, its files and its end rest on it."""
+    torch = sys.modules.get("torch")  # `play` itself may import it
+    return {
+        "the working folder": str(Path.cwd()),
+        "torch's default dtype": str(torch.get_default_dtype()) if torch else "torch.float32",
+        "torch.is_grad_enabled()": torch.is_grad_enabled() if torch else True,
+        **{f"the handler of {number.name}": signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)},
+    }
 
 
 def begun(environment: Environment, task: Task, watch: Watch, perform: Perform) -> Cursor:

@@ -30,6 +30,9 @@ LOOKS = 10
 """How often the timer looks within the limit."""
 PATIENCE = 3
 """Number of time limits after which the process is ended, if a piece of code catches the exception and goes on."""
+STAYS = (
+    "does not come back: it catches everything (write `except Exception`, not `except:`), or waits outside of Python"
+)
 
 
 class Stuck(EnvError):
@@ -44,8 +47,8 @@ class Watch:
     """Watches pieces of an environment's code in one thread, while it is entered."""
 
     __slots__ = (
-        "_before", "_began", "_entered", "_fired", "_lock", "_looks", "_over", "_seen", "_stuck", "_thread", "_what",
-        "limit_s",
+        "_before", "_began", "_entered", "_fired", "_lock", "_looks", "_over", "_process", "_seen", "_stuck", "_thread",
+        "_what", "limit_s",
     )  # fmt: skip
 
     ends_process: ClassVar[bool] = True
@@ -54,6 +57,7 @@ class Watch:
     def __init__(self, limit_s: float = PLAY_TIMEOUT_S) -> None:
         """`limit_s` seconds for one piece; the timer is late by a tenth of that at most."""
         self.limit_s = limit_s
+        self._process = os.getpid()
         self._began = 0.0
         self._seen = 0.0
         self._looks = 0
@@ -85,6 +89,8 @@ class Watch:
                 return function(*args)
             finally:
                 self._began = 0.0
+                if os.getpid() != self._process:
+                    self._leave("has forked, and its child came back from it: give such work to scene.call")
                 if self._fired:
                     self._settle()
         except Late as late:
@@ -152,16 +158,13 @@ class Watch:
     def _alarm(self, signum: int, frame: FrameType | None) -> None:
         looks = self._counted()
         if looks >= PATIENCE * LOOKS:
-            self._leave()
+            self._leave(STAYS)
         if looks >= LOOKS:
             raise Late
 
-    def _leave(self) -> None:
+    def _leave(self, why: str) -> None:
         """Ends the process: nothing that is raised in the piece, Ctrl-C included, ends it."""
-        text = (
-            f"\ncoterie: {self._what()} does not come back: it catches everything (write `except Exception`, not "
-            "`except:`), or waits outside of Python\n"
-        )
+        text = f"\ncoterie: {self._what()} {why}\n"
         os.write(2, text.encode("ascii", "backslashreplace"))
         os._exit(2)
 
@@ -169,7 +172,7 @@ class Watch:
         while not over.wait(self.limit_s / LOOKS):
             looks = self._counted()
             if looks >= PATIENCE * LOOKS and self.ends_process:
-                self._leave()
+                self._leave(STAYS)
             with self._lock:
                 self._fired = True  # taken before looking: a piece that ends meanwhile waits until this has decided
                 if looks >= LOOKS and self._began == self._seen:

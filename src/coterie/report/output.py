@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import faulthandler
 import io
 import os
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import NoReturn
@@ -140,6 +143,8 @@ def stopped(error: BaseException | None) -> bool:
 def serve(app: typer.Typer) -> NoReturn:
     """Runs a command line: a person's mistake is one line and exit code 2, a bug keeps its traceback."""
     prepare_streams()
+    with suppress(OSError, RuntimeError, ValueError):  # nobody listens
+        faulthandler.enable(all_threads=False)  # a crash of an environment's or a library's native code names its place
     if len(sys.argv) == 1:
         sys.argv.append("--help")
     with ended_by(SIGNALS):
@@ -185,6 +190,11 @@ def _serve(app: typer.Typer) -> NoReturn:
 
         if ram.lacking(error) and not isinstance(error, PlayBug):
             say(f"coterie: there is not enough memory: {first_line(error)}; {LESS}", err=True)
+            sys.exit(2)
+        if isinstance(error, OSError) and error.errno == errno.EMFILE and not isinstance(error, PlayBug):
+            sys.unraisablehook = lambda _: None  # what was half open says so at its end
+            warnings.simplefilter("ignore")
+            say("coterie: this process may open no more files (see ulimit -n); raise it: ulimit -n 1024", err=True)
             sys.exit(2)
         sys.excepthook = show_bug  # set last, because typer sets a hook of its own
         raise

@@ -31,7 +31,7 @@ from coterie.kernel.environment import Split
 from coterie.kernel.episode import Log
 from coterie.kernel.loops import drive
 from coterie.kernel.mistakes import task_of
-from coterie.kernel.safe import command, one_line
+from coterie.kernel.safe import command, one_line, tell
 from coterie.memory.store import MemoryConfig
 from coterie.run import trust
 from coterie.run.checkpoints import Checkpoints
@@ -58,6 +58,7 @@ class Run:
         self.checkpoints = Checkpoints(folder / "checkpoints", self._check_there)
         self._held: tuple[int, int, int] | None = None
         """This process and the lock's file, while it holds the lock."""
+        self._logged = False
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"
@@ -76,9 +77,9 @@ class Run:
         aside = folder.with_name(f".{folder.name}-{os.getpid()}")
         with whole(folder, "choose another folder with --out", aside):
             aside.mkdir(0o700, parents=True)  # what models were asked and said may be nobody else's business
-            run = cls(aside)
-            run._write_config(config, folder, mine=True)
-            run._write("about.json", json.dumps(circumstances(config, exact or {}), indent=1))
+            (aside / "config.toml").write_text(text := _whole_config(config, folder), encoding="utf-8")
+            (aside / "about.json").write_text(json.dumps(circumstances(config, exact or {}), indent=1))
+            trust.sign(aside, text, folder)
             aside.rename(folder)
         return cls(folder)
 
@@ -180,7 +181,10 @@ class Run:
             about = self.about()
             about.setdefault("steps_changed", []).append({"step": step, "from": before, "to": config.train.steps})
             self._write("about.json", json.dumps(about, indent=1))
-        self._write_config(config, self.folder, mine=trust.is_mine(self.folder))
+        mine, text = trust.is_mine(self.folder), _whole_config(config, self.folder)
+        self._write("config.toml", text)
+        if mine:
+            trust.sign(self.folder, text)
 
     def steps_changed_at(self, step: int) -> bool:
         """Returns True if the run was given another number of steps when it had made these."""
@@ -237,7 +241,11 @@ class Run:
     def log(self, metrics: Mapping[str, float]) -> None:
         """Appends one step's line to metrics.jsonl."""
         self._check_there()
-        with whole(self.folder / "metrics.jsonl", self._go_on), _appending(self.folder / "metrics.jsonl") as file:
+        there = self.folder / "metrics.jsonl"
+        if self._logged and not there.exists():
+            tell(f"{there} was removed while the run went on: what it said of the steps before this one is lost")
+        self._logged = True
+        with whole(there, self._go_on), _appending(there) as file:
             file.write(json.dumps(metrics) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -361,13 +369,6 @@ class Run:
         for number, file in steps_in(self.folder / "episodes", ".jsonl.gz").items():
             if number > step:
                 file.unlink()
-
-    def _write_config(self, config: Config, folder: Path, *, mine: bool) -> None:
-        """Writes the config and, if it is, that it is this user's. folder: where the run will be."""
-        text = _whole_config(config, folder)
-        self._write("config.toml", text)
-        if mine:
-            trust.sign(self.folder, text, folder)
 
     def _write(self, name: str, content: str | bytes) -> None:
         self._check_there()
