@@ -558,7 +558,9 @@ CHECKED = [(game, "aligned") for game in GAMES] + [(game, "cross") for game in C
             game,
             joint,
             id=f"{joint}-{game.agents}x{game.actions}x{game.turns}",
-            marks=pytest.mark.long if game.agents == 3 or game.seed == 5 or (joint, game.turns) == ("cross", 2) else (),
+            marks=pytest.mark.long
+            if game.agents == 3 or game.seed in (5, 7) or (joint, game.turns) == ("cross", 2)
+            else (),
         )
         for game, joint in CHECKED
     ],

@@ -74,7 +74,7 @@ def test_both_roles_earn_their_place_and_nothing_is_warned_of(figures):
     assert found["swap proposer,planner"].high < 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_twenty_steps_raise_its_success():
     figures = smoke.run(print)
     assert figures["success"] >= figures["start"] + 0.1

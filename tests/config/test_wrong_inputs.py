@@ -182,13 +182,14 @@ def test_14_no_bubblewrap_where_code_must_run_is_one_line_and_writes_nothing(com
 
 
 @pytest.mark.slow
-def test_18_ctrl_c_at_any_moment_is_one_line_and_loses_nothing(home, tmp_path):
+@pytest.mark.parametrize("times", [3, pytest.param(10, marks=pytest.mark.long)])
+def test_18_ctrl_c_at_any_moment_is_one_line_and_loses_nothing(times, home, tmp_path):
     """During start, rollout, update or save, and twice: the line says how to go on, and that works."""
     sets = [*SMALL(home), "--set", "train.steps=10", "--set", "train.checkpoint_every=2"]
     code, _, err = call("train", TOYS, "--out", str(tmp_path / "whole"), *sets)
     assert code == 0, err
     folder, rng, stopped = tmp_path / "run", Random(0), 0
-    while stopped < 10:
+    while stopped < times:
         hear, say = os.pipe()
 
         def work(say: int = say) -> None:

@@ -257,7 +257,7 @@ def test_a_run_whose_function_fails_says_why(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 def test_a_role_learns_what_a_function_of_trls_pays_for(tmp_path, seed):
     save_model(tiny(seed), tmp_path / "model")
     rows = [{"prompt": f"pick {n}"} for n in range(200)]

@@ -253,7 +253,7 @@ def test_it_conforms(settings):
     assert report.ok, str(report)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_team_learns_to_say_what_it_knows_and_no_more(tmp_path):
     """From a third to nearly all, which no role alone can reach; and what one alone knows is the most it reaches."""
     sets = ["train.max_sampled_tokens=40000", "train.eval_tasks=100", "train.mute_every=0", "eval.tasks=400"]

@@ -116,8 +116,22 @@ def test_adapters_beside_a_base_in_bfloat16_have_a_gradient_in_each_kind_of_netw
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("way", ["lean", "modules"])
-@pytest.mark.parametrize(("kind", "dtype"), [("lora", "bfloat16"), ("full", "bfloat16"), ("full", "float32")])
+@pytest.mark.parametrize(
+    ("kind", "dtype", "way"),
+    [
+        ("lora", "bfloat16", "lean"),
+        ("full", "float32", "modules"),
+        *(
+            pytest.param(*each, marks=pytest.mark.long)
+            for each in (
+                ("lora", "bfloat16", "modules"),
+                ("full", "bfloat16", "lean"),
+                ("full", "bfloat16", "modules"),
+                ("full", "float32", "lean"),
+            )
+        ),
+    ],
+)
 def test_decoding_takes_the_memory_that_is_counted(kind, dtype, way):
     done = subprocess.run(
         [sys.executable, "-c", RESIDENT, kind, dtype, way], capture_output=True, text=True, check=True,

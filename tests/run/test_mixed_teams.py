@@ -24,8 +24,14 @@ OTHER = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] | trim }}<|im_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["full", "lora"])
-@pytest.mark.parametrize("name", ["llama", "gemma3_text"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("llama", "full"),
+        ("gemma3_text", "lora"),
+        *(pytest.param(*each, marks=pytest.mark.long) for each in (("llama", "lora"), ("gemma3_text", "full"))),
+    ],
+)
 def test_qwen3_and_another_family_train_as_one_team_and_go_on_exactly(name, kind, tmp_path):
     save_model(tiny(scale=2.0), tmp_path / "qwen3")
     words = copy.deepcopy(tokenizer(280))

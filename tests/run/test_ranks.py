@@ -96,6 +96,7 @@ def test_adapters_are_learned_by_ranks(model, tmp_path):
         assert mine == pytest.approx(theirs, rel=1e-2, abs=1e-3)
 
 
+@pytest.mark.long
 def test_a_rank_that_is_killed_stops_the_run_which_goes_on_from_its_checkpoint(whole, model, tmp_path):
     def kill(line):
         if line["step"] == 2:

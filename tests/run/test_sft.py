@@ -117,7 +117,7 @@ def test_a_kill_loses_what_was_made_since_the_last_saving(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
 def test_a_command_that_is_stopped_says_so(number, tmp_path):
     command = ["coterie", "sft", "tally", "--out", str(tmp_path / "out"), "--set", "sft.steps=100000"]
     command += [part for each in SMALL for part in ("--set", each)]

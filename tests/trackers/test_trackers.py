@@ -111,7 +111,9 @@ def test_every_point_is_read_back_of_a_run_that_went_on(name, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not all(map(shutil.which, ("strace", "unshare"))), reason="needs strace and unshare")
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "wandb" else pytest.mark.long) for name in READERS]
+)
 def test_nothing_outside_is_looked_up(name, tmp_path):
     """Where there is no network, and every connection is noted, those of native code too."""
     pytest.importorskip(find("tracker", name, Other).package)

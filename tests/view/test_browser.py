@@ -52,8 +52,7 @@ def axe() -> str:
     ("width", "scheme"),
     [
         (400, "dark"),
-        (1200, "light"),
-        *(pytest.param(*way, marks=pytest.mark.long) for way in ((400, "light"), (1200, "dark"))),
+        *(pytest.param(*way, marks=pytest.mark.long) for way in ((1200, "light"), (400, "light"), (1200, "dark"))),
     ],
 )
 def test_every_view_is_shown_without_an_error_a_request_beyond_or_a_sideways_scroll(window, width, scheme):  # noqa: F811

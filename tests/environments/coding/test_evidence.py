@@ -452,7 +452,7 @@ def test_of_generated_pairs_at_most_one_in_twenty_is_paid_wrongly(side, seeds):
 @pytest.mark.parametrize(
     "file",
     [
-        pytest.param(file, marks=() if file.stem in ("cheats_1", "cheats_2", "honest_1") else pytest.mark.long)
+        pytest.param(file, marks=() if file.stem == "cheats_1" else pytest.mark.long)
         for file in sorted((Path(__file__).parent / "pairs").glob("*.json"))
     ],
     ids=lambda file: file.stem,
