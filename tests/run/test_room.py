@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from coterie import load_config, train
-from coterie.errors import ConfigError
+from coterie.errors import CheckpointError, ConfigError
 from coterie.models.load import save_model
 from coterie.report.planned import total_text
 from coterie.run import train as module
 from coterie.run.plan import plan
+from coterie.run.records import Progress
 from coterie.run.room import Room
+from coterie.run.update import update
 from coterie.run.weights import TeamModels
 from tests.toys import tiny
 
@@ -36,8 +38,8 @@ def config(model, *more):
 
 # 10 weights: 40 bytes at the start, 120 later; two latest and one that is written, and the best
 def test_by_hand():
-    assert Room.of([4, 6], keep=2) == Room(one=120, least=40 + 3 * 120, most=40 + 4 * 120)
-    assert Room.of([10**9], keep=1).text == "checkpoints take 12 GB each, 40 GB together at the most"
+    assert Room.of([4, 6], keep=2) == Room(one=120, least=40 + 3 * 120, most=40 + 3 * 120 + 40)
+    assert Room.of([10**9], keep=1).text == "checkpoints take 12 GB each, 32 GB together at the most"
 
 
 @pytest.mark.parametrize("kind", ["full", "lora"])
@@ -85,3 +87,31 @@ def test_a_damaged_checkpoint_is_not_shared(model, tmp_path):
         run.checkpoints.save(progress, lambda aside: shutil.copytree(sound, aside, dirs_exist_ok=True), 9)
     with run.checkpoints.reading(3):
         pass
+
+
+def test_the_best_of_old_keeps_its_weights_alone_and_no_run_goes_on_from_it(model, tmp_path):
+    whole, folder = train(config(model, "train.steps=6"), tmp_path / "whole"), tmp_path / "run"
+    run = train(config(model, "train.steps=6"), folder)
+    kept = run.checkpoints
+    before = kept.path(5)
+    progress = Progress(step=7, best_step=5)
+    latest = shutil.copytree(kept.path(6), tmp_path / "latest")
+    for progress.step in (7, 8):
+        kept.save(progress, lambda aside: shutil.copytree(latest, aside, dirs_exist_ok=True), 2)
+    assert kept.steps() == [0, 5, 7, 8]
+    assert not (before / "optimizers").exists()
+    assert [kept.goes_on(step) for step in kept.steps()] == [True, False, True, True]
+    with kept.reading("best") as (best, told):
+        assert told.step == 5
+        for file in (best / "policies").rglob("*.safetensors"):
+            other = whole.checkpoints.path(5) / file.relative_to(best)
+            assert file.read_bytes() == other.read_bytes()
+    for step in (7, 8):
+        shutil.rmtree(kept.path(step))
+    with pytest.raises(CheckpointError, match=r"step-00005 keeps the weights of the best step, and no optimizer"):
+        train(resume=folder)
+    with pytest.raises(CheckpointError, match="has no checkpoint with optimizers of step 5, where step 6 began"):
+        update(folder, 6)
+    (before / "progress.json").write_text("cut")
+    with pytest.raises(CheckpointError, match="use --step 0 to look at another, or go on from step 0 after: mv "):
+        kept.reading(5).__enter__()

@@ -43,8 +43,8 @@ def made(tmp_path) -> Run:
 
 def weights(text: str = "w"):
     def write(folder: Path) -> None:
-        (folder / "deep").mkdir()
-        (folder / "deep/weights").write_text(text)
+        (folder / "optimizers").mkdir()
+        (folder / "optimizers/weights").write_text(text)
 
     return write
 
@@ -343,11 +343,11 @@ def test_a_checkpoint_comes_back_as_it_was_saved(made):
     with made.checkpoints.reading() as (folder, found):
         assert found == progress
         assert folder == made.checkpoints.path(3) == made.folder / "checkpoints/step-00003"
-        assert (folder / "deep/weights").read_text() == "w"
+        assert (folder / "optimizers/weights").read_text() == "w"
     assert names(made.folder / "checkpoints") == {"step-00003"}
     listed = json.loads((folder / "manifest.json").read_text())
-    assert set(listed) == {"deep/weights", "progress.json"}
-    assert listed["deep/weights"] == [1, hashlib.sha256(b"w").hexdigest()]
+    assert set(listed) == {"optimizers/weights", "progress.json"}
+    assert listed["optimizers/weights"] == [1, hashlib.sha256(b"w").hexdigest()]
 
 
 def test_a_run_that_has_not_begun_has_its_start_to_validate():
@@ -414,8 +414,8 @@ def test_a_checkpoint_is_written_again_in_its_place(made):
     (made.folder / "checkpoints/.step-00001/old").mkdir(parents=True)
     made.checkpoints.save(Progress(step=1, best_step=1), weights("new"), keep=1)
     with made.checkpoints.reading(1) as (folder, progress):
-        assert (progress.best_step, (folder / "deep/weights").read_text()) == (1, "new")
-        assert names(folder) == {"deep", "progress.json", "manifest.json"}
+        assert (progress.best_step, (folder / "optimizers/weights").read_text()) == (1, "new")
+        assert names(folder) == {"optimizers", "progress.json", "manifest.json"}
     assert names(made.folder / "checkpoints") == {"step-00001"}
 
 
@@ -450,7 +450,7 @@ def test_everything_is_on_the_disk_before_it_has_its_name(made, monkeypatch):
     )
     saved(made, 1)
     aside = made.folder / "checkpoints/.step-00001"
-    written = {aside, aside / "manifest.json", aside / "progress.json", aside / "deep/weights"}
+    written = {aside, aside / "manifest.json", aside / "progress.json", aside / "optimizers/weights"}
     assert written <= set(flushed[:-1])
     assert renamed == [(".step-00001", len(flushed) - 1)]
     assert flushed[-1] == made.folder / "checkpoints"
@@ -475,11 +475,11 @@ def test_a_checkpoint_that_was_being_replaced_is_put_back_where_it_is_missing(ma
 def damaged(run: Run, what: str) -> None:
     folder = run.checkpoints.path(2)
     if what == "cut":
-        (folder / "deep/weights").write_text("")
+        (folder / "optimizers/weights").write_text("")
     elif what == "changed":
-        (folder / "deep/weights").write_text("3")
+        (folder / "optimizers/weights").write_text("3")
     elif what == "gone":
-        (folder / "deep/weights").unlink()
+        (folder / "optimizers/weights").unlink()
     elif what == "no manifest":
         (folder / "manifest.json").unlink()
     elif what == "empty manifest":
@@ -494,9 +494,9 @@ def damaged(run: Run, what: str) -> None:
 
 
 DAMAGES = {
-    "cut": "step-00002/deep/weights is cut or changed",
-    "changed": "step-00002/deep/weights is cut or changed",
-    "gone": "step-00002/deep/weights is missing",
+    "cut": "step-00002/optimizers/weights is cut or changed",
+    "changed": "step-00002/optimizers/weights is cut or changed",
+    "gone": "step-00002/optimizers/weights is missing",
     "no manifest": "step-00002/manifest.json is missing",
     "empty manifest": "step-00002/manifest.json does not list its files",
     "half a manifest": "step-00002 is damaged",

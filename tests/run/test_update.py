@@ -107,7 +107,11 @@ def test_what_is_another_is_said(model, tmp_path):
 @pytest.mark.parametrize(
     ("remove", "step", "message"),
     [
-        ("checkpoints/step-00001", 2, r"no checkpoint of step 1, where step 2 began; what can be made again: 1 "),
+        (
+            "checkpoints/step-00001",
+            2,
+            r"no checkpoint with optimizers of step 1, where step 2 began; what can be made again: 1 ",
+        ),
         ("episodes/step-00002.jsonl.gz", 2, "no episodes of step 2; saved: 1"),
         ("", 3, "no episodes of step 3; saved: 1, 2"),
     ],

@@ -152,7 +152,8 @@ class TrainConfig(Settings):
     checkpoint_minutes: float = Field(default=10.0, gt=0)
     """Minutes after which the next step ends with a checkpoint, whatever checkpoint_every says."""
     keep_checkpoints: int = Field(default=2, ge=1)
-    """Number of latest checkpoints to keep, in addition to the start and the best."""
+    """Number of latest checkpoints to keep, in addition to the start and the best. If the best is older than these, it
+    keeps no optimizers."""
     grace_s: float = Field(default=5.0, ge=0)
     """Seconds that a step may continue after SIGTERM, SIGUSR1 or SIGHUP. Then it is abandoned and the run is saved."""
     episodes_every: int = Field(default=20, ge=1)

@@ -26,12 +26,10 @@ from coterie.learning.loss import Loss, Tokens, kl_k3
 from coterie.learning.optimizer import OptimizerConfig, learning_rate
 from coterie.learning.policy import Policy
 from coterie.learning.ranks import Ranks
+from coterie.models.files import OPTIMIZERS, POLICIES
 from coterie.models.load import Model, checkpoint_activations
 from coterie.models.threads import Threads
 from coterie.seeds import seed_of
-
-POLICIES, OPTIMIZERS = "policies", "optimizers"
-"""Folders of a checkpoint."""
 
 
 @dataclass(slots=True)

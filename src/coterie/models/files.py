@@ -1,4 +1,4 @@
-"""Reads metadata of a model folder without torch."""
+"""What folders of models and checkpoints are called, and what they say of themselves, without torch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from coterie.errors import ConfigError
 
 ADAPTER_CONFIG = "adapter_config.json"
 """What makes a folder one of PEFT's."""
+POLICIES, OPTIMIZERS = "policies", "optimizers"
+"""Where a checkpoint keeps its model folders, and the states of their optimizers."""
 
 
 def adapter_config(folder: Path) -> dict[str, Any] | None:

@@ -19,6 +19,7 @@ from pydantic import TypeAdapter
 
 from coterie.bounded import content
 from coterie.errors import CheckpointError
+from coterie.models.files import OPTIMIZERS
 from coterie.run.files import MANIFEST, files_in, fingerprint_of, flush, resuming, steps_in, unread, whole
 from coterie.run.records import PROGRESS, Progress
 
@@ -50,11 +51,20 @@ class Checkpoints:
         """Steps that have a checkpoint, in order."""
         return sorted(steps_in(self.folder))
 
-    def check_whole(self, step: int) -> None:
-        """Raises CheckpointError: a step's folder is there, and nothing says what is in it."""
+    def goes_on(self, step: int) -> bool:
+        """Whether a run can go on from a checkpoint: the best of old keeps its weights alone."""
+        return (self.path(step) / OPTIMIZERS).exists()
+
+    def check_goes_on(self, step: int) -> None:
+        """Raises CheckpointError: nothing says what is in a step's folder, or it keeps no optimizers."""
         folder = self.path(step)
         if folder.exists() and not (folder / MANIFEST).exists():
             raise CheckpointError(f"{folder / MANIFEST} is missing; {self._other(folder)}")
+        if folder.exists() and not self.goes_on(step):
+            raise CheckpointError(
+                f"{folder} keeps the weights of the best step, and no optimizer to go on with; put a later checkpoint "
+                "back"
+            )
 
     def save(self, progress: Progress, write: Any, keep: int) -> None:
         """Writes a checkpoint aside, renames it whole and removes those no longer kept.
@@ -76,15 +86,37 @@ class Checkpoints:
             self._share(aside, manifest)
             for file in (*files_in(aside), aside / MANIFEST, aside):
                 flush(file)
-            if folder.exists():  # one saved before its validation; one of the two exists at any moment
-                folder.rename(folder.with_name(f"{REPLACED}{folder.name}"))
-            aside.rename(folder)
-            flush(folder.parent)
+            self._replace(folder, aside)  # one may have been saved before its validation
+        for step in filter(None, self.steps()[:-keep]):
+            if step == progress.best_step:
+                self._lighten(self.path(step))
+            elif not self._kept(step).exists():
+                self._prune(self.path(step))
+
+    def _lighten(self, folder: Path) -> None:
+        """Removes the optimizers of a checkpoint that no run goes on from: two thirds of what it takes."""
+        aside = folder.with_name(f".{folder.name}")
+        with contextlib.suppress(OSError, ValueError):  # it is damaged, or the disk is full or has no links: it stays
+            shutil.rmtree(aside, ignore_errors=True)
+            listed = MANIFESTS.validate_json(content(folder / MANIFEST, LARGEST_PROGRESS))
+            kept = {name: mine for name, mine in listed.items() if not name.startswith(f"{OPTIMIZERS}/")}
+            if kept == listed:
+                return
+            away = shutil.ignore_patterns(OPTIMIZERS, MANIFEST)
+            shutil.copytree(folder, aside, copy_function=os.link, ignore=away)
+            (aside / MANIFEST).write_text(json.dumps(kept, indent=1))
+            for file in (aside / MANIFEST, aside):
+                flush(file)
+            self._replace(folder, aside)
+
+    def _replace(self, folder: Path, aside: Path) -> None:
+        """Puts a checkpoint in the place of another of its step; one of the two exists at any moment."""
+        if folder.exists():
+            folder.rename(folder.with_name(f"{REPLACED}{folder.name}"))
+        aside.rename(folder)
+        flush(folder.parent)
         for old in folder.parent.glob(f"{REPLACED}*"):
             self._prune(old)
-        for step in self.steps()[:-keep]:
-            if step not in (0, progress.best_step) and not self._kept(step).exists():
-                self._prune(self.path(step))
 
     def _share(self, aside: Path, manifest: Mapping[str, Fingerprint]) -> None:
         """Has files that are as they were in the latest checkpoint be that one's, so that they take no room twice."""
@@ -193,5 +225,8 @@ class Checkpoints:
         others = [step for step in self.steps() if self.path(step) != folder]
         if not others:
             return "put it back from a copy, or start a new run"
+        look = f"use --step {others[-1]} to look at another"
+        if not self.goes_on(others[-1]):
+            return f"{look}, or put it back from a copy"
         away = shlex.join(["mv", str(folder), str(folder.with_name(f"damaged-{folder.name}"))])
-        return f"use --step {others[-1]} to look at another, or go on from step {others[-1]} after: {away}"
+        return f"{look}, or go on from step {others[-1]} after: {away}"

@@ -326,7 +326,7 @@ class Run:
                     "and servers' limits may change: leave the setting out, or start a new run"
                 )
         made = max(self.checkpoints.steps(), default=0)
-        self.checkpoints.check_whole(made)
+        self.checkpoints.check_goes_on(made)
         if config.train.steps < made:
             raise CheckpointError(
                 f"train.steps = {config.train.steps}, but {self.folder} has made {made} already; set it higher"

@@ -19,7 +19,7 @@ class Room:
     """What checkpoints take, in bytes.
 
     one: of a checkpoint. least: of all that are there at one time, while one is written. most: the same where the best
-    is none of the latest.
+    is none of the latest, and keeps its weights alone.
     """
 
     one: int
@@ -32,7 +32,7 @@ class Room:
         weights = sum(trained)
         one = weights * (WEIGHT + AVERAGES)
         least = weights * WEIGHT + (keep + 1) * one
-        return cls(one, least, least + one)
+        return cls(one, least, least + weights * WEIGHT)
 
     @property
     def text(self) -> str:

@@ -30,13 +30,14 @@ from coterie.kernel.mistakes import task_of
 from coterie.kernel.safe import tell
 from coterie.kernel.scene import Reply, role_of
 from coterie.kernel.team import Graded
-from coterie.learning.learner import POLICIES, LocalLearner
+from coterie.learning.learner import LocalLearner
 from coterie.learning.loss import PolicyGradient
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.learning.policy import Policy
 from coterie.memory.evolve import Episode, evolve, told_by
 from coterie.memory.recall import Recall
 from coterie.memory.store import MemoryConfig, Store
+from coterie.models.files import POLICIES
 from coterie.models.load import Model, load_model, prepare, save_model
 from coterie.models.rendering import Renderer
 from coterie.run.files import check_free, whole

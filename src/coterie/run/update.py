@@ -65,11 +65,12 @@ def update(run: Run | str | Path, step: int, out: Path | None = None) -> Updated
     if out is not None:
         check_free(out)
     played = run.episodes(step)
-    if step - 1 not in run.checkpoints.steps():
-        there = ", ".join(str(begun + 1) for begun in run.checkpoints.steps() if begun + 1 in run.saved_episodes())
+    whole = [begun for begun in run.checkpoints.steps() if run.checkpoints.goes_on(begun)]
+    if step - 1 not in whole:
+        there = ", ".join(str(begun + 1) for begun in whole if begun + 1 in run.saved_episodes())
         raise CheckpointError(
-            f"{run.folder} has no checkpoint of step {step - 1}, where step {step} began; what can be made again: "
-            f"{there or 'nothing'} (train.checkpoint_every, train.keep_checkpoints and train.episodes_every say which)"
+            f"{run.folder} has no checkpoint with optimizers of step {step - 1}, where step {step} began; what can be "
+            f"made again: {there or 'nothing'} (train.checkpoint_every, keep_checkpoints and episodes_every say which)"
         )
     config = _as_of(run, step)
     with run.checkpoints.reading(step - 1) as (checkpoint, before):

@@ -17,8 +17,9 @@ from coterie.config.settings import Config, PolicyConfig
 from coterie.engines.remote import RemoteEngine, RemotePolicy, Server
 from coterie.engines.routed import RoutedEngine
 from coterie.kernel.loops import Hosted
-from coterie.learning.learner import POLICIES, Learner
+from coterie.learning.learner import Learner
 from coterie.learning.policy import Policy
+from coterie.models.files import POLICIES
 from coterie.run.exactness import KERNELS
 from coterie.run.folder import Run
 from coterie.run.past import PastSelves, whose

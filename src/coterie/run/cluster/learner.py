@@ -15,8 +15,8 @@ from safetensors.torch import load as unpacked
 from coterie.errors import CheckpointError, CoterieError, LearnerLost, UpdateError
 from coterie.kernel.team import Graded
 from coterie.learning.batch import Learned
-from coterie.learning.learner import OPTIMIZERS, POLICIES
 from coterie.learning.policy import Policy
+from coterie.models.files import OPTIMIZERS, POLICIES
 from coterie.run.ranks import Place
 
 WAIT_S = 0.5
