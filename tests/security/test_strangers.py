@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 from contextlib import suppress
@@ -164,6 +165,20 @@ def test_a_strangers_run_stays_one_when_its_steps_are_changed(honest, watched, t
     mine.change(config, 1)
     trust._made.clear()
     assert trust.is_mine(mine.folder)
+
+
+def test_a_config_that_is_changed_while_it_is_checked_is_not_the_one_that_is_run(honest, tmp_path, monkeypatch):
+    folder = plain(honest, tmp_path / "run")
+    check = trust.check
+
+    def changes(*args, **kwargs):
+        check(*args, **kwargs)
+        file = folder / "config.toml"
+        file.write_text(re.sub(r'(\[environment\]\nname = )".*"', r'\1"evil.py:Evil"', file.read_text()))
+
+    monkeypatch.setattr(trust, "check", changes)
+    assert Run(folder).config.names["environment"] != "evil.py:Evil"
+    assert "evil.py" in (folder / "config.toml").read_text(), "or nothing was changed"
 
 
 @pytest.mark.parametrize("name", [".report.html", ".config.toml", ".owner", "metrics.jsonl", "lock", "failed.txt"])

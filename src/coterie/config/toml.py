@@ -99,8 +99,11 @@ class Source:
         return ""
 
 
-def read(source: str | Path | Mapping[str, Any], overrides: Sequence[str]) -> Source:
+def read(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = (), written: bytes | None = None) -> Source:
     """What a person wrote: a TOML file, tables, or the name of an environment, and overrides on top.
+
+    Args:
+        written: what the file holds, if it was read.
 
     Raises:
         ConfigError: it cannot be read, or an override is none.
@@ -113,7 +116,9 @@ def read(source: str | Path | Mapping[str, Any], overrides: Sequence[str]) -> So
         path = Path(source)
         folder = path.parent
         try:
-            text = content(path, LARGEST).decode("utf-8-sig")  # some editors write a byte order mark
+            text = (content(path, LARGEST) if written is None else written).decode(
+                "utf-8-sig"
+            )  # some editors write a byte order mark
             data = tomllib.loads(text)
         except FileNotFoundError as error:
             raise ConfigError(f"{path} does not exist; give a .toml file or the name of an environment") from error

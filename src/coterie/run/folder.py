@@ -21,11 +21,11 @@ from typing import IO, Any
 from pydantic import TypeAdapter, ValidationError
 
 from coterie.bounded import TooMuch, content, unpacked
-from coterie.config.resolve import load_config
+from coterie.config.resolve import resolve
 from coterie.config.settings import Config, TrainConfig
-from coterie.config.toml import read
+from coterie.config.toml import LARGEST, Source, read
 from coterie.engines.remote import LIMITS
-from coterie.errors import CheckpointError, ConfigError
+from coterie.errors import CheckpointError, ConfigError, first_line
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import Split
 from coterie.kernel.episode import Log
@@ -103,10 +103,20 @@ class Run:
         Raises:
             CheckpointError: it cannot be read.
         """
+        return self._read()[1].data
+
+    def _read(self) -> tuple[bytes, Source]:
+        """The config as it is written, and what that says: read once, so that what is trusted is what is run."""
         try:
-            tables = read(self.folder / "config.toml", ()).data
+            written = content(self.folder / "config.toml", LARGEST)
+            source = read(self.folder / "config.toml", written=written)
+        except (OSError, TooMuch) as error:
+            raise CheckpointError(
+                f"{self.folder / 'config.toml'} cannot be read as TOML: {first_line(error)}"
+            ) from error
         except ConfigError as error:
             raise CheckpointError(str(error)) from error
+        tables = source.data
         wanted = ("environment", "algorithm", "team", "policies", "train")
         if missing := [table for table in wanted if not isinstance(tables.get(table), dict)]:
             raise CheckpointError(f"{self.folder / 'config.toml'} is damaged: [{missing[0]}] is missing; put it back")
@@ -118,7 +128,7 @@ class Run:
             raise CheckpointError(
                 f"{self.folder / 'config.toml'} is damaged: {where}: {error.errors()[0]['msg']}; put it back"
             ) from error
-        return tables
+        return written, source
 
     @property
     def config(self) -> Config:
@@ -127,12 +137,16 @@ class Run:
         Raises:
             ConfigError: it is somebody else's run, and what it names was not trusted.
         """
-        self.check_trusted()
-        return load_config(self.folder / "config.toml")
+        return resolve(self._trusted())
 
     def check_trusted(self) -> None:
         """Raises ConfigError: it is somebody else's run, and what it names was not trusted."""
-        trust.check(self.folder, self.tables)
+        self._trusted()
+
+    def _trusted(self) -> Source:
+        written, source = self._read()
+        trust.check(self.folder, source.data, written)
+        return source
 
     def check_exact(self, exact: Mapping[str, str], step: int, *, lines: int = 0, anyway: bool = False) -> None:
         """Compares what this run was computed with so far with what is here now.

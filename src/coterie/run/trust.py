@@ -96,17 +96,18 @@ def sign(folder: Path, config: str, at: Path | None = None) -> None:
         write_whole(folder / SIGNATURE, _signature(config.encode(), _key()), "")
 
 
-def check(folder: Path, tables: Mapping[str, Any]) -> None:
+def check(folder: Path, tables: Mapping[str, Any], config: bytes | None = None) -> None:
     """Refuses to make the live objects of a run that names what this user has not allowed.
 
     Args:
         tables: of its config.
+        config: the same as it was read; None: it is read again.
 
     Raises:
         ConfigError: it is somebody else's, and names something.
     """
     names = [one for one in named(tables, folder) if one.value not in NAMED]  # those are pinned, whoever names them
-    if not names or is_mine(folder):
+    if not names or is_mine(folder, config):
         return
     digest = _digest(names, folder)
     if digest in _trusted():
@@ -121,12 +122,13 @@ def check(folder: Path, tables: Mapping[str, Any]) -> None:
     )
 
 
-def is_mine(folder: Path) -> bool:
-    """Returns True if this user made a run, and its config is as it was then."""
+def is_mine(folder: Path, config: bytes | None = None) -> bool:
+    """Returns True if this user made a run, and its config is as it was then. config: what it is, if it was read."""
     if folder.resolve() in _made:
         return True
     try:
-        wanted = _signature(content(folder / "config.toml", LARGEST), (home() / "key").read_bytes())
+        now = content(folder / "config.toml", LARGEST) if config is None else config
+        wanted = _signature(now, (home() / "key").read_bytes())
         return hmac.compare_digest(content(folder / SIGNATURE, 100), wanted.encode())
     except (OSError, ValueError):
         return False
