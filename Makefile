@@ -83,7 +83,7 @@ test-verifiers: .venv-verifiers/ready ## an environment of verifiers as an agent
 bench-agents: .venv-agents/ready ## train agents of three frameworks, three seeds each: most of an hour on two cores
 	.venv-agents/bin/coterie bench agents
 
-test-cluster: setup ## parts and machines of a Ray cluster that are killed: three minutes, as root
+test-cluster: setup ## parts and machines of a Ray cluster that are killed, stopped or slow: a quarter of an hour, as root
 	$(BIN)/pytest -m cluster --durations=3
 
 test-long: .venv/oracles ## what is too long for the gate: the demo's numbers, second seeds, a wheel in a bare environment
