@@ -115,7 +115,7 @@ def play_through(cursor: Cursor, hand: Hand, watch: Watch, threads: Threads | No
 
 
 def process_settings() -> dict[str, Any]:
-    """What `play` may not change of its process, by name: a run's numbers, its files and its end rest on it."""
+    """Returns the settings of this process that `play` may not change, by name: runs rest on them."""
     torch = sys.modules.get("torch")  # `play` itself may import it
     return {
         "the working folder": str(Path.cwd()),

@@ -94,7 +94,7 @@ class Model:
 
     @property
     def shares(self) -> bool:
-        """Whether what several prompts begin with is computed once for all of them.
+        """True if the common beginning of several prompts is computed once for all of them.
 
         Small networks gain little, and keep the numbers that their runs had.
         """

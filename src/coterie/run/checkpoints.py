@@ -52,7 +52,7 @@ class Checkpoints:
         return sorted(steps_in(self.folder))
 
     def goes_on(self, step: int) -> bool:
-        """Whether a run can go on from a checkpoint: the best of old keeps its weights alone."""
+        """Returns True if a checkpoint has optimizers to go on with: an old best checkpoint keeps only its weights."""
         return (self.path(step) / OPTIMIZERS).exists()
 
     def check_goes_on(self, step: int) -> None:

@@ -70,13 +70,13 @@ class Interrupts:
             raise stop from None
 
     def stop_of(self, error: BaseException) -> BaseException:
-        """The stop that an interrupt stands for: a library that is interrupted, as Ray, raises one of its own."""
+        """Returns our stop in place of a plain interrupt, which a library such as Ray raises instead."""
         ours = isinstance(error, Stop) or not isinstance(error, KeyboardInterrupt)
         return error if ours or self._stop is None else self._stop
 
     @contextlib.contextmanager
     def shielded(self) -> Iterator[None]:
-        """What is begun here goes on for a while after the grace time: weights move together, files are whole."""
+        """Protects what must end whole, such as an update or a write, for a while after the grace time."""
         self._shields += 1
         try:
             yield
@@ -109,7 +109,7 @@ class Interrupts:
             self._give_up()
 
     def _again(self, after_s: float) -> None:
-        """The signal that asked to stop comes again."""
+        """Sends the signal that asked to stop again, after some seconds."""
         if self._timer:
             self._timer.cancel()
         self._timer = threading.Timer(after_s, os.kill, (os.getpid(), self.number))

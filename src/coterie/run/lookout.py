@@ -1,4 +1,4 @@
-"""A lookout: tells of parts of a run that do not answer, and has them killed."""
+"""Watches the parts of a run: one that does not answer is reported, and then killed."""
 
 from __future__ import annotations
 

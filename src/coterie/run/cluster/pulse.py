@@ -1,4 +1,4 @@
-"""Whether the parts of a cluster live: each counts up in the cluster's store, and one that stops is killed.
+"""Heartbeats of the parts of a cluster: each counts up in the cluster's store, and one that stops is killed.
 
 Ray notices a process that has ended. It waits without end for one that is stopped, that holds the interpreter in one
 call, or whose work does not return.
@@ -25,7 +25,7 @@ BEAT_S = LOOK_S / 2
 
 
 class Pulse:
-    """A part's: says that it lives, unless one piece of its work has taken too long.
+    """Reports that a part of a cluster lives, unless one piece of its work has taken too long.
 
     Args:
         key: where it is said; empty: nowhere.
@@ -52,7 +52,7 @@ class Pulse:
 
     @property
     def overdue(self) -> bool:
-        """Whether a piece of work has taken too long."""
+        """True if a piece of work has taken too long."""
         return any(time.monotonic() - began > self._limit_s for began in list(self._began.values()))
 
     def _beat(self) -> None:
@@ -68,7 +68,7 @@ class Pulse:
 
 
 class Pulses:
-    """Those of a run's parts, as the run hears them."""
+    """Listens to the pulses of a run's parts, and kills parts that stay silent."""
 
     def __init__(self) -> None:
         self.prefix = f"coterie-{uuid.uuid4().hex}"
