@@ -59,6 +59,31 @@ def test_reported_logprobs_are_those_of_a_full_forward(ragged, temperature):
             assert sample.temperature == temperature
 
 
+@pytest.mark.parametrize(("large", "heads", "wholes"), [(0, 9, 3 * 3), (50_000_000, 0, 3 * 12)])
+def test_what_prompts_begin_with_is_read_once_by_large_networks(large, heads, wholes, monkeypatch):
+    """One prompt is the beginning of the others: its last token is read with the rest of them."""
+    monkeypatch.setattr("coterie.models.load.LARGE", large)
+    read, through = [], Network.through
+    monkeypatch.setattr(
+        Network,
+        "through",
+        lambda self, weights, ids, *more: read.append(ids.numel()) or through(self, weights, ids, *more),
+    )
+    model, head = tiny(scale=3.0), tuple(range(20, 30))
+    engine = engine_of(model)
+    wave = [request((*head, *rest), (1, 2), key=at) for at, rest in enumerate([(), (5, 6), (7,)])]
+    run(engine.generate(wave))  # measures the network first
+    read.clear()
+    for answers in run(engine.generate(wave)):
+        for sample in answers:
+            ids = torch.tensor([sample.prompt_ids + sample.completion_ids])
+            logits = model.net(input_ids=ids, use_cache=False).logits[0, len(sample.prompt_ids) - 1 : -1]
+            full = log_distribution(logits, 1.0, model.vocabulary)
+            expected = full.gather(-1, torch.tensor(sample.completion_ids)[:, None])[:, 0]
+            assert list(sample.logprobs) == pytest.approx(expected.tolist(), rel=0, abs=1e-4)
+    assert read[: 2 if heads else 1] == ([heads] if heads else []) + [wholes]
+
+
 def test_sampled_frequencies_match_the_exact_distribution():
     model = tiny(scale=6.0)
     engine = engine_of(model)

@@ -162,6 +162,21 @@ def test_gradient_does_not_depend_on_micro_batch_order_or_padding(seed, budget, 
     assert relative(gradient(learner(model, tokens_per_microbatch=budget), list(order)), whole) < 1e-5
 
 
+def test_large_networks_pack_by_what_a_mask_computes_and_learn_the_same(monkeypatch):
+    """Four prompts that begin alike, in pairs that go on alike: under a mask a pair's rest is computed once."""
+    prompts = [(*range(20, 32), *range(pair, pair + 4), last) for pair in (40, 60) for last in (5, 6)]
+    graded = [Graded(sample(ids, [7, END], [-5.0, -5.0]), 1.0 + at, 1.0, f"g{at}") for at, ids in enumerate(prompts)]
+    found = {}
+    for large in (0, 50_000_000):
+        monkeypatch.setattr("coterie.models.load.LARGE", large)
+        trainer = learner(tokens_per_microbatch=30)
+        rows = rows_of(graded, trainer.loss)
+        found[large] = [len(batch) for batch in trainer.microbatches("p", rows)], gradient(trainer, rows)
+    assert found[0][0] == [1], "12 + 2 x 4 + 4 x 2 = 28 tokens"
+    assert found[50_000_000][0] == [1, 1], "three are 12 + 3 x 6 = 30"
+    assert torch.allclose(found[0][1], found[50_000_000][1], rtol=0, atol=1e-6)
+
+
 @given(seed=st.integers(0, 999), budget=st.integers(1, 300), longest=st.integers(1, 300), apart=st.booleans())
 def test_packing_keeps_every_row_once_and_its_first_token_predictable(seed, budget, longest, apart):
     rows = rows_of(experience(seed), Clip(denominator="tokens"))
