@@ -344,6 +344,8 @@ def test_a_dry_run_prints_the_config_and_the_memory_and_writes_nothing(run):
 MISTAKES = [
     (["train"], "say what to train"),
     (["train", "plan_paht"], "did you mean 'plan_path'?"),
+    (["train", "errand", "--model", "/nowhere/model"], "'/nowhere/model': this folder does not exist; put it back"),
+    (["train", "errand", "--model", "none.gguf"], "'none.gguf': this file does not exist; put it back"),
     (["train", "plan_path", "--set", "algorithm.num_generations=1"], "algorithm.num_generations = 1"),
     (["train", "plan_path", "--set", "algorithm.name=nothing"], "unknown algorithm 'nothing'"),
     (["train", "plan_path", "--set", "policies.team.model=/nowhere"], "policies.team.model = '/nowhere'"),
@@ -420,8 +422,9 @@ def test_a_mistake_is_one_line_and_exit_code_2_and_writes_nothing(run, tmp_path,
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     before = snapshot(tmp_path), snapshot(run)
-    code, _, err = call(*words)
+    code, out, err = call(*words)
     assert code == 2, err
+    assert not out
     assert err.startswith("coterie: ")
     assert err.count("\n") == 1, err
     assert says.replace("EXISTS", str(exists)).replace("FILE", str(file)) in err

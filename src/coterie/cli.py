@@ -105,6 +105,7 @@ def train(
     resolved = load_config(str(config), [*given, *map(tracked, tracker or ()), *(sets or ())])
     if out is not None:
         check_free(out)  # before torch is loaded, which takes seconds
+    _check_models(resolved)
     finished = old is not None and resolved.train.steps in old.checkpoints.steps()
     if dry_run:
         from coterie.report.planned import try_out
@@ -173,6 +174,15 @@ def _spent(run: Run, budget: int) -> str:
         f"all its {step} steps were made, and {sampled:,} of {budget:,} sampled tokens are spent; to spend the others: "
         f"{run.resume_command} --set train.steps={math.ceil(1.2 * step * budget / max(1, sampled))}"
     )
+
+
+def _check_models(config: Config) -> None:
+    """Raises ConfigError: the path of a model that is played here leads nowhere."""
+    from coterie.models.files import check_there
+
+    for name, policy in config.policies.items():
+        if policy.kind != "remote":
+            check_there(f"policies.{name}.model", policy.model)
 
 
 def _check_asked(config: str | None, resume: Path | None, out: Path | None, *, anyway: bool) -> None:
@@ -397,16 +407,16 @@ def play(
         say(tree_text(played[task]))
         return
     asked: list[str] = []
+    loaded = team_of(run, step)
+    title = f"{split} task {task}, played by the checkpoint of step {loaded.progress.step}"
 
     def ask(prompt: str) -> str:
+        say(prompt if asked else f"{title}\n{prompt}")
         asked.append(prompt)
-        say(prompt)
         return typer.prompt(plain(f"{seat}"), default="", show_default=False)
 
-    loaded = team_of(run, step)
-    say(f"{split} task {task}, played by the checkpoint of step {loaded.progress.step}")
     log = loaded.play(split, task, temperature=temperature, seats={seat: ask} if seat else None)  # pyright: ignore[reportArgumentType]
-    say(log_text(log))
+    say(log_text(log) if asked else f"{title}\n{log_text(log)}")
     if seat and not asked:
         say(f"{seat} was never asked in this episode")
 

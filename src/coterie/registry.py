@@ -22,6 +22,7 @@ from coterie.errors import ConfigError, nearest
 from coterie.kernel.environment import STARTERS
 from coterie.kernel.mistakes import raised_at, said
 from coterie.kernel.safe import command
+from coterie.models.files import GGUF
 from coterie.models.named import NAMED
 from coterie.seeds import seed_of
 
@@ -209,7 +210,7 @@ def whole_folder(model: str, folder: Path | None) -> str:
     """
     if model and model not in STARTERS and model not in NAMED:
         for home in (*([folder] if folder else ()), Path()):
-            if (home / model).is_dir() or (model.endswith(".gguf") and (home / model).is_file()):
+            if (home / model).is_dir() or (model.endswith(GGUF) and (home / model).is_file()):
                 return str((home / model).resolve())
             if "/" in model and (past := past_policy(str(home / model))):  # a name alone is no policy of a config's run
                 return str(past)

@@ -23,7 +23,7 @@ from coterie.config.settings import SHARED, UNTRAINED
 from coterie.config.toml import EVERY, Source
 from coterie.errors import ConfigError
 from coterie.kernel.environment import STARTERS
-from coterie.models.files import ADAPTER_CONFIG, base_of
+from coterie.models.files import ADAPTER_CONFIG, GGUF, base_of
 from coterie.models.named import NAMED
 from coterie.registry import past_policy
 
@@ -241,7 +241,7 @@ def is_large(model: str) -> bool:
     size, path = parameters(model), Path(model)
     if size is not None:
         return size > LARGE
-    return path.suffix == ".gguf" or (path / ADAPTER_CONFIG).exists() or ("/" in model and not path.is_dir())
+    return path.suffix == GGUF or (path / ADAPTER_CONFIG).exists() or ("/" in model and not path.is_dir())
 
 
 def parameters(model: str) -> int | None:
@@ -255,7 +255,7 @@ def parameters(model: str) -> int | None:
         return _in_folder(folders[-1]) if folders else None
     if (path := Path(model)).is_dir():
         return _in_folder(path)
-    if path.suffix == ".gguf":
+    if path.suffix == GGUF:
         return _by_name(path.stem)
     cache = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface") / "hub"
     snapshots = sorted(cache.glob(f"models--{model.replace('/', '--')}/snapshots/*")) if model.count("/") == 1 else []

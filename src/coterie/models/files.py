@@ -10,8 +10,25 @@ from coterie.errors import ConfigError
 
 ADAPTER_CONFIG = "adapter_config.json"
 """What makes a folder one of PEFT's."""
+GGUF = ".gguf"
+"""How a model in one file ends."""
 POLICIES, OPTIMIZERS = "policies", "optimizers"
 """Where a checkpoint keeps its model folders, and the states of their optimizers."""
+
+
+def check_there(where: str, source: str) -> None:
+    """Refuses a model whose path leads nowhere.
+
+    Args:
+        where: the setting that names it.
+
+    Raises:
+        ConfigError: the folder, or the GGUF file, does not exist.
+    """
+    path = Path(source)
+    if (path.is_absolute() or path.suffix == GGUF) and not path.exists():
+        kind = "file" if path.suffix == GGUF else "folder"
+        raise ConfigError(f"{where} = '{source}': this {kind} does not exist; put it back, or name another model")
 
 
 def adapter_config(folder: Path) -> dict[str, Any] | None:

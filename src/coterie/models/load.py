@@ -19,7 +19,7 @@ from transformers.utils.logging import disable_progress_bar
 from coterie.errors import CheckpointError, ConfigError, first_line, nearest
 from coterie.kernel.environment import STARTERS
 from coterie.models import attention, hub
-from coterie.models.files import ADAPTER_CONFIG
+from coterie.models.files import ADAPTER_CONFIG, GGUF, check_there
 from coterie.models.gguf import read_gguf, refuse_for_memory, refuse_missing
 from coterie.models.halves import keep_sums
 from coterie.models.lean import LARGE
@@ -34,7 +34,6 @@ Read = Callable[[torch.Tensor, Head], torch.Tensor]
 """What is taken of the last hidden states, with the output layer."""
 Finish = Callable[[torch.Tensor], torch.Tensor]
 """Logits to what a network gives for them: capped or scaled."""
-GGUF = ".gguf"
 UNLIMITED = 1 << 30
 """Tokens of context where nothing limits them, in effect."""
 
@@ -249,9 +248,7 @@ def located(source: str, where: str) -> tuple[Path, str]:
         folder = obtain(source, where)
     else:
         folder = starter_folder(source) if source in STARTERS else Path(source)
-    if (folder.is_absolute() or folder.suffix == GGUF) and not folder.exists():
-        kind = "file" if folder.suffix == GGUF else "folder"
-        raise ConfigError(f"{where} = '{source}': this {kind} does not exist; put it back, or name another model")
+    check_there(where, source)
     if folder.is_dir() and not (folder / "config.json").exists():
         if source in NAMED:
             raise ConfigError(f"{where} = '{source}': its config.json is missing; {_again(folder)}")
