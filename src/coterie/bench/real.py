@@ -48,6 +48,7 @@ TABLE = Table(
         **_world("errand", "cashier", words=24, tokens=72_000),
         **_world("documents", "statistician", words=32, tokens=120_000),
         "reasoning_gym": Row("reasoning_gym:aiw: the team", "configs/reasoning_gym.toml", seeds=FIVE),
+        "taboo": Row("taboo: the team", "configs/taboo.toml", seeds=FIVE),
     },
     kept=Path("docs/results/data/real.jsonl"),
 )

@@ -21,8 +21,8 @@ ORIGIN = "origin.json"
 class Package:
     """A package of the Python registry that contains a model.
 
-    sha256: of its wheel. file: the GGUF file in it. megabytes: of the wheel. disk_megabytes: of the folder that is made
-    of it, and of the files that are there meanwhile. remark: how the model differs from the hub's.
+    sha256: of its wheel. file: the GGUF file in it. megabytes: of the wheel. disk_megabytes: at most, while the folder is
+    made, with the files that are there meanwhile. remark: how the model differs from the hub's.
     """
 
     name: str
@@ -75,8 +75,8 @@ def remark(name: str) -> str:
     package = model.package
     return (
         f"model '{name}' is {model.hub.rpartition('/')[2]} ({model.licence}). It is downloaded once, about "
-        f"{package.megabytes} MB from the Python registry or more from the Hugging Face Hub, and takes "
-        f"{package.disk_megabytes} MB in {folder}"
+        f"{package.megabytes} MB from the Python registry or more from the Hugging Face Hub, which needs "
+        f"{package.disk_megabytes} MB of disk meanwhile, in {folder}"
     )
 
 
