@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,8 +25,10 @@ from coterie.kernel.team import route
 from coterie.kernel.tracker import Tracker
 from coterie.learning.learner import LocalLearner, Totals
 from coterie.models.load import save_model
+from coterie.run import loaded
 from coterie.run.exactness import _source
 from coterie.run.folder import Run
+from coterie.run.loaded import Loaded
 from coterie.run.records import Progress
 from coterie.run.rollout import task_index
 from coterie.run.weights import _named
@@ -178,6 +181,20 @@ def test_the_best_checkpoint_is_chosen_by_validation(whole):
 
 
 @pytest.mark.slow
+def test_the_teams_of_a_headline_are_in_memory_one_at_a_time(whole, monkeypatch):
+    there: list[weakref.ref[Loaded]] = []
+
+    def counted(*args) -> Loaded:
+        team = load(*args)  # it collects what was let go
+        assert not any(other() for other in there)
+        there.append(weakref.ref(team))
+        return team
+
+    monkeypatch.setattr(loaded, "load", counted)
+    loaded.headline(Run(whole))
+    assert len(there) == 2
+
+
 def test_retention_keeps_the_start_the_best_and_the_latest(model, tmp_path):
     run = train(config(model, "train.keep_checkpoints=1"), tmp_path / "run")
     with run.checkpoints.reading() as (_, progress):

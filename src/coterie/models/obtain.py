@@ -68,8 +68,8 @@ def _aside(folder: Path, where: str, megabytes: int) -> Iterator[Path]:
         free = shutil.disk_usage(folder.parent).free
         if free < (megabytes << 20) + MARGIN:
             raise ConfigError(
-                f"{where} = '{folder.name}' needs {megabytes} MB in {folder.parent} while it is made, and {free >> 20} MB are free; "
-                "make room, or set XDG_CACHE_HOME to another disk"
+                f"{where} = '{folder.name}' needs {megabytes} MB in {folder.parent} while it is made, and {free >> 20} "
+                "MB are free; make room, or set XDG_CACHE_HOME to another disk"
             )
         if folder.exists() and not _is_free(folder):
             raise ConfigError(

@@ -332,11 +332,14 @@ def headline(run: Run, progress: Callable[[str, int, int], None] = lambda *_: No
     Args:
         progress: is told which checkpoint plays, and how many tasks of how many it has played.
     """
-    with closing(load(run.folder, 0)) as start:  # one after the other: each has its models
-        before = start.evaluate(progress=partial(progress, "start"))
-    with closing(load(run.folder)) as end:
-        after = end.evaluate(progress=partial(progress, "best checkpoint"))
-        return Headline(run.folder, before, after, end.progress.step)
+
+    def tested(step: int | None, which: str) -> tuple[Evaluation, int]:
+        with closing(load(run.folder, step)) as team:
+            return team.evaluate(progress=partial(progress, which)), team.progress.step
+
+    before, _ = tested(0, "start")  # no variable holds this team, and its model, while the next one is loaded
+    after, step = tested(None, "best checkpoint")
+    return Headline(run.folder, before, after, step)
 
 
 def _speaker(policy: Policy) -> Speaker:
