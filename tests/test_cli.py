@@ -513,12 +513,20 @@ def test_output_is_plain_without_a_terminal_or_utf8(run):
     assert b"\x1b" not in done.stdout
 
 
-def test_ctrl_c_is_one_line_that_says_how_to_go_on(run, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("module", "function", "line"),
+    [
+        ("coterie.run.train", "train", ["train", "plan_path", "--out"]),
+        ("coterie.run.sft", "sft", ["sft", "plan_path", "--out"]),
+        ("coterie.bench", "run_bench", ["bench", "demo"]),
+    ],
+)
+def test_ctrl_c_is_one_line_that_says_how_to_go_on(tmp_path, monkeypatch, module, function, line):
     def stop(*args, **kwargs):
         raise Stop("stopped after step 3; go on with: coterie train --resume X", signal.SIGINT, save=False)
 
-    monkeypatch.setattr(importlib.import_module("coterie.run.train"), "train", stop)
-    code, _, err = call("train", "plan_path", "--out", str(tmp_path / "x"))
+    monkeypatch.setattr(importlib.import_module(module), function, stop)
+    code, _, err = call(*line, *([str(tmp_path / "x")] if line[-1] == "--out" else []))
     assert code == 130
     assert err.strip() == "coterie: stopped after step 3; go on with: coterie train --resume X"
 

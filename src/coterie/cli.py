@@ -11,9 +11,10 @@ import math
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from coterie.commands import (
     AsJson,
@@ -41,7 +42,23 @@ if TYPE_CHECKING:
     from coterie.run.folder import Run
     from coterie.run.loaded import Loaded
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+class Commands(TyperGroup):
+    """All commands. Typer drops the message of what Ctrl-C raises; a run's says how to go on."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs a command; a run in it that a signal stopped has the last word."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            from coterie.run.interrupts import Stop
+
+            if isinstance(error, Stop):
+                interrupted(str(error), 128 + error.number)
+            raise
+
+
+app = typer.Typer(cls=Commands, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 @app.callback(invoke_without_command=True)
@@ -115,17 +132,13 @@ def train(
         return
     from coterie.report.display import Display
     from coterie.report.terminal import let_output_break
-    from coterie.run.interrupts import Stop
     from coterie.run.train import train as run_training
     from coterie.run.weights import spending
 
     let_output_break()
     for line in _notes(resolved, begins=resume is None):
         say(line)
-    try:
-        run = run_training(resolved, out, resume=resume, anyway=anyway, trackers=[Display(console=terminal())])
-    except Stop as stopped:  # typer would drop the error's message
-        interrupted(str(stopped), 128 + stopped.number)
+    run = run_training(resolved, out, resume=resume, anyway=anyway, trackers=[Display(console=terminal())])
     say(f"done: {run.folder}")
     for line in spending(run):
         say(line)

@@ -10,7 +10,7 @@ import typer
 
 from coterie.commands import AsJson, RunFolder, Sets, Trust, terminal, trusted
 from coterie.kernel.safe import command
-from coterie.report.output import interrupted, kept_for_json, say
+from coterie.report.output import kept_for_json, say
 
 
 def sft(
@@ -22,7 +22,6 @@ def sft(
     """Train a small starter model on demonstrations. Example: coterie sft plan_path --out my_starter"""
     from coterie.config.resolve import load_sft
     from coterie.report.display import step_progress
-    from coterie.run.interrupts import Stop
     from coterie.run.sft import sft as build
 
     world, config, memory, chosen = load_sft(environment, sets or (), model)
@@ -31,11 +30,8 @@ def sft(
     let_output_break()
     for each in chosen:
         say(str(each))
-    try:
-        with step_progress(terminal(), config.steps) as (looking, progress):
-            built = build(world, out, config, source=model, memory=memory, progress=progress, looking=looking)
-    except Stop as stopped:
-        interrupted(str(stopped), 128 + stopped.number)
+    with step_progress(terminal(), config.steps) as (looking, progress):
+        built = build(world, out, config, source=model, memory=memory, progress=progress, looking=looking)
     say(f"done: {out}, {built.size / 1e6:.2f} million parameters")
 
 
