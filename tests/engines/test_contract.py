@@ -16,6 +16,7 @@ import torch
 
 from coterie import Environment, load_config, train
 from coterie.algorithms.at_grpo import ATGRPO
+from coterie.engines.lean import Lean
 from coterie.engines.remote import RemoteConfig, RemoteEngine, RemotePolicy
 from coterie.engines.scripted import ScriptedEngine
 from coterie.engines.transformers import TransformersConfig, TransformersEngine
@@ -407,6 +408,24 @@ def test_the_embedded_engine_stops_between_tokens_for_its_end():
     engine.closing = True
     with pytest.raises(Unavailable, match="it is being closed"):
         asyncio.run(engine.generate([asked(engine, 1, 1)]))
+
+
+def test_the_embedded_engine_stops_between_parts_of_the_prompts_for_its_end(monkeypatch):
+    engine = TransformersEngine(policies({"p": tiny()}))
+    asyncio.run(engine.generate([asked(engine, number, 1) for number in range(4)]))  # its costs are known now
+    parts: list[int] = []
+    read = Lean._read_some
+
+    def read_and_end(self, ids, *rest):
+        parts.append(len(ids))
+        engine.closing = True
+        return read(self, ids, *rest)
+
+    monkeypatch.setattr(Lean, "reads", 6)  # a prompt of `asked`
+    monkeypatch.setattr(Lean, "_read_some", read_and_end)
+    with pytest.raises(Unavailable, match="it is being closed"):
+        asyncio.run(engine.generate([asked(engine, number, 1) for number in range(4)]))
+    assert parts == [1]
 
 
 def test_shutting_tells_the_engine_before_it_waits():

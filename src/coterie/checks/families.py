@@ -158,8 +158,7 @@ def _sample(policy: Policy) -> list[Sampled]:
     ]
     decoder = Decoder(replace(policy, dtype=_dtype(model)))
     for batch in decoder.batches(rows, math.inf):
-        for _ in decoder.fill(batch):
-            pass
+        decoder.fill(batch)
     return rows
 
 

@@ -7,7 +7,7 @@ ended leave the batch. Log-probabilities are those of the distribution sampled.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -96,15 +96,17 @@ class Decoder:
 
     Args:
         bases: what policies on one base share of their copies.
+        go_on: called before each part of the prompts and each token; it raises to end a batch early.
     """
 
-    def __init__(self, policy: Policy, bases: Bases | None = None) -> None:
+    def __init__(self, policy: Policy, bases: Bases | None = None, go_on: Callable[[], None] = lambda: None) -> None:
         self.model = policy.model
         self.dtype = policy.dtype
         net, whole = self.model.net, sees_all(self.model.config, self.model.context)
         self.lean = self.model.lean and leans(net, self.dtype, net.device.type) and whole
         self.graphs = self.model.graphs and recordable(net) and whole
         self._bases = bases
+        self._go_on = go_on
         self._copy: Lean | None = None
 
     @cached_property
@@ -154,8 +156,8 @@ class Decoder:
             yield batch
 
     @torch.no_grad()
-    def fill(self, rows: Sequence[Row]) -> Iterator[None]:
-        """Fills rows to their end, a token of each at a time; they have their tokens once they have ended."""
+    def fill(self, rows: Sequence[Row]) -> None:
+        """Fills rows to their end, a token of each at a time."""
         device, limits = self.model.device, [row.request.max_tokens for row in rows]
         stop = torch.tensor(sorted(self.model.stop_ids), device=device, dtype=torch.int64)
         limit = torch.tensor(limits, device=device)
@@ -168,7 +170,7 @@ class Decoder:
         numbers = list(range(len(rows)))
         alive = torch.tensor(numbers, device=device)
         for at in range(max(limits)):
-            yield
+            self._go_on()
             if at % DRAWN == 0:
                 uniform[numbers] = torch.tensor([rows[number].drawn() for number in numbers], dtype=torch.float64)
             chosen, logprob = self._choose(logits, uniform[numbers, at % DRAWN], temperatures[alive], rows[0])
@@ -198,7 +200,7 @@ class Decoder:
         if not self.lean:
             return Graphs(self.net) if self.graphs else Modules(self.net)
         new = self._copy is None
-        self._copy = self._copy or Lean(self.net, self.model.finish, self.dtype, self._bases)
+        self._copy = self._copy or Lean(self.net, self.model.finish, self.dtype, self._bases, self._go_on)
         if new or self.dtype == torch.float32:  # which is the learner's own network; a copy in another type waits
             self._copy.refresh()
         return self._copy

@@ -31,6 +31,7 @@ class Lean:
         finish: what it does to its logits after the output layer.
         dtype: in which matrices are multiplied.
         bases: weights of frozen networks, which several may share.
+        go_on: called before each part of the prompts.
     """
 
     reads: ClassVar[float] = 2048
@@ -42,10 +43,12 @@ class Lean:
         finish: Callable[[torch.Tensor], torch.Tensor],
         dtype: torch.dtype = torch.float32,
         bases: Bases | None = None,
+        go_on: Callable[[], None] = lambda: None,
     ) -> None:
         self._network = Network(net, finish)
         self._dtype = dtype
         self._bases: Bases = {} if bases is None else bases
+        self._go_on = go_on
         self._heads, self._groups, self._dim = self._network.heads, self._network.groups, self._network.dim
         self._seen: list[tuple[int, int]] = []
         self._keys: list[torch.Tensor] = []
@@ -112,6 +115,7 @@ class Lean:
         seen = None if self._padding is None else places[: length - head] >= self._padding[:, None]
         parts = list[torch.Tensor]()
         for at in range(0, prompts, some):
+            self._go_on()
             which = slice(at, min(at + some, prompts))
             parts.append(
                 self._read_some(

@@ -40,11 +40,16 @@ class TransformersEngine(Engine):
         from coterie.models.threads import Threads
 
         bases: Bases = {}
-        self._decoders = {name: Decoder(policy, bases) for name, policy in policies.items()}
+        self._decoders = {name: Decoder(policy, bases, self._go_on) for name, policy in policies.items()}
         self._threads = Threads([decoder.net for decoder in self._decoders.values()])
         assert isinstance(self.config, TransformersConfig)
         if self.config.memory_gib is None and policies:
             self.config = self.config.model_copy(update={"memory_gib": budget_gib(left_bytes(list(policies.values())))})
+
+    def _go_on(self) -> None:
+        """Raises Unavailable if nobody waits for the replies any more."""
+        if self.closing:
+            raise Unavailable("engine", "it is being closed")
 
     async def sync(self, policy: str, version: int) -> None:
         """Takes over a policy's weights as they are now, under a new version number."""
@@ -67,8 +72,6 @@ class TransformersEngine(Engine):
         rows = [Row(request, seed, Random(seed)) for request in requests for seed in request.seeds]
         with self._threads.settled():
             for batch in decoder.batches(rows, memory):
-                for _ in decoder.fill(batch):
-                    if self.closing:
-                        raise Unavailable("engine", "it is being closed")
+                decoder.fill(batch)
         samples = iter([decoder.sample(row, version) for row in rows])
         return [tuple(next(samples) for _ in request.seeds) for request in requests]
